@@ -2,7 +2,7 @@
 
 import sys
 
-# Before any import that an older Python cannot read.
+# Check the version before importing modules whose syntax an older Python cannot parse.
 if sys.version_info < (3, 11):  # noqa: UP036 - a checkout may be run by any Python
     sys.exit(f"cordwood needs Python 3.11 or newer, and this is {sys.version.split()[0]}.")
 

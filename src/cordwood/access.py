@@ -18,21 +18,21 @@ _HOW_TO_SEND_A_KEY = "Send a key in the header X-API-KEY, or as Authorization: B
 
 
 class FixedKey(msgspec.Struct, frozen=True):
-    """A key from the settings. It is not stored, and is valid as long as the setting has it."""
+    """A key from the settings, valid as long as it is in the settings. It is not in the key store."""
 
     caller: Caller
     secret_digest: str
 
 
 class SignedKeys(Protocol):
-    """The interface of the verifier of signed keys, which carry their own terms."""
+    """The interface of the verifier of signed keys: tokens (JWT) that contain their own scopes and limits."""
 
     def caller(self, key_text: str) -> Caller | None:
-        """Return the caller of a signed key, None for a text that is not a signed key; raise BadKey for an invalid one."""
+        """Return the caller of a signed key; None if the text is not a signed key; raise BadKey if it is invalid."""
 
 
 class Access:
-    """Authenticates keys: first those in the settings, then stored keys, then signed keys."""
+    """Authenticates a key: looks for it in the settings, then in the key store, then verifies it as a signed key."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ def may_see_all_requests(caller: Caller) -> bool:
 
 
 def may_query_any_endpoint(caller: Caller) -> bool:
-    """Return whether the key may query at least one endpoint, so that it may be told which ones do not exist."""
+    """Return whether the caller may query at least one endpoint, and so be told that an endpoint does not exist."""
     return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)
 
 
 def may_ingest_any_stream(caller: Caller) -> bool:
-    """Return whether the key may send events to at least one stream, so that it may be told which ones do not exist."""
+    """Return whether the caller may send events to at least one stream, and so be told that a stream does not exist."""
     return any(
         scope in ("private", "public", "ingest") or scope.startswith(("ingest:source:", "ingest:collection:"))
         for scope in caller.scopes

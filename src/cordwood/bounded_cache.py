@@ -1,8 +1,8 @@
 """Caches with a limit in bytes, for values whose size callers choose.
 
-A cache that is limited by its number of entries may hold as much as its largest entries: 2,000 texts of 250 KB are 500
-MB. Here each entry is charged with its size, a value that would take a large part of the limit is not stored, and
-functions are memoized for short arguments only.
+A limit on the number of entries does not limit memory: 2,000 texts of 250 KB take 500 MB. Here the sizes of all entries
+are added up, a value that would take a large part of the limit is not stored, and functions are memoized for short
+arguments only.
 """
 
 import re
@@ -19,12 +19,12 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 
-# The bytes of an entry besides its key and value: its node in the order of use and in two hash tables.
+# The overhead of an entry in bytes, besides its key and value: its node in the order of use, and two hash table slots.
 ENTRY_BYTES: Final = 320
-# A value larger than this fraction of the limit is not stored, because it would evict too many others.
+# A value larger than a quarter of the limit is not stored, because it would evict too many others.
 _MAX_ENTRY_SHARE: Final = 4
 
-# Python's `re` module caches the last 512 patterns of any length, so it is purged after a longer one.
+# Python's `re` module caches the last 512 patterns of any length. Its cache is purged after a pattern longer than this.
 _MAX_RE_CACHED_LENGTH: Final = 1_000
 
 
@@ -72,7 +72,7 @@ class BoundedCache(Generic[K, V]):
         return None if entry is None else entry[0]
 
     def recount(self, key: K) -> None:
-        """Measure a value again that has grown since it was stored, if it is still stored."""
+        """Measure a value again after it has grown, and evict others if necessary. Does nothing if it is not stored."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -114,9 +114,9 @@ def remember_short(max_length: int, max_entries: int) -> Callable[[Callable[[str
 
 
 def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile a pattern that a caller wrote; a long one does not stay in the cache of Python's `re` module.
+    """Compile a pattern that a caller wrote, without leaving a long one in the cache of Python's `re` module.
 
-    Raises re.error, also for a pattern that is too deep or has too many repetitions for Python.
+    Raises re.error, also for a pattern that is nested too deeply or has a repetition count too large for Python.
     """
     try:
         return re.compile(pattern, flags)

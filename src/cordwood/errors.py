@@ -5,7 +5,7 @@
     ├── QueryFault     query.*     the author has to change the query; carries a Span in the author's text;
     │                              also limit.plan and limit.compile, which concern the query's own size
     ├── LimitFault     limit.*     the caller has to request less, or later
-    ├── ServiceFault   service.*   the service is starting or stopping: retry later
+    ├── ServiceFault   service.*   the service is starting or stopping: retry later; also, a client command failed
     ├── EngineFault    engine.*    the engine is unavailable or failed: for the operator
     ├── SetupFault     setup.*     a file, a setting or the data folder is wrong: for the operator, before serving
     └── BugFault       bug.*       an internal error, whose incident id is also in the log
@@ -91,7 +91,7 @@ class BadKey(RequestFault):
 
 
 class TwoKeys(RequestFault):
-    """The request has two different keys."""
+    """The request contains two different keys."""
 
     code = "request.two-keys"
 
@@ -271,7 +271,7 @@ class QueryUnsupported(QueryFault):
 
 
 class QueryValue(QueryFault):
-    """A value on which an operation fails. An error without a span was found while the query ran."""
+    """An operation of the query fails on a value. An error without a span was found while the query ran."""
 
     code = "query.value"
 
@@ -367,7 +367,7 @@ class Backlog(LimitFault):
 
 
 class ServiceFault(Fault):
-    """The service is starting or stopping, so it answers no requests."""
+    """The service is starting or stopping, so it answers no requests, or it did not serve a client command."""
 
 
 class Starting(ServiceFault):
@@ -399,7 +399,7 @@ class EngineUnreachable(EngineFault):
 
 
 class QuerySuspected(EngineUnreachable):
-    """The engine's process was killed because a query did not stop, and this query may have been waiting for that one."""
+    """The engine's process was killed because another query did not stop, which this one may have waited for."""
 
 
 class EngineFailed(EngineFault):
@@ -407,7 +407,10 @@ class EngineFailed(EngineFault):
 
 
 class SetupFault(Fault):
-    """The service cannot start because of its settings, files or data folder; `path` is the invalid setting, if known."""
+    """The service cannot start because of its settings, files or data folder.
+
+    `path` is the path of the invalid setting, empty if it is not known.
+    """
 
     path: tuple[str | int, ...] = ()
 
@@ -425,7 +428,7 @@ class BadTestPage(SetupFault):
 
 
 class BrokenFiles(SetupFault):
-    """The errors of all files that could not be read, together."""
+    """A report of several files that could not be read, with the error of each."""
 
     code = "setup.broken-files"
 
@@ -473,5 +476,5 @@ class CompilerBroke(BugFault):
     code = "bug.compiler"
 
 
-# The errors that compiling a query can raise: of its author, or of the compiler itself.
+# The errors that compiling a query can raise: mistakes in the query, and unexpected exceptions in the compiler.
 COMPILE_FAULTS = (QueryFault, CompilerBroke)

@@ -112,7 +112,7 @@ class DataFolder:
         with self._open_lock() as lock:
             if not _try_lock_repeatedly(lock):
                 raise DataFolderInUse(self._in_use(), hint="Stop it, or choose another folder with --data-dir.")
-            # Other users may be able to read an existing folder, but not the files that this process creates in it.
+            # Keep other users from reading the files that this process creates, even if they can read the folder.
             previous_umask = os.umask(0o077)
             try:
                 yield Ownership(lock)
@@ -190,7 +190,7 @@ class Ownership:
 
 
 def _try_lock_repeatedly(lock: IO[str]) -> bool:
-    """Take the lock, with retries, because a process that only looks for the owner holds it for a moment."""
+    """Try to take the lock several times, because another process that calls `owner` holds it for a moment."""
     for _ in range(5):
         if _try_lock(lock):
             return True
@@ -229,7 +229,7 @@ def write_durably(file: Path, body: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that new names in it are durable."""
+    """Sync a folder to disk, so that the names of new files in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -79,7 +79,7 @@ async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], 
         app=_Handlers(api, bugs.append).server(await api.key()),
         json_response=True,
         stateless=True,
-        # DNS rebinding gains a page of another origin nothing, because every request needs a key.
+        # DNS rebinding does not help a malicious web page, because every request needs a key.
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     exchange = _Exchange(body)
@@ -102,7 +102,8 @@ class _Handlers:
             "cordwood",
             version=cordwood.__version__,
             instructions=instructions(view),
-            # No argument is also sent as a header. Otherwise the library would list all tools to look for one.
+            # No tool argument is also sent as a header. Without this function, the library would list all tools to
+            # find such arguments.
             get_tool_input_schema=lambda _: None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,

@@ -1,6 +1,6 @@
 """Tools: name, description, arguments and errors of calls, and answers within limits that say what was left out.
 
-Schema and check of arguments come from one struct.
+The JSON Schema of a tool's arguments and their validation come from the same struct.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -191,7 +191,7 @@ def _cut_by_service(truncated: str | None, count: int, limit: int) -> str | None
 
 
 class Shortening(msgspec.Struct, frozen=True):
-    """The maximum lengths of texts, arrays and objects that are left as they are."""
+    """The lengths up to which texts, arrays and objects are not shortened."""
 
     max_characters: int
     elements: int
@@ -254,7 +254,7 @@ class AgentRows:
         self.rows.append(msgspec.Raw(encoded))
 
     def _encoded(self, line: bytes) -> bytes:
-        """Return the row as JSON, with long values shortened as far as it takes to fit."""
+        """Return the row as JSON, with long values shortened until it fits."""
         try:
             row = msgspec.json.decode(line)
             for shortening in _SHORTENINGS:

@@ -1,7 +1,8 @@
 """The tools and resources that a key may use, and the results of calls as text for an agent.
 
-A tool queries each endpoint, and one each takes the agent's own queries over endpoints and over streams. Further tools
-list the tables of endpoints and the streams with their fields, and read one event with its neighbours in time.
+There is one tool for each endpoint, one for the agent's own queries over the tables of endpoints, and one for its
+queries over streams. Further tools list the tables of endpoints and the streams with their fields, and read one event
+with its neighbours in time.
 """
 
 import re
@@ -33,7 +34,7 @@ from cordwood.agents.tool import (
 )
 from cordwood.errors import Fault, did_you_mean
 
-# Clients accept no other characters in the name of a tool, and no longer names.
+# Clients limit the length of a tool's name, and the characters in it.
 _MAX_TOOL_NAME_LENGTH: Final = 64
 _INVALID_NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_ROWS: Final = "max_rows"
@@ -130,7 +131,7 @@ async def _run_endpoint(endpoint: OfferedEndpoint, api: KeyedApi, arguments: Arg
 
 
 def _requested_rows(requested: object, limit: int) -> int:
-    """Return the number of rows to read; raise RefusedCallError unless it is a number from 1 to the limit."""
+    """Return the number of rows to read, at most the limit; raise RefusedCallError unless it is a positive integer."""
     maximum = min(MAX_ROWS, limit)
     if requested is None:
         return min(DEFAULT_ROWS, maximum)
@@ -268,7 +269,7 @@ class StreamArguments(msgspec.Struct):
 
 
 def _catalog_tools(view: KeyView) -> list[Tool]:
-    """Return the tools that a key may use."""
+    """Return the tools that list tables and streams, as far as the key may use them."""
     return [*_tables(view.sandboxes), *([_streams()] if view.is_private else [])]
 
 

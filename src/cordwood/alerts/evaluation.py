@@ -33,7 +33,7 @@ from cordwood.sql.stages import Statement, Target
 Row = Mapping[str, object]
 Labels = tuple[tuple[str, str], ...]
 
-# The maximum number of groups in one evaluation. Further groups are left out, which a notice says.
+# The maximum number of groups in one evaluation. Further groups are left out, which a notice reports.
 MAX_GROUPS: Final = 1_000
 
 _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
@@ -45,7 +45,7 @@ _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     Comparison.UNEQUAL: operator.ne,
 }
 
-# The maximum length of a value: rows contain what senders of events wrote.
+# The maximum length of a value, because rows contain texts of any length from senders of events.
 _MAX_VALUE_CHARACTERS: Final = 200
 _TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -56,7 +56,10 @@ class MissingColumn(Exception):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether the condition holds for a group. `value` is the compared value, `is_present` whether the group has rows."""
+    """The result of the condition for one group.
+
+    `holds` is whether the condition holds, `value` the compared value, and `is_present` whether the group has rows.
+    """
 
     fingerprint: str
     labels: Labels
@@ -94,7 +97,7 @@ def evaluate_groups(
 
 
 def fingerprint_of(alert: Alert, values: Iterable[object]) -> str:
-    """Return the identity of a group: a digest of its whole values, of which labels show only a beginning."""
+    """Return the identity of a group: a digest of its complete values, of which labels contain only the beginning."""
     digest = blake2b(alert.id.bytes, digest_size=12)
     digest.update(msgspec.json.encode(list(values)))
     return digest.hexdigest()
@@ -159,7 +162,7 @@ def _total(condition: Condition, rows: Sequence[Row]) -> float:
 
 
 def _change(condition: Condition, now: float, before: float) -> float:
-    """Return the difference, or its percentage: infinite from zero to a value, 0 from zero to zero."""
+    """Return the difference, or its percentage of `before`: infinite if only `before` is zero, 0 if both are zero."""
     difference = now - before
     if not condition.is_percent or difference == 0:
         return difference
@@ -177,7 +180,7 @@ def _value(row: Row, name: str) -> object:
 
 
 def _number(value: object) -> float | None:
-    """Return a number, also from a text, because answers have large decimals as texts; else None."""
+    """Return a value as a number, or None. Texts are parsed, because answers contain large decimals as texts."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -193,7 +196,7 @@ def _template_columns(template: str) -> tuple[str, ...]:
 
 
 def _template_problem(template: str) -> str | None:
-    """Return the error in a template, or None."""
+    """Return a description of the error in a template, or None if it is valid."""
     for found in _TEMPLATE_PART.finditer(template):
         if found[0] in ("{", "}"):
             return f"the brace at character {found.start() + 1} has no other."
@@ -236,7 +239,7 @@ def _cut(text: str, length: int) -> str:
 
 _TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 _RELATIVE: Final = re.compile(r"now(?:\s*-\s*(.+))?")
-# A star outside COUNT(*), for which the columns are those of the events.
+# A star outside COUNT(*): the columns of such an answer depend on the stored events, so they cannot be checked.
 _SELECT_STAR: Final = re.compile(r"(?<!\()\*(?!\))")
 
 
@@ -324,7 +327,7 @@ def _resolved_time(value: str, kind: Kind | None, at_us: int) -> str:
 SECOND_US: Final = 1_000_000
 # A group that has had no rows for this long is forgotten; if it fires, it is resolved.
 GROUP_RETENTION_SECONDS: Final = 7 * 86_400.0
-# The time at which a quiet group was last seen is stored in steps, so that most evaluations write nothing.
+# The time at which a quiet group last had rows is stored in steps of an hour, so that most evaluations write nothing.
 _SEEN_STEP_US: Final = 3_600 * SECOND_US
 MAX_SILENCES: Final = 500
 
@@ -340,8 +343,9 @@ class GroupPhase(StrEnum):
 class Instance(msgspec.Struct, frozen=True):
     """The state of an alert for one group of its rows.
 
-    `since_us` is when its present phase began, `seen_us` when the group last had rows, and `sent_us` when each receiver
-    was last notified that the group fires.
+    `since_us` is the time at which the condition began to hold; of a quiet group, the time at which the state was
+    stored. `seen_us` is the time at which the group last had rows. `sent_us` has, by target, the time of the last
+    notification that the group fires.
     """
 
     fingerprint: str
@@ -366,7 +370,7 @@ class StateUpdate(msgspec.Struct):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """The verdicts of one evaluation. If `is_cut`, the answer had more rows, so groups without a verdict stay."""
+    """The verdicts of one evaluation. If `is_cut`, rows were cut off, so groups without a verdict stay unchanged."""
 
     verdicts: Sequence[Verdict]
     now_us: int
@@ -381,7 +385,7 @@ class Evaluation(msgspec.Struct, frozen=True):
         }
 
 
-# After how many seconds a firing state is sent to a target again, or None for never.
+# A function that returns after how many seconds a firing state is sent to a target again; None for never.
 RepeatAfter = Callable[[str], float | None]
 
 
@@ -509,7 +513,7 @@ def change_of(instance: Instance, state: State, ended_us: int | None) -> Change:
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """A silence of one alert, or of all if the name is empty, for groups whose columns have the values in `labels`."""
+    """A silence of one alert (of all if `alert` is empty) for groups whose labels include those in `labels`."""
 
     id: str
     alert: str

@@ -9,7 +9,7 @@ from cordwood.model.definitions import Severity
 
 
 class State(StrEnum):
-    """The state of a group of which a target is notified."""
+    """The state of a group, as a target is notified of it."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
@@ -18,8 +18,8 @@ class State(StrEnum):
 class Change(msgspec.Struct, frozen=True):
     """A change of the state of one group. Its texts may come from senders of events, and are limited in length.
 
-    `fingerprint` identifies the alert and the group, and is the same when firing and when resolved. `labels` are the
-    columns that form the group. `value` is the compared value.
+    `fingerprint` identifies the alert and the group, and is the same for both states. `labels` are the columns that
+    form the group, with their values. `value` is the value that the condition compared.
     """
 
     fingerprint: str

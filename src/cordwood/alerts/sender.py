@@ -22,7 +22,7 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
 _MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
 _MAX_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * SECOND_US)
 _POLL_SECONDS: Final = 1.0
-# A firing state is valid for this many intervals without being sent again, and for at least this time.
+# A firing state is valid for this many evaluation intervals without being sent again, and for at least this time.
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
 
@@ -35,12 +35,12 @@ class SendLimits(msgspec.Struct, frozen=True):
 
     per_second: float = 1 / 6
     retry_seconds: float = 86_400.0
-    # How many notifications may be sent at once after a quiet period.
+    # The size of the token bucket: how many notifications may be sent at once after a quiet period.
     burst: int = 5
 
 
 class Attempts(msgspec.Struct):
-    """The state of a target: failures since the last success, the time of the next attempt, and its tokens."""
+    """The state of a target: failures since the last success, the next attempt, and the tokens of its rate limit."""
 
     failures: int = 0
     next_us: int = 0
@@ -49,7 +49,7 @@ class Attempts(msgspec.Struct):
     counted_us: int | None = None
 
     def is_paused(self, now_us: int) -> bool:
-        """Return whether the next attempt is later. A longer pause than the maximum means that the clock was set back."""
+        """Return whether the next attempt is later. A pause above the maximum means that the clock was set back."""
         return now_us < self.next_us <= now_us + _MAX_PAUSE_US
 
 
@@ -76,7 +76,7 @@ class Sender:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Look for changes to send. Call it on the event loop."""
+        """Make the sender look for changes to send. Must be called on the event loop."""
         self._woken.set()
 
     def attempts(self, target: str) -> Attempts:
@@ -96,7 +96,7 @@ class Sender:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def _wait(self) -> None:
-        """Wait for changes, or until a target may be tried again."""
+        """Wait for new changes, but not longer than _POLL_SECONDS, because a target may be tried again by then."""
         try:
             async with asyncio.timeout(_POLL_SECONDS):
                 await self._woken.wait()
@@ -156,7 +156,7 @@ class Sender:
             await deliver(notification)
             attempts.failures, attempts.next_us, attempts.error = 0, 0, ""
             await self._record_and_remove(sent, "sent")
-            # More changes may be queued.
+            # Look for further changes, which may be queued.
             self.wake()
         except DeliveryFailed as failure:
             await self._fail(target, sent, failure, now_us)
@@ -178,7 +178,7 @@ class Sender:
         elif attempts.failures == 1:
             await self._record(sent, "failed", failure.reason)
         else:
-            # A failed attempt is counted but not recorded in the history, where it would displace other entries.
+            # Further failures are noted, but not recorded in the history, where they would displace other entries.
             self._note_sent(self._entry(sent, "failed", failure.reason))
 
     def _pause(self, attempts: Attempts, reason: str, retry_after: float | None, now_us: int) -> None:

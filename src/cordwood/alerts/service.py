@@ -1,4 +1,4 @@
-"""The alerts of the service: evaluated periodically, with a store and threads that begin with the first alert.
+"""The alerts of the service, evaluated periodically; their store is opened when the first alert is defined.
 
 An evaluation runs the query, evaluates the condition, and stores new states and notifications.
 """
@@ -49,7 +49,7 @@ MAX_ANSWER_BYTES: Final = 4 * 2**20
 
 
 class _Queries(Protocol):
-    """The interface for the service's own queries."""
+    """The interface through which alerts run their queries."""
 
     async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished: ...
 
@@ -70,9 +70,9 @@ class _Answer(msgspec.Struct):
 class _EvaluationOptions(msgspec.Struct, frozen=True):
     """How alerts are evaluated.
 
-    `rows_format` is the JSON format of callers' answers, so that cached answers are shared. `wake` is called when there
-    are changes to send. `target_repeats` is after how long a firing state is sent to a target again, whatever the alert
-    says.
+    `rows_format` is the JSON format of callers' answers, so that alerts and callers share cached answers. `wake` is
+    called when there are changes to send. `target_repeats` has, by target, the seconds after which a firing state is
+    sent again; it takes precedence over the setting of the alert.
     """
 
     rows_format: Format
@@ -128,7 +128,7 @@ class _Evaluator:
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * SECOND_US)
             due_us = self._next_us.setdefault(alert_id, now_us + _first_delay_us(alert))
-            # A due time after the next interval is obsolete: the clock was set back, or the interval was longer.
+            # A due time over one interval ahead is obsolete: the clock was set back, or the interval was shortened.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
                 self._next_us[alert_id] = now_us + every_us
                 started.append(self._start(alert_id, self.evaluate(alert)))
@@ -184,7 +184,7 @@ class _Evaluator:
         return answer, await self._ask(alert, before_us, as_of_us=before_us)
 
     async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
-        """Return the verdicts of an evaluation now, and a notice. Nothing is changed or sent."""
+        """Return the verdicts of an evaluation at the current time, and a notice. Nothing is stored or sent."""
         now_us = self._clock_us()
         answer, earlier = await self._current_and_earlier_answers(alert, now_us)
         verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
@@ -219,7 +219,7 @@ class _Evaluator:
         if endpoint is None:
             raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
         sandbox = None if alert.sandbox is None else SandboxText(Language(alert.sandbox[0]), alert.sandbox[1])
-        # Each alert has its own account, so that a killed query does not stop other alerts.
+        # Each alert has its own account, so that other alerts are not refused after the query of this one was killed.
         account = f"alert {alert.name}"
         request = QueryRequest(
             endpoint,
@@ -228,7 +228,7 @@ class _Evaluator:
             resolve_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
-            # The same answer may also be returned to a caller from the cache.
+            # A caller may be given the same answer from the cache, so it has a cursor for the next page.
             tells_next=True,
         )
         return await self._queries.background(request, as_of_us)
@@ -245,7 +245,7 @@ class _Evaluator:
         self._options.wake()
 
     async def _record_health(self, alert: Alert, health: Health) -> None:
-        """Record the health, and in the history when an error begins and ends."""
+        """Record the health of an alert; record in the history when an error begins or ends."""
         was_well, is_well = self.health(alert).error is None, health.error is None
         self._health[str(alert.id)] = health
         if was_well == is_well:
@@ -289,19 +289,19 @@ def _notice(answer: Finished, groups: int) -> str | None:
 
 
 def _first_delay_us(alert: Alert) -> int:
-    """Return the delay of the first evaluation, which depends on the alert alone."""
+    """Return the delay of the first evaluation, which depends only on the id and the interval of the alert."""
     return round(min(alert.every_seconds, _START_SPREAD_SECONDS) * (alert.id.int % 1000) / 1000 * SECOND_US)
 
 
 _POLL_SECONDS: Final = 1.0
-# The maximum number of threads that wait for receivers.
+# The maximum number of threads that send to targets.
 _MAX_SENDING_THREADS: Final = 32
 
 
 class TargetFacts(msgspec.Struct, frozen=True):
     """A target without its secrets.
 
-    `repeat_seconds` is after how long a firing state has to be sent again. `max_changes` is the maximum number of
+    `repeat_seconds` is the time after which a firing state must be sent again. `max_changes` is the maximum number of
     changes in one notification.
     """
 
@@ -314,7 +314,7 @@ class TargetFacts(msgspec.Struct, frozen=True):
 
 
 class AlertOptions(msgspec.Struct, frozen=True):
-    """The file of the store, the targets, the limits of sending, and the address of the service in messages."""
+    """The file of the store, the targets, the limits of sending, the URL of the service, and the format of rows."""
 
     file: Path
     targets: Mapping[str, TargetFacts]
@@ -332,7 +332,7 @@ class AlertParts(msgspec.Struct, frozen=True):
 
 
 class Alerts:
-    """The alerts of the service. Without alerts, now or earlier, nothing is opened."""
+    """The alerts of the service. The store is opened only if there are alerts, or were any earlier."""
 
     def __init__(
         self,
@@ -349,9 +349,9 @@ class Alerts:
         self._note = note
         self._parts: AlertParts | None = None
         self._last_error = ""
-        # A lock, because a backup opens the store in another thread.
+        # A lock for opening the store, because a backup may open it in another thread.
         self._opening = threading.Lock()
-        # A separate thread pool, because receivers may take long to answer.
+        # A separate thread pool for sending, because targets may take long to answer.
         self._sending_threads = ThreadPoolExecutor(
             min(len(options.targets) + 1, _MAX_SENDING_THREADS), thread_name_prefix="alerts-send"
         )

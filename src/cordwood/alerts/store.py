@@ -1,7 +1,7 @@
 """The states of alerts, queued notifications, silences and history, in a SQLite file in the data folder.
 
-A change of state and the notifications for it are written in one transaction, so that a restart neither repeats nor
-loses one of them.
+A change of state and the notifications for it are written in one transaction, so that a restart neither loses a
+notification nor queues it twice.
 """
 
 import sqlite3
@@ -38,7 +38,7 @@ _HINT: Final = "Restore it from a backup, or move it away: then alerts begin wit
 
 
 class AlertFacts(msgspec.Struct, frozen=True):
-    """The facts about an alert that are in messages."""
+    """The facts about an alert that messages contain."""
 
     id: str
     name: str
@@ -48,7 +48,7 @@ class AlertFacts(msgspec.Struct, frozen=True):
 
 
 class QueuedChange(msgspec.Struct, frozen=True):
-    """A change that is queued for a target. `number` grows with each change, and is 0 before it is stored."""
+    """A change that is queued for a target. `number` grows with each change, and is 0 until the change is stored."""
 
     target: str
     alert: AlertFacts
@@ -83,7 +83,7 @@ class AlertStore:
         self._lock = threading.RLock()
         self._writes = 0
         try:
-            # Transactions are begun explicitly. With the default full sync, each commit is durable.
+            # Transactions are begun explicitly. SQLite's default (synchronous = FULL) makes each commit durable.
             self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
             self._database.executescript(_SCHEMA)
             self._instances: dict[str, Mapping[str, Instance]] = {}
@@ -125,7 +125,7 @@ class AlertStore:
 
     def _set_instances(self, alert_id: str, instances: Mapping[str, Instance]) -> None:
         self._instances[alert_id] = instances
-        # Groups are counted here, so that reading metrics takes no time for each group.
+        # Count the groups by phase here, so that reading the metrics does not have to count them.
         self._counts[alert_id] = Counter(instance.phase for instance in instances.values())
 
     def _write_update(self, database: sqlite3.Connection, alert: AlertFacts, update: StateUpdate, now_us: int) -> None:

@@ -1,9 +1,9 @@
-"""Checks of definitions: endpoints and alerts are compiled for the target of an engine, unless they passed before.
+"""Check endpoints and alerts by compiling them for an engine; endpoints that compiled earlier are skipped.
 
-An error in an endpoint would make every call of it fail. A start compiles only new endpoints. An endpoint is found by a
-digest of everything on which its check depends: its text and those of the endpoints that it reads, the streams that it
-may name, the engine's dialect, and the code of the compiler. The digests are in a file of the data folder, which may be
-deleted at any time.
+An error in an endpoint would make every call of it fail. A start of the service compiles only endpoints that are new or
+changed. These are recognised by a digest of everything on which a check depends: the endpoint's text and those of the
+endpoints that it reads, the streams that it may name, the engine's dialect, and the code of the compiler. The digests
+of endpoints that compiled are stored in a file of the data folder, which may be deleted at any time.
 """
 
 import importlib
@@ -39,8 +39,8 @@ from cordwood.sql.included import possible_names
 from cordwood.sql.program import Program, as_file_error, with_positions
 from cordwood.sql.stages import Target
 
-# The CPU time for compiling all queries of an endpoint that is sent over HTTP, for which other changes and each start
-# wait.
+# The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. Other changes wait for this, and
+# so does each start of the service.
 CHECK_SECONDS = 3.0
 _MAX_CHECKED_STREAMS = 12
 _TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
@@ -68,8 +68,8 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_sec
     """Compile an endpoint; raise BadEndpointFile with the position of an error.
 
     Each query has its own compile budget; `max_seconds` of CPU time limits all queries of the endpoint together. Of an
-    endpoint with many sources, only the first ones are compiled: their number must not stop the service, and callers
-    name the sources that they read.
+    endpoint with many sources (the streams of its table), only the first ones are compiled, so that a large number does
+    not block the service. Callers name the sources that they read.
     """
     deadline = time.thread_time() + max_seconds
     checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
@@ -150,12 +150,12 @@ _Check = Callable[[Endpoint, Sequence[Stream]], object]
 
 _PASSED_FILE: Final = "checked.json"
 _DIGEST_LENGTH: Final = 32
-# The size for the maximum number of endpoints, several times over. A longer file is not read.
+# Several times the size of the file with the maximum number of endpoints. A larger file is ignored.
 _MAX_FILE_BYTES: Final = 4 * 2**20
 
 
 class PassedChecks:
-    """Checks endpoints that have not passed before. `write` records those that are in force."""
+    """Checks endpoints, except those that passed an earlier check. `write` records the endpoints that passed now."""
 
     def __init__(self, folder: Path, target: str, check: _Check, code: str | None = None) -> None:
         self._file = folder / _PASSED_FILE

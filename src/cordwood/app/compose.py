@@ -1,4 +1,4 @@
-"""Wiring: open and connect the engine, the stores, the cache and the alerts that the settings name, with log and metrics."""
+"""Open the engine, the stores, the cache and the alerts by the settings, and connect them with the log and metrics."""
 
 import importlib
 import os
@@ -63,7 +63,7 @@ from cordwood.settings.settings import Settings
 from cordwood.web.encode import JSON_ROWS
 from cordwood.web.services import Services
 
-# Alertmanager drops an alert that is not sent again in time.
+# After how long a firing alert is sent again to Alertmanager, which drops an alert that is not repeated in time.
 _ALERTMANAGER_REPEAT_SECONDS: Final = 60.0
 _MAX_UNFLUSHED_BYTES = 96 * 2**20
 
@@ -86,11 +86,11 @@ class Components(msgspec.Struct, frozen=True):
         return contents
 
     def create_first_keys(self) -> CreatedKeys | None:
-        """Create one key of each kind, unless the settings have keys or the store ever had any."""
+        """Create a private and a public key, unless the settings have keys or the store ever had one."""
         return None if fixed_keys(self.settings.keys) else first_keys(self.keys)
 
     def has_private_key(self) -> bool:
-        """Return whether a private key exists besides the one for local commands."""
+        """Return whether a private key exists, or signed keys are accepted, besides the key of local commands."""
         if self.services.access.signed is not None:
             return True
         stored_scopes = [key.terms.scopes for key in self.keys.in_force()]
@@ -250,7 +250,7 @@ def _open_alerts(
     clock_us: Callable[[], int],
     note: Note,
 ) -> Alerts:
-    """Create the alerts, and open their store if there are any; raise DataFolderUnusable if it is damaged."""
+    """Create the alerts, and open their store if there are any; raise DataFolderUnusable if the store is damaged."""
     options = AlertOptions(
         file=folder.alerts_file,
         targets=targets,
@@ -269,7 +269,7 @@ def _deliverer_module() -> ModuleType:
 
 
 class Observability(msgspec.Struct, frozen=True):
-    """The observer, its log and metrics, and what the gauges among these measure."""
+    """The observer, its log and metrics, and the objects that two of the gauges read: disk forecast and memory."""
 
     observer: Observer
     metrics: Metrics
@@ -306,7 +306,7 @@ def _free_disk_bytes(folder: Path) -> float:
 
 
 class MemoryUse(msgspec.Struct):
-    """The memory that the processes of the service use. `child_pids` returns its child processes."""
+    """The memory that the processes of the service use. `child_pids` returns the ids of the child processes."""
 
     child_pids: Callable[[], list[int]] = list
 

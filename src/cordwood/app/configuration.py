@@ -1,7 +1,7 @@
-"""The settings as values of other packages: limits, options of HTTP, keys, and redaction rules.
+"""Convert the settings into the values that other packages take: limits, HTTP options, keys and redaction rules.
 
-Keys are fixed keys, keys that are created at the first start, and the verifier of signed keys, whose JWT library is an
-optional dependency, imported on demand.
+The keys are those in the settings, those that are created at the first start, and the verifier of signed keys. The JWT
+library of this verifier is an optional dependency, imported on demand.
 """
 
 import importlib
@@ -35,7 +35,8 @@ _PROCESS_BYTES = 250 * 10**6
 _MIN_ENGINE_BYTES = 96 * 10**6
 _MAX_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
-# The smallest event takes about 1 KB once it is decoded, and all events of a body may take a quarter of the ceiling.
+# The memory ceiling divided by this is the maximum number of events in a body: together they may take a quarter of the
+# ceiling, and the smallest event takes about 1 KB once it is decoded.
 _ITEM_BYTES = 4096
 _MAX_COMPILED_BYTES = 16 * 2**20
 _MIN_RING_BYTES = 8 * 2**20
@@ -86,7 +87,7 @@ def serve_limits(limits: Limits) -> ServeLimits:
 
 
 def tail_limits(settings: Settings) -> TailLimits:
-    """Return the limits of followers: half of the connections at most, and some memory for slow readers."""
+    """Return the limits of followers: by default half of the connections, and a share of the memory for feeds."""
     limits = settings.limits
     followers = limits.followers or connections_allowed(settings) // 2
     return TailLimits(followers, limits.key_followers, max(_MIN_RING_BYTES, limits.ceiling // 32))
@@ -105,7 +106,7 @@ class CreatedKeys(msgspec.Struct, frozen=True):
 
 
 def fixed_keys(settings: Keys) -> tuple[FixedKey, ...]:
-    """Return the keys that the settings have as values or as files."""
+    """Return the keys from the settings, which contain a key itself or name a file with it."""
     return tuple(_configured_key("private", settings.private, settings.private_file)) + tuple(
         _configured_key("public", settings.public, settings.public_file)
     )

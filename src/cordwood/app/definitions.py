@@ -1,4 +1,4 @@
-"""Build definitions of endpoints and streams from JSON fields or texts, check them, and store them in the data folder."""
+"""Build definitions of endpoints and streams from JSON fields or texts, check them, and store them as files."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -59,7 +59,7 @@ Check = Callable[[Endpoint, Sequence[Stream]], object]
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """The checks of endpoints and of alerts, as at the start of the service."""
+    """The checks of endpoints and of alerts, which are the same as at the start of the service."""
 
     endpoint: Check
     alert: CheckAlert
@@ -83,7 +83,7 @@ class Draft(msgspec.Struct, frozen=True):
     sent: str | None = None
 
     def place(self, span: Span | None) -> Span | None:
-        """Convert a position in the text to one in what the author sent: the whole text, or only the query."""
+        """Convert a position in `text` to one in `sent`, or in the query if fields were sent; None if it is outside."""
         if span is None:
             return None
         if self.sent is not None:
@@ -93,7 +93,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Definitions(Protocol[T]):
-    """The operations on endpoints, or on streams, that `Managed` needs for changes."""
+    """The operations on endpoints, or on streams, that `ManagedDefinitions` needs for changes."""
 
     @property
     def kind(self) -> str:
@@ -130,16 +130,16 @@ class Definitions(Protocol[T]):
         """Parse a draft; raise BadDefinition if it is invalid."""
 
     def checked(self, contents: Contents, old: T | None, new: T | None, draft: Draft | None) -> Contents:
-        """Return the contents with `new` in place of `old`, with the checks that are made at a start."""
+        """Return the contents with `new` in place of `old`, after the checks that also run at the start."""
 
     def position_of(self, field: str, sent: str) -> Span | None:
-        """Return where a definition that was sent sets the field of this JSON name; None if it does not set it."""
+        """Return the position of the setting for a JSON field in a text that was sent, or None if the text lacks it."""
 
     def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
-        """Create what the engine needs, or check whether that is possible."""
+        """Create what the engine needs for the definitions; with `only_check`, only check whether that is possible."""
 
     def store(self, old: T | None, new: T | None, text: str | None) -> None:
-        """Replace the text in the data folder."""
+        """Write the text of `new` to the data folder; without `new`, remove that of `old`."""
 
 
 class EndpointDefinitions:
@@ -279,7 +279,7 @@ class EndpointDefinitions:
 
 
 class StreamDefinitions:
-    """The operations on streams, which are tables of one file. A changed shipped stream is a table that replaces it."""
+    """The operations on streams, which are tables of one file. A table named like a shipped stream replaces it."""
 
     kind: Final = "stream"
     namespace: Final = stream_file.NAMESPACE
@@ -443,7 +443,7 @@ def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _keep_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
-    """Keep the file of the old endpoint, whose name may not be its UUID."""
+    """Return `new` with the file of the old endpoint, because the name of that file may not be the UUID."""
     return new if old is None else _with_file(new, old.file)
 
 
@@ -506,7 +506,7 @@ def _endpoint_fault(fault: SetupFault, draft: Draft) -> BadDefinition:
 
 
 def _fault_of_endpoints(fault: Fault, new: Endpoint | None, draft: Draft | None, contents: Contents) -> Fault:
-    """Convert an error of the changed endpoint to one of a field; return InUse if another endpoint has the error."""
+    """Convert an error of the changed endpoint to one of a JSON field; return InUse if it is another endpoint's."""
     file = fault.span.file if fault.span else None
     if isinstance(fault, BadEndpointFile) and new is not None and draft is not None and file == new.file:
         return _endpoint_fault(fault, draft)

@@ -1,4 +1,4 @@
-"""The demo: generated events of a week that has an incident to find, and then a new request every half minute or so.
+"""Generate the events of the demo: a week with an incident to find, and then a new request about every half minute.
 
 The events are what services log about requests and on their own, with busy days and quiet nights.
 """
@@ -137,7 +137,7 @@ def _edge(call: _Call) -> _StreamEvent:
         },
         "cf": {"country": country, "city": city, "colo": colo, "httpProtocol": "HTTP/3", "tlsVersion": "TLSv1.3"},
     }
-    # The URL is left out, because some senders do so: a derived field fills it.
+    # Some senders leave out the URL. A derived field of the stream then fills it.
     if context.chance(0.2):
         del request["url"]
     response: Body = {
@@ -400,7 +400,7 @@ _REST_MESSAGES = (
     "Attempting to reconnect to the database in 2 seconds...",
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
-# By service: how many lines a day it logs without a request, and the function that makes one.
+# By stream: how many events a day its service logs without a request, and the function that creates one.
 BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
     POSTGRES: (50, _database_line),
     FUNCTIONS: (20, _function_life),
@@ -412,8 +412,8 @@ BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent
 
 DAYS = 7
 REQUESTS_A_DAY = 600
-# The least and the greatest time between two requests of the running demo: about a hundred requests an hour. A busy hour
-# of the generated week has forty.
+# The minimum and maximum time between two requests of the running demo, which make about a hundred requests an hour. A
+# busy hour of the generated week has forty.
 LIVE_SECONDS = (25.0, 45.0)
 # The factor by which background lines are more frequent while the demo runs than in the week.
 _LIVE_BACKGROUND = 2.0
@@ -493,10 +493,11 @@ def incident_start(now: datetime) -> datetime:
 
 
 def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
-    """Yield the events of the incident, in no order.
+    """Yield the events of the incident, in no particular order.
 
-    A deployment makes one function slow, then it fails, and requests of others find no connection until a rollback. Its
-    requests have the same ids in the streams of the edge, of auth, of the functions and of PostgreSQL.
+    A deployment makes a function slow. Then requests to the function fail, and other requests find no free connection
+    to the database, until a rollback. Each request has the same id in the streams of the edge, of auth, of the
+    functions and of PostgreSQL.
     """
     start = incident_start(now)
     yield _deployment(_EventContext(start, PROJECT, rng), version=4, replaced=3)
@@ -510,7 +511,7 @@ def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent
 
 
 def _call_times(period_start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
-    """Return times that lie in equal parts of the period, one in each, so that no minute is empty."""
+    """Return a random time in each of `count` equal parts of the period, so that no minute is empty."""
     return [period_start + (end - period_start) * ((place + rng.random()) / count) for place in range(count)]
 
 
@@ -520,7 +521,7 @@ def _deployment(context: _EventContext, version: int, replaced: int) -> _StreamE
 
 
 def _slow_request(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield a request of the new version, which waits for locks of other requests."""
+    """Yield the events of a request to the new version, which waits for locks that other requests hold."""
     call = _call(context, PATH, 200, context.rng.randint(2_000, 7_000))
     yield _edge(call)
     yield _auth(call, "token_checked", "/user", 200)
@@ -530,7 +531,7 @@ def _slow_request(context: _EventContext) -> Iterator[_StreamEvent]:
 
 
 def _failed_request(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield a request that the database ended because too many were waiting."""
+    """Yield the events of a request whose statement PostgreSQL canceled after it waited too long for a lock."""
     status = context.rng.choice((500, 500, 504))
     call = _call(context, PATH, status, context.rng.randint(8_000, 10_000))
     yield _edge(call)

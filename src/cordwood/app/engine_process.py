@@ -1,6 +1,6 @@
-"""The embedded engine in its own process, a child of the serving process, and the memory of both.
+"""Run the embedded engine in its own process, a child of the serving process, and limit the memory of both.
 
-Freed memory is returned to the system, and code that only the start has run is paged out.
+Malloc is configured to return freed memory to the system, and code that was only needed for the start is paged out.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ def limit_heap(ceiling: int) -> None:
 
 
 _MAPS = Path("/proc/self/maps")
-_DONT_NEED = 4
+_DONT_NEED = 4  # MADV_DONTNEED of madvise(2)
 
 
 def page_out_libraries() -> None:
@@ -76,14 +76,14 @@ _STARTED_SECONDS = 1.0
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """The settings of the engine's process, whose log entries are sent to the service."""
+    """The settings that the engine's process receives. Its log entries are sent to the serving process."""
 
     folder: str
     options: DuckDBOptions
 
 
 class EngineHost(msgspec.Struct, frozen=True):
-    """Opens the engine through a fork server. `on_state` is called with why the engine is unavailable, or None."""
+    """Opens the engine through a fork server. `on_state` gets the reason why the engine is unavailable, or None."""
 
     fork_server: ForkServer
     memory_ceiling: int
@@ -120,7 +120,7 @@ def _open_engine(settings: EngineSettings, note: Note) -> DuckDBEngine:
 
     options = msgspec.structs.replace(settings.options, report=report, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
-    # The engine is used only after its streams are prepared.
+    # Paging out is delayed, because the start goes on after this function: the streams are prepared next.
     threading.Timer(_STARTED_SECONDS, page_out_libraries).start()
     return engine
 

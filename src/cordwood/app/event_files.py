@@ -1,6 +1,6 @@
-"""Files of events as JSON lines, with ids that do not change when a file is read again.
+"""Read files of events as JSON events, with ids that are the same when a file is read again.
 
-A file or standard input is read in pieces: decompressed, while counting the bytes as they are stored.
+A file or standard input is read in chunks and decompressed. The progress counts bytes before decompression.
 """
 
 import gzip
@@ -62,7 +62,7 @@ class _ReadableFile(Protocol):
 
 
 class _FileAfterSample(io.RawIOBase):
-    """A file whose beginning was already read."""
+    """A file whose beginning was already read as a sample: it returns the sample first, then the rest."""
 
     def __init__(self, sample: bytes, remaining: _ReadableFile) -> None:
         self._sample = io.BytesIO(sample)
@@ -103,14 +103,14 @@ class OpenFile:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Convert errors of reading and of decompressing to BadBody in the block."""
+        """Convert errors of reading and of decompressing that the block raises to BadBody."""
         try:
             yield
         except (OSError, EOFError, zlib.error, zstd.ZstdError) as problem:
             raise unreadable_fault(self.name, problem) from problem
 
     def lines(self, max_bytes: int) -> Iterator[bytes]:
-        """Yield the lines with their line ends. Of a longer line, only the first `max_bytes` + 1 are read into memory."""
+        """Yield the lines with their line ends. A line longer than `max_bytes` is cut after `max_bytes` + 1."""
         with self.reading():
             while line := self.content.readline(max_bytes + 1):
                 yield line
@@ -170,15 +170,15 @@ def _beginning(content: _ReadableFile, size: int) -> bytes:
 
 
 FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
-# By format: what positions in the file count, if not lines.
+# The unit of positions in a file, by format; it is the line for all other formats.
 _UNITS: Final = {"parquet": "row", "journald": "entry"}
 # The maximum size of an item, which is the default maximum size of a body.
 MAX_EVENT_BYTES: Final = 16 * 2**20
-# A body contains the line end as well.
+# The maximum size of an event that is sent. It is below the limit, because a body has line ends too.
 _MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
 # The maximum length of a CSV record in characters, each of which takes up to four bytes.
 _MAX_CHARACTERS: Final = MAX_EVENT_BYTES // 4
-# The characters that are sent of an item that cannot be an event, and of one that is too long.
+# How many characters are sent of an item that is too long or cannot be an event; the service quarantines them.
 _MAX_REFUSED_CHARACTERS: Final = 2**20
 _SNIFFED_BYTES: Final = 4096
 _CHUNK_BYTES: Final = 64 * 1024
@@ -204,7 +204,7 @@ class Reading(msgspec.Struct, frozen=True):
 class Record(msgspec.Struct, frozen=True, gc=False):
     """An event as JSON, with its line or row number from 1.
 
-    If `fault` is set, it is not an event: `data` is its text as a JSON string, which the service quarantines.
+    If `fault` is set, the item is not an event: `data` is its text as a JSON string, which the service quarantines.
     """
 
     line_number: int
@@ -270,7 +270,7 @@ class EventFile:
             yield Record(self._rows_read, event)
 
     def _lines(self, stripped: bytes | None = None) -> Iterator[Record]:
-        """Yield the lines that are not blank, without trailing `stripped` bytes; if it is None, without white space at both ends."""
+        """Yield the lines that are not blank, without `stripped` at the end, by default without white space around."""
         for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
             if len(line) > MAX_EVENT_BYTES:
                 fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."
@@ -295,7 +295,7 @@ class EventFile:
     def _documents(self) -> Iterator[Record]:
         with self._source.reading(), self._prefix_errors():
             for item in JsonDocuments(self._source.content.read1, MAX_EVENT_BYTES).items():
-                # Line ends occur only between tokens, so they are removed: an event is sent as one line.
+                # An event is sent as one line. Line ends occur only between tokens, so spaces can replace them.
                 yield Record(item.line, item.text.translate(_LINE_ENDS).encode())
 
     def _journal_entries(self) -> Iterator[Record]:
@@ -402,7 +402,7 @@ def _sample(source: OpenFile) -> Sample:
 
 
 def _ending(file: Path) -> str:
-    """Return the ending of a file name, before an ending that tells the compression."""
+    """Return the ending of a file name, ignoring an ending for compression: `.csv` for `a.csv` and `a.csv.gz`."""
     return Path(file.stem).suffix.lower() if file.suffix.lower() in _CODINGS else file.suffix.lower()
 
 
@@ -424,7 +424,7 @@ def _refused(line_number: int, text: str, fault: str) -> Record:
 
 
 def count_events(file: Path) -> int:
-    """Return the number of events in a Parquet file; raise BadBody if it is truncated or another file."""
+    """Return the number of events in a Parquet file; raise BadBody if the file is truncated or not Parquet."""
     return count_parquet(file)
 
 
@@ -444,7 +444,7 @@ def with_ids(records: Iterator[Record]) -> Iterator[Record]:
 
 
 def with_id(number: int, event: bytes) -> bytes:
-    """Return the event; without an id, it gets one from its position and text, so that a repeat is a duplicate."""
+    """Return the event. One without an id gets an id from its position and text, so that a repeat is a duplicate."""
     try:
         lacks_id = _decode_id(event).id is None
     except (msgspec.DecodeError, RecursionError):

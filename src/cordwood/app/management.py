@@ -54,7 +54,7 @@ class ManagedDefinitions(Generic[T]):
     """Changes of endpoints, or of streams, over HTTP, one at a time.
 
     A change is checked and made durable before it is in force. Its version is written before its file: a crash between
-    the two leaves a version that was never in force, and never loses one.
+    the two leaves a version that was never in force, but loses no version.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class ManagedDefinitions(Generic[T]):
         return DefinitionSource(definition, origin, self._definitions.text_of(definition, origin))
 
     def _put_in_force(self, checked: Contents, old: T | None, new: T | None, text: str | None, author: Author) -> None:
-        """Prepare the engine, write version and file, and put the change in force. An earlier error changes nothing."""
+        """Prepare the engine, write version and file, and put the change in force, unless there is an error."""
         definitions, definition = self._definitions, old or new
         if definition is None:
             return
@@ -237,8 +237,8 @@ class ManagedDefinitions(Generic[T]):
 class Management:
     """Applies one change at a time, once all files are read and checked.
 
-    Streams are created on demand while the streams file of the data folder has fewer than `max_new_streams`. Each key
-    may create half of those that the others have left, so that none can use them up.
+    Streams are created on demand while the data folder's streams file has fewer streams than `max_new_streams`. Each
+    key may create half of those that other keys have left, so that no key can use up all of them.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class Management:
         self._read = read
         self._max_new_streams = max_new_streams
         self._changing = threading.Lock()
-        # By stream: the key that created it since the start.
+        # The keys that created streams since the start of the service, by stream name.
         self._creators: dict[str, str] = {}
         self.endpoints: ManagedDefinitions[Endpoint] = ManagedDefinitions(
             catalog, files, EndpointDefinitions(files, checks), self._changing
@@ -274,7 +274,7 @@ class Management:
             return contents
 
     def proposed(self, name: str) -> Stream:
-        """Return the stream that an event for an unknown name would create; raise UnknownStream if none may be created."""
+        """Return the stream that an event for an unknown name would create; raise UnknownStream if it may not."""
         problem = stream_name_problem(name)
         if not self._max_new_streams or problem is not None:
             raise self._unknown_fault(name, problem)
@@ -283,7 +283,7 @@ class Management:
     def make_stream(self, name: str, key_id: str | None) -> Stream:
         """Create the stream durably, or return the one that a concurrent request has created.
 
-        A key id of None stands for a key without a share of its own: the limit of all streams together applies.
+        If `key_id` is None, only the limit for all keys together applies, not the share of one key.
         """
         stream = self.proposed(name)
         with self._changing:
@@ -311,7 +311,7 @@ class Management:
             return stream
 
     def _require_share(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
-        """Raise UnknownStream if no stream is left, or none for this key: half of those not created by others."""
+        """Raise UnknownStream at the limit, or if this key created half of the streams that other keys have left."""
         left = self._max_new_streams - len(created)
         if left <= 0:
             raise self._unknown_fault(

@@ -1,4 +1,4 @@
-"""The lifecycle of the service: own the folder, listen, open, serve, reload, drain, close."""
+"""Run the service: lock the data folder, listen, open the components, serve, reload, drain, and close."""
 
 import asyncio
 import gc
@@ -90,7 +90,7 @@ class _Server(uvicorn.Server):
 
 
 def _server(application: Application, drain_seconds: float, connections: int, other_connections: int = 0) -> _Server:
-    """Create the server of an application. `connections` limits the open ones, beside `other_connections`."""
+    """Create the HTTP server. `connections` limits its open connections; other listeners have `other_connections`."""
     table = ConnectionTable(max(16, max_connections(connections + other_connections) - other_connections))
     config = uvicorn.Config(
         application,
@@ -120,14 +120,14 @@ _WRITE_USES_SECONDS = 5.0
 
 
 class StartupSummary(msgspec.Struct, frozen=True):
-    """What the operator is shown when the service is ready."""
+    """The facts that are printed when the service is ready."""
 
     owner: Owner
     folder: Path
     components: Components
     created_keys: CreatedKeys | None
     seconds: float
-    # The protocol and address of each listener beside HTTP.
+    # The protocol and address of each listener other than HTTP.
     listeners: tuple[str, ...] = ()
 
 
@@ -136,9 +136,10 @@ async def _do_nothing(_: Components) -> None:
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Callbacks: `fill` before requests are accepted, `in_background` with the service, `on_quit` at a forced exit.
+    """Callbacks of the service: `fill` runs before requests are accepted, `on_ready` when the service is ready.
 
-    `offers_sign_in` serves /sign-in, to which the demo's link leads.
+    `in_background` runs while the service runs, `on_quit` at a forced exit. With `offers_sign_in`, the service has the
+    page /sign-in, to which the link of the demo leads.
     """
 
     on_ready: Callable[[StartupSummary], None]
@@ -177,7 +178,7 @@ def _serve(settings: Settings, hooks: Hooks, started_at: float, forker: ForkServ
 
 
 def _bound_listeners(settings: Settings) -> "Listeners | None":
-    """Bind the listeners beside HTTP. Without any, their modules are not imported."""
+    """Bind the listeners for syslog and Fluent. Without any, their modules are not imported."""
     if not (settings.listen.syslog or settings.listen.fluent):
         return None
     bind = importlib.import_module("cordwood.listeners.listeners").bind_listeners
@@ -317,11 +318,11 @@ class _ServiceRun(msgspec.Struct):
         ]
 
     async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
-        """Refuse new requests, report this by readiness first, finish the running ones, and stop listening."""
+        """Report the service as not ready and refuse new requests, finish the running ones, then stop listening."""
         self.lifecycle.drain()
         components.services.tails.close()
         if components.hosted is not None:
-            # Whatever is still running, such as a query or a flush, is given up: acknowledged events are durable.
+            # A query or flush that still runs after that time is ended. Acknowledged events are durable.
             components.hosted.kill_after(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:

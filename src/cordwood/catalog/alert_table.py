@@ -40,7 +40,7 @@ _CONDITION_HINT: Final = (
 
 
 def read_alert_file(file: str, text: str) -> Alert:
-    """Parse an alert file; raise BadEndpointFile with the place of an error."""
+    """Parse an alert file; raise BadEndpointFile with the position of an error."""
     document = Document(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
     document.check_names(document.tables, _FILE_SETTINGS)
     endpoint = document.value_of(document.tables, (), "endpoint", str)

@@ -69,7 +69,7 @@ class Contents(msgspec.Struct, frozen=True):
     alerts: tuple[Alert, ...] = ()
 
     def reader_of(self, name: str) -> Endpoint | None:
-        """Return an endpoint that reads the endpoint of this name, which a new stream of the name would replace."""
+        """Return an endpoint that reads an endpoint of this name; it would read a new stream of the name instead."""
         return next(
             (endpoint for endpoint in self.endpoints if any(included.name == name for included in endpoint.included)),
             None,
@@ -78,7 +78,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 class Catalog(Protocol):
     def endpoint(self, name_or_id: str) -> Endpoint | None:
-        """Return the endpoint with this name or UUID. A file with errors never changes the result."""
+        """Return the endpoint with this name or UUID. A file with errors is not put in force."""
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return all endpoints, sorted by name."""
@@ -94,7 +94,7 @@ class Catalog(Protocol):
 
 
 class Author(msgspec.Struct, frozen=True):
-    """The key that makes a change, and the revisions in If-Match, or None for any revision."""
+    """The key that makes a change, and the revisions that the definition may have (If-Match), or None for any."""
 
     key_id: str
     expected: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""Convert and check definitions that are sent over HTTP, as JSON fields with the names of Logflare's API or as texts of files.
+"""Convert and check definitions sent over HTTP: JSON fields with the names of Logflare's API, or texts of files.
 
 A text is checked as strictly as the fields. Every value must be one that TOML can represent.
 """
@@ -20,7 +20,7 @@ from cordwood.sql.budget import compiling
 from cordwood.sql.compile import parameter_names
 
 Reader = Callable[[str, object], object]
-# By JSON field: the setting, and the function that validates and converts the value.
+# The setting of each JSON field, and the function that validates and converts the value.
 _Settings = Mapping[str, tuple[str, Reader]]
 
 _MAX_NUMBER: Final = 2**53
@@ -119,7 +119,7 @@ def _read_duration(field: str, value: object, unit: str) -> str | None:
 
 
 def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
-    """Return a value that TOML can represent: without null, deep nesting and large numbers."""
+    """Return a value that TOML can represent; raise BadDefinition for null, deep nesting and large numbers."""
     if value is None or depth > _MAX_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It has null, or lists and objects that are nested too deeply.")
     if isinstance(value, int | float) and not abs(value) < _MAX_NUMBER:
@@ -246,7 +246,7 @@ def _check_endpoint_name(name: object) -> None:
 
 
 def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str) -> Mapping[str, object]:
-    """Set the declared parameters. If none are, declare new @names of the query as optional texts, as Logflare does."""
+    """Set the parameters that were sent. If none were, add new @names of the query as optional texts, like Logflare."""
     tables: Mapping[str, object]
     if fields.get("parameters") is not None:
         tables = _parameter_tables(fields["parameters"])
@@ -260,7 +260,7 @@ def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str)
 
 
 def _parameter_names(query: str) -> tuple[str, ...]:
-    """Return the names of a query's parameters, or none if it cannot be parsed, which compiling reports later."""
+    """Return the names of a query's parameters, or none if it cannot be parsed; compiling reports that error later."""
     try:
         with compiling():
             return parameter_names(query)
@@ -446,7 +446,7 @@ def _check_values(document: Document, table: Mapping[str, object], path: Path) -
 
 
 def _check(document: Document, path: Path, check: Callable[[str, object], object], value: object) -> None:
-    """Check a value; raise a fault with its place if it is refused."""
+    """Check a value; if `check` refuses it, raise an error with the position of the setting."""
     try:
         check(str(path[-1]), value)
     except BadDefinition as fault:

@@ -46,7 +46,7 @@ _PARAMETER_TYPES = {
 
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
-    """Parse an endpoint file; raise BadEndpointFile with the place of an error."""
+    """Parse an endpoint file; raise BadEndpointFile with the position of an error."""
     text = _normalize(text)
     document, head, body = _split(file, text)
     document.check_names(document.tables, _SETTINGS)
@@ -88,7 +88,7 @@ def text_of(endpoint: Endpoint) -> str:
 
 
 def with_id(text: str, endpoint_id: UUID) -> str:
-    """Add an id to the settings if they have none. Lines are added above the settings only, so columns do not change."""
+    """Add an id to settings that have none. The settings may move down by one line, but they keep their columns."""
     text = _normalize(text)
     start = _settings_comment("", text).start(1)
     is_line_free = text[start:].lstrip(" \t").startswith("\n")
@@ -207,7 +207,7 @@ def _redact_mode(document: Document) -> str:
 
 def _time_zone(document: Document) -> str:
     zone = _value(document, "zone", "UTC")
-    # Listing all zones would read a folder of six hundred files.
+    # UTC is accepted without listing all zones, which would read a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
         raise document.fault_at(f"{zone!r} is not a time zone.", ("zone",), hint)

@@ -1,4 +1,4 @@
-"""Endpoints, streams and alerts from files: all files are read and compiled, then replaced at once.
+"""Read endpoints, streams and alerts from files. All files are read and compiled before any change takes effect.
 
 The service itself writes endpoint and streams files in its data folder, with their earlier versions.
 """
@@ -28,7 +28,7 @@ from cordwood.sql.included import link_included_endpoints
 _MANAGED_STREAMS_FILE: Final = "streams.toml"
 _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
 _HISTORY_FOLDER: Final = "history"
-# How many histories of deleted definitions are kept of each kind, the latest ones.
+# How many histories of deleted definitions are kept, for endpoints and for streams each; older ones are removed.
 MAX_DELETED_HISTORIES: Final = 100
 _MAX_VERSIONS: Final = 50
 _MAX_HISTORY_BYTES: Final = 256 * 1024
@@ -161,7 +161,7 @@ CheckAlert = Callable[[Alert, Endpoint], object]
 
 
 class FileCatalog:
-    """A catalog whose contents are replaced atomically, so that files with errors never change it."""
+    """A catalog whose contents are replaced as a whole, after all files were checked."""
 
     def __init__(self, contents: Contents) -> None:
         self.replace(contents)
@@ -328,7 +328,7 @@ def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
 
 
 def _with_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
-    """Set all streams in an endpoint whose table may be made of them, so that other streams change its revision."""
+    """Set all streams in an endpoint of another dialect than BigQuery's. Its revision then depends on the streams."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
     fields_by_stream = tuple(StreamProject(stream.name, stream.project_at) for stream in streams)

@@ -1,4 +1,4 @@
-"""The interface of the key store, which stores only digests of keys; and the parser of the terms of keys.
+"""The interface of the key store, which stores only digests of keys, and the parser of the terms of keys.
 
 Terms are scopes, pins, a rate and an expiry. Pins that match more than is intended are reported in warnings.
 """
@@ -59,7 +59,7 @@ class Keys(Protocol):
         """Record that the key was used now. This must be fast; it may be written later."""
 
 
-# Only ASCII letters, as in endpoint files, so that no other letter can be mistaken for one.
+# Only ASCII letters, as in endpoint files, because other letters may look like them.
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
 _TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
@@ -195,7 +195,7 @@ def _expiry(expires_in: str | None, now: float) -> float | None:
 
 
 def _require_representable(name: str, seconds: float) -> float:
-    """Refuse durations whose end is beyond the last date."""
+    """Refuse durations of more than 1000 years, whose end might be beyond the last date that can be represented."""
     if seconds > _MAX_LIFETIME_SECONDS:
         raise BadTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
     return seconds

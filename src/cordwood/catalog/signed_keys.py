@@ -21,8 +21,8 @@ _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # The tolerated difference between the clocks of issuer and service.
 LEEWAY_SECONDS = 10
 MIN_SECRET_BYTES = 32
-# The end of the year 9999. A time in milliseconds is beyond it and refused: taken for seconds, the key would never
-# expire.
+# The end of the year 9999, in seconds. A claim that is in milliseconds by mistake is larger and is refused, because a
+# key with this number of seconds would never expire.
 MAX_EXPIRY = 253_402_300_799
 # The algorithm follows from the type of the verification key, never from the header of a token.
 _ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}

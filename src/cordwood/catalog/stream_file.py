@@ -21,7 +21,7 @@ NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 _SETTINGS = ("name", "id", "description", "retention", "derive", "late", "future", "rate", "project", "transform")
 _POLICY_SETTINGS = ("after", "policy")
-# Names are quoted with backquotes in SQL.
+# Names may not contain backquotes, because SQL quotes names with them.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
 _MAX_SHOWN = 200
 
@@ -36,7 +36,7 @@ _ENRICH_SETTINGS = ("file", "from", "to")
 
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
-    """Parse a streams file; raise BadStreamFile with the place of an error."""
+    """Parse a streams file; raise BadStreamFile with the position of an error."""
     document, tables = streams_document(file, text)
     streams = tuple(_stream(document, ("stream", number), table) for number, table in enumerate(tables))
     _check_distinct(document, streams)
@@ -175,7 +175,7 @@ def _read_policy(
 def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
     for number, key, value in _find_repeated(streams):
         raise document.fault_at(f"Two streams have the {key} {value}.", ("stream", number, key))
-    # Names may not differ only in case: the engine's tables are named after streams, without case.
+    # Names may not differ only in case: the engine's tables have the names of streams, and their case is ignored.
     for number, key, value in _find_repeated(streams, str.casefold):
         message = f"{value} differs from another stream's name only in case."
         raise document.fault_at(message, ("stream", number, key))

@@ -1,4 +1,4 @@
-"""TOML of definitions: parse it with a line number for every value, suggest names for unknown ones, and write it.
+"""Parse the TOML of definitions with a line number for every value, suggest names for unknown ones, and write TOML.
 
 Endpoints and streams have UUIDs, which are stated in their files or derived from their names.
 """
@@ -88,7 +88,7 @@ class Document(msgspec.Struct, frozen=True):
         return value if isinstance(value, expected_type) else None
 
     def text_of(self, path: Path, value: object) -> str:
-        """Return a TOML value as the text that a request would have."""
+        """Return a TOML value as the text with which a request would send it."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, str | int | float):
@@ -151,7 +151,7 @@ def _lines(text: str) -> dict[Path, int]:
 
 
 def _key_parts(text: str) -> Path:
-    """Return the first steps of a key. A line within a text may look like a key of very many steps."""
+    """Return the first steps of a key. They are limited, because a line within a text may look like a very long key."""
     return tuple(step[1] or step[2] or step[3] or "" for step in islice(_STEP.finditer(text), _MAX_STEPS))
 
 

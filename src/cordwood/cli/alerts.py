@@ -1,6 +1,6 @@
 """List alerts and their history, preview and silence alerts, and test the targets to which they are sent.
 
-The key must be private, without pins, and not always redacted.
+The key must be private, and must have neither pins nor the restriction that its answers are always redacted.
 
 examples:
   cordwood alerts list
@@ -229,6 +229,6 @@ def _without_fraction(text: str | None) -> str:
 
 
 def _say_json(answer: object) -> int:
-    # Control characters are escaped, because senders of events wrote the texts and a terminal would obey them.
+    # json.dumps escapes control characters, which a terminal would execute: the texts come from senders of events.
     say(json.dumps(answer, indent=2))
     return 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from cordwood.cli.terminal import note
 from cordwood.settings.load import Loaded, load
 
-# By attribute of the parsed arguments: the setting.
+# The settings that flags override, by the attribute of the parsed arguments.
 _FLAGS = {
     "host": "web.host",
     "port": "web.port",

@@ -1,9 +1,9 @@
-"""Back up everything in a data folder, as it is at one point in time: events, shapes, the quarantine, keys and the redaction key.
+"""Back up a data folder as it is at one point in time: events, shapes, the quarantine, keys and the redaction key.
 
-If a service runs on the data folder, or --url names one, the service makes the backup and continues to run; otherwise the data
-folder is read directly. manifest.json, with the length and digest of every other file, is written last, so an incomplete backup
-has none and is refused by `cordwood restore`. Endpoints and streams that were created over HTTP are included; your own files of
-settings, endpoints and streams are not. Needs a private key.
+If a service runs on the data folder, or --url names one, the service makes the backup and continues to run; otherwise
+the data folder is read directly. manifest.json, with the length and digest of every other file, is written last, so an
+incomplete backup has none and is refused by `cordwood restore`. Endpoints and streams that were created over HTTP are
+included; your own files of settings, endpoints and streams are not. Needs a private key.
 
 examples:
   cordwood backup /backups/today
@@ -48,7 +48,7 @@ def _make(folder: Path) -> None:
 
 
 class _ArchiveUnpacker:
-    """Unpacks the archive as it arrives."""
+    """Unpacks the archive of a backup while it is being received."""
 
     def __init__(self, folder: Path, progress: ByteProgress) -> None:
         self._folder = folder

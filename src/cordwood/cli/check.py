@@ -1,6 +1,7 @@
 """Compile endpoint, alert and streams files without a service, and report every error with its position.
 
-Exits with 0 if all files can be served, otherwise with 1. Use it in a build, in a commit hook, or before `cordwood reload`.
+Exits with 0 if all files can be served, otherwise with 1. Use it in a build, in a commit hook, or before `cordwood
+reload`.
 
 examples:
   cordwood check

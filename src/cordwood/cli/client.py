@@ -1,4 +1,4 @@
-"""The service that a command uses: at a URL, the owner of the data folder, or inside this process; and requests to it."""
+"""Clients for the service that a command uses: one at a URL, the owner of the data folder, or one in this process."""
 
 import argparse
 import http.client
@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True):
             raise Refused(f"The answer (status {self.status}) is not JSON.") from problem
 
     def checked(self, source: str = "") -> "Answer":
-        """Return the answer; raise Refused with the service's message and its position in the source if it is an error."""
+        """Return the answer. If it is an error, raise Refused with its message and its position in `source`."""
         if self.status < 400:
             return self
         raise Refused(_refusal(self, source))
@@ -62,7 +62,7 @@ class ServiceClient(Protocol):
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
 
     def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
-        """GET a path, or POST to it, and pass the body on in chunks. Only an error has a body in the returned answer."""
+        """Send a GET, or `posted`, and pass the body to `on_chunk`. Only an error has a body in the returned answer."""
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ def service_by_url(arguments: argparse.Namespace) -> Remote | None:
 
 
 def service_on_folder(settings: Settings, key: str | None = None) -> Remote | None:
-    """Return the service that owns the data folder, with the owner's key unless another one is given."""
+    """Return the service that owns the data folder, or None. Its own key is used unless another one is given."""
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
     return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
 
@@ -233,7 +233,7 @@ def send_events(service: ServiceClient, path: str, body: bytes, retries: RetryPo
 
 
 class Outcome(msgspec.Struct):
-    """The sum of the answers to all batches."""
+    """The summed counts of the answers to all batches, and the reasons of quarantined events."""
 
     sums: dict[str, int] = msgspec.field(
         default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}

@@ -1,8 +1,8 @@
 """Print the SQL into which a query is compiled, or its errors with their positions.
 
-Without --endpoint, the query can read only the CTEs of its own WITH. With --endpoint, it is a sandbox query over the endpoint's
-sub-queries; without a file, the endpoint's own query is compiled. --lql prints the SQL, in BigQuery's dialect, into which a
-query in LQL is translated.
+Without --endpoint, the query can read only the CTEs of its own WITH. With --endpoint, it is a sandbox query over the
+endpoint's sub-queries; without a file, the endpoint's own query is compiled. --lql prints the SQL, in BigQuery's
+dialect, into which a query in LQL is translated.
 
 examples:
   echo 'select 1 as one' | cordwood compile -
@@ -29,7 +29,7 @@ from cordwood.sql.compile import compile_standalone
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement, Target
 
-# By engine: the statements that define functions which its SQL calls. None are needed at present.
+# For each engine, the statements that define the functions which compiled SQL calls. No engine needs any at present.
 _PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 
 

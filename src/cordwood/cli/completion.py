@@ -1,4 +1,4 @@
-"""Print a completion script for a shell: commands, their options, and the names of endpoints.
+"""Print a completion script for a shell, which completes commands, their actions and their options.
 
 examples:
   source <(cordwood completion bash)                  in ~/.bashrc

@@ -1,9 +1,10 @@
 """Diagnose an installation: machine, data folder, listeners, service, keys, and a round trip of one event.
 
 The command tests the keys of dashboards and shippers. It reads them from the variables LOGFLARE_PRIVATE_ACCESS_TOKEN,
-LOGFLARE_PUBLIC_ACCESS_TOKEN and LOGFLARE_API_KEY of the environment, or of the file that --env names. For the round trip, it sends
-one event of the project cordwood-doctor to the stream postgres.logs, and queries this event with logs.all. With --url, only the
-service is checked, not this machine. The exit code is 1 if there is a problem, and 0 if there are only warnings.
+LOGFLARE_PUBLIC_ACCESS_TOKEN and LOGFLARE_API_KEY of the environment, or of the file that --env names. For the round
+trip, it sends one event of the project cordwood-doctor to the stream postgres.logs, and queries this event with
+logs.all. With --url, only the service is checked, not this machine. The exit code is 1 if there is a problem, and 0 if
+there are only warnings.
 
 examples:
   cordwood doctor
@@ -124,7 +125,7 @@ def check_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_listener(protocol: str, address: Address, *, is_guarded: bool) -> Finding:
-    """Check who can send to a listener. `is_guarded` is true if senders need a certificate or a shared key."""
+    """Check whether anyone can send to a listener. `is_guarded` is true if senders need a certificate or a key."""
     if address.is_private or is_guarded:
         return Finding(Verdict.GOOD, "listener", f"{protocol} on {address}")
     seen = f"{protocol} on {address} takes events of whoever reaches it"
@@ -133,7 +134,7 @@ def check_listener(protocol: str, address: Address, *, is_guarded: bool) -> Find
 
 
 def listeners(listen: Listen) -> Iterator[Finding]:
-    """Yield the findings about the configured listeners beside HTTP."""
+    """Yield the findings about the configured listeners other than that for HTTP."""
     syslog, fluent = read_all(listen)
     for address in syslog:
         yield check_listener("syslog", address, is_guarded=_asks_certificate(listen, address))
@@ -316,7 +317,7 @@ def _gauge(service: Remote, name: str) -> float | None:
 
 
 def _keys(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Check each key: a private key may list keys; a public key is valid if it is refused only for want of a stream."""
+    """Check each key: a private key may list keys; for a public key, a POST without a stream must fail with 400."""
     for names, method, path, good in (
         (_PRIVATE, "GET", "/api/access-tokens", 200),
         (_PUBLIC, "POST", "/api/logs", 400),
@@ -352,7 +353,7 @@ def _round_trip(service: Remote) -> Finding:
 
 
 def _alerts(service: Remote) -> Iterator[Finding]:
-    """Report alerts that cannot be evaluated and targets that accept nothing, if there is a private key."""
+    """Report alerts that cannot be evaluated and targets that fail, if the key in use may list alerts."""
     answer = service.send("GET", "/api/alerts")
     if answer.status != 200:
         return

@@ -1,7 +1,7 @@
 """Create or update the tables of the streams in ClickHouse: `cordwood engine prepare`.
 
-Running a statement twice has the same effect as running it once. With --dry-run the statements are printed and not sent to the
-server, so that somebody else can run them. Tables are replicated and distributed if `clickhouse.cluster` is set.
+Running a statement twice has the same effect as running it once. With --dry-run the statements are printed and not sent
+to the server, so that somebody else can run them. Tables are replicated and distributed if `clickhouse.cluster` is set.
 
 examples:
   CORDWOOD_ENGINE=clickhouse://user:password@host:8443/logs?secure=1 cordwood engine prepare

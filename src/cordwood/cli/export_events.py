@@ -1,9 +1,10 @@
 """Export the stored events of a stream to a file, all of them or those of a time range.
 
 A Parquet file has the columns id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at and
-timestamp_inferred. DuckDB, pyarrow and ClickHouse can read it, and `cordwood import` restores every row with its time of
-receipt. NDJSON and JSON have the events as they can be sent again; CSV and Arrow have the columns of Parquet. The format is
-the one in --format; without it, that of the file's ending; and with another ending, Parquet. The file appears when it is complete.
+timestamp_inferred. DuckDB, pyarrow and ClickHouse can read it, and `cordwood import` restores every row with its time
+of receipt. NDJSON and JSON have the events as they can be sent again; CSV and Arrow have the columns of Parquet. The
+format is the one in --format; without it, that of the file's ending; and with another ending, Parquet. The file appears
+when it is complete.
 
 examples:
   cordwood export day.parquet --stream postgres.logs --from 2026-01-01 --to 2026-01-02
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class EventCount:
-    """The number of events in an export, if its format has it: in Parquet, which is verified by it, and in NDJSON."""
+    """Counts the events of an export: lines of NDJSON, or rows of a complete Parquet file, which this verifies too."""
 
     def __init__(self, format_name: str) -> None:
         self._how = format_name

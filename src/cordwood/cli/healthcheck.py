@@ -48,7 +48,7 @@ def _service(arguments: argparse.Namespace) -> Remote:
 
 
 def _reachable(host: str) -> str:
-    """Return an address of this machine for a service that listens on all addresses."""
+    """Return the host for a URL: 127.0.0.1 for a service that listens on all addresses, and IPv6 in brackets."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a name, not a bind
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

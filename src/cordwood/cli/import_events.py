@@ -1,12 +1,13 @@
-"""Send a file of events to a stream: NDJSON, JSON, CSV, Parquet or a journal's export, also in gzip or zstd; - is standard input.
+"""Send a file of events (NDJSON, JSON, CSV, Parquet or journald export) to a stream; - reads standard input.
 
-The command recognises the format by the file's name and its beginning, unless --as names the format. Logs as text are read
-only with --as: lines (each line is a message), logfmt, combined (access logs of Apache and nginx) and syslog. `cordwood sniff FILE` shows what the first
-events would be.
+The file may be compressed with gzip or zstd. The command recognises the format by the file's name and its beginning,
+unless --as names the format. Logs as text are read only with --as: lines (each line is a message), logfmt, combined
+(access logs of Apache and nginx) and syslog. `cordwood sniff FILE` shows what the first events would be.
 
-CSV has a header line. Columns are named like the fields of events: timestamp, id, event_message, project, metadata (JSON) and
-any others. Cells are texts, and an empty cell is a missing field. With --types auto, cells that are numbers, true or false are
-stored as such; with --types status=number,ok=bool only those of the named columns (number, bool, json, auto or text).
+CSV has a header line. Columns are named like the fields of events: timestamp, id, event_message, project, metadata
+(JSON) and any others. Cells are texts, and an empty cell is a missing field. With --types auto, cells that are numbers,
+true or false are stored as such; with --types status=number,ok=bool only those of the named columns (number, bool,
+json, auto or text).
 
 Sending a file again stores no event twice: events are identified by their ids, and an event without one gets an id that
 depends only on the file. So an interrupted import can simply be repeated. A file written by `cordwood export`
@@ -54,7 +55,7 @@ _BAR_WIDTH = 24
 
 
 class Progress(msgspec.Struct):
-    """The counts of what was sent so far. `unit` is the unit of positions in the file."""
+    """The counts of the events that were sent so far. `unit` is the unit of positions in the file, such as a line."""
 
     unit: str = "line"
     events: int = 0
@@ -143,7 +144,7 @@ def _batches(events: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 def _send_batch(service: ServiceClient, path: str, batch: Sequence[Record], progress: Progress) -> Answer:
-    """Send a batch as NDJSON; if that is refused, as an array.
+    """Send a batch as NDJSON; if the service refuses that, send it as a JSON array.
 
     The service refuses NDJSON without a valid line, but quarantines the items of an array. If the first batch has no
     valid event, Refused is raised, because the file is not in the format that was assumed.

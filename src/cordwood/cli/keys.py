@@ -3,7 +3,7 @@
 A new key is printed once, to standard output; its id, scopes and restrictions are printed to standard error.
 
 scopes (several may be given):
-  private                    everything, keys too        public, ingest             send events to any stream
+  private                    everything, also keys       public, ingest             send events to any stream
   query                      query any endpoint          ingest:source:NAME         send events to one stream
   query:endpoint:NAME        query one endpoint
 
@@ -111,7 +111,7 @@ def _create(service: ServiceClient, arguments: argparse.Namespace) -> None:
 
 
 def _scopes(texts: Sequence[str], endpoints: Sequence[str]) -> list[str]:
-    """Combine `--scope query --endpoint logs.all` to the scope query:endpoint:logs.all."""
+    """Combine `--scope query --endpoint logs.all` into the scope query:endpoint:logs.all."""
     scopes = [scope for text in texts for scope in re.split("[ ,]+", text) if scope]
     if not endpoints:
         return scopes

@@ -1,4 +1,4 @@
-"""Reader of Logflare's event tables in PostgreSQL, of which each source has one; oldest events first."""
+"""Read Logflare's event tables in PostgreSQL, one table for each source, oldest events first."""
 
 import re
 import uuid
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cordwood.errors import Refused, Unreachable
 
-# The sort key of an event in its table: its time as text of PostgreSQL, and its id.
+# The sort key of an event in its table: its time as PostgreSQL formats it, and its id.
 SortKey = tuple[str, str]
 
 _ROWS_PER_FETCH = 500
@@ -25,14 +25,14 @@ where c.relkind in ('r', 'p') and not c.relispartition
   and c.relname ~ '^log_events_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}$'
 order by 1, 2
 """
-# The sources are listed in a table of that name, in the schema for which Logflare was configured.
+# Logflare lists its sources in a table `sources`, in a schema that can be configured. This finds the schema.
 _LISTS_OF_SOURCES = """
 select table_schema from information_schema.columns where table_name = 'sources' and column_name in ('token', 'name')
 group by table_schema having count(*) = 2
 """
 _NAMES = "select token::text, name from {}.sources"
 _COUNT = "select count(*) from {} where {}"
-# Times without a zone are UTC. Events without a time come first, and get the time of their arrival.
+# Times without a zone are UTC. Events without a time come first, and get the time at which cordwood receives them.
 _EVENTS = """
 select coalesce(timestamp, '-infinity')::text, id,
   to_char(timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), event_message, body::jsonb::text
@@ -147,7 +147,7 @@ def _table(schema: str, table: str, names: dict[str, str]) -> Table:
 
 
 def _line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
-    """Merge the columns of the table into the body, because Logflare's queries read the columns."""
+    """Return an event as JSON. The columns override fields of the body, because Logflare's queries read columns."""
     try:
         fields = _fields.decode(body or "{}")
     except (msgspec.DecodeError, RecursionError):

@@ -1,7 +1,8 @@
 """Offer a service's endpoints and streams to an AI agent, by the Model Context Protocol on standard input and output.
 
-The agent's program starts this command, which sends the agent's calls to a running service with the given key; the agent can
-read what this key may read. Needs the extra: pip install 'cordwood[mcp]'. A service offers the same over HTTP at /mcp.
+The agent's program starts this command, which sends the agent's calls to a running service with the given key; the
+agent can read what this key may read. Needs the extra: pip install 'cordwood[mcp]'. A service offers the same over HTTP
+at /mcp.
 
 examples:
   cordwood mcp
@@ -162,7 +163,7 @@ class _Exchange:
 
 
 def _pass_on(answer: http.client.HTTPResponse, on_chunk: OnChunk) -> None:
-    """Pass the body on as it arrives; raise Refused if it ends early."""
+    """Pass the body to `on_chunk` as it arrives, until that returns False; raise Refused if the body ends early."""
     try:
         while chunk := answer.read1(_CHUNK_BYTES):
             if not on_chunk(chunk):

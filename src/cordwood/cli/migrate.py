@@ -1,8 +1,8 @@
 """Copy the events that another service has stored: those of Logflare in PostgreSQL, each source into a stream.
 
-An interrupted run is continued by running it again: its progress is stored in a file. Events keep their ids and times. The
-other service is only read; stop it first, or run the command again once it has stopped. Needs PostgreSQL's client: pip
-install 'cordwood[migrate]'. The password may be in PGPASSWORD or ~/.pgpass instead of the URL.
+An interrupted run is continued by running it again: its progress is stored in a file. Events keep their ids and times.
+The other service is only read; stop it first, or run the command again once it has stopped. Needs PostgreSQL's client:
+pip install 'cordwood[migrate]'. The password may be in PGPASSWORD or ~/.pgpass instead of the URL.
 
 examples:
   cordwood migrate logflare --from postgresql://supabase_admin@db:5432/_supabase
@@ -41,7 +41,7 @@ _VERSION = 1
 
 
 class MigrationState:
-    """The state file. `route` names source and destination; a file with another route is not overwritten."""
+    """The file that records how far each table was copied. If it names another source or destination, it is refused."""
 
     def __init__(self, file: Path, route: str) -> None:
         self._file = file
@@ -73,7 +73,7 @@ class MigrationState:
 _STATE_FILE_HINT = "Name another file: --state FILE."
 
 
-# A full disk is retried as well, until there is space.
+# The status 507, for a full disk, is retried as well, because space may become free.
 _RETRIES = RetryPolicy(100, (429, 503, 507))
 _PROGRESS_SECONDS = 5.0
 
@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_source(address: str) -> None:
-    """Check the address: PostgreSQL's client would connect to a local database if it were empty."""
+    """Refuse an invalid address. With an empty one, PostgreSQL's client would connect to a local database."""
     if not address.startswith(("postgresql://", "postgres://")) and "=" not in address:
         problem = "--from is empty." if not address.strip() else "--from is not a PostgreSQL address."
         raise Refused(problem, hint="Write: --from postgresql://user@host/database.")

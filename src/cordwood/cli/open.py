@@ -1,7 +1,7 @@
 """Open the explorer of a service in the browser, and print its address.
 
-Without --url, the address is that of the service on the data folder. The address does not contain a key: the explorer asks
-for one, which `cordwood keys create` makes.
+Without --url, the address is that of the service on the data folder. The address does not contain a key: the explorer
+asks for one, which `cordwood keys create` makes.
 
 examples:
   cordwood open
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Unreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."
         )
-    # The system would open a URL of another scheme with whatever program handles it.
+    # For a URL of another scheme, the system could start any program instead of a browser.
     if not service.url.startswith(("http://", "https://")):
         raise Unreachable(f"{service.url!r} is not an address; write it like http://127.0.0.1:4000.")
     service.send("GET", "/livez").checked()

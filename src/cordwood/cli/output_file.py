@@ -1,4 +1,4 @@
-"""The output of a command, a file or standard output: complete or not at all, and never over an existing file."""
+"""The output of a command: standard output, or a file, which appears when complete and overwrites only with --force."""
 
 import argparse
 import os
@@ -40,7 +40,7 @@ def is_standard_output(file: Path | None) -> bool:
 
 
 class _ReaderGoneError(Exception):
-    """Raised in place of BrokenPipeError, which would be taken for a network error."""
+    """Raised instead of BrokenPipeError, which the client would report as an error of its connection to the service."""
 
 
 def _write_out(data: bytes) -> None:
@@ -52,9 +52,10 @@ def _write_out(data: bytes) -> None:
 
 @contextmanager
 def output(file: Path | None, *, force: bool, check: Callable[[Path], object] = lambda _: None) -> Iterator[Write]:
-    """Yield the function that writes. The file None or - is standard output.
+    """Yield the function that writes to the file, or to standard output if the file is None or `-`.
 
-    A file is written beside its place, checked, and moved there. Raise Refused if it exists, unless `force` is true.
+    A file is written under a temporary name in the same folder, checked, and renamed. Raise Refused if the file exists
+    already, unless `force` is true.
     """
     if file is None or is_standard_output(file):
         sys.stdout.flush()
@@ -95,7 +96,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _converting_errors(out: BinaryIO) -> Write:
-    """Return the `write` method of a file. Its errors are converted here, because network errors are OSError as well."""
+    """Return a function that writes to a file and converts its errors, because network errors are OSError as well."""
 
     def write(data: bytes) -> None:
         with _convert_errors():

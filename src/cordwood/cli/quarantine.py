@@ -1,8 +1,8 @@
 """List, show and replay quarantined items: events that could not be stored, each with its reason.
 
-First correct the pin, policy or limit because of which an item was refused, then replay the item: it is decoded again by the
-current rules, with its original time of receipt. The item stays in the list, marked as replayed. Its event is stored once, however
-often it is replayed. A truncated item cannot be replayed.
+First correct the pin, policy or limit because of which an item was refused, then replay the item: it is decoded again
+by the current rules, with its original time of receipt. The item stays in the list, marked as replayed. Its event is
+stored once, however often it is replayed. A truncated item cannot be replayed.
 
 examples:
   cordwood quarantine list --stream postgres.logs

@@ -1,9 +1,9 @@
-"""Run an endpoint, on a running service or on a data folder without one, and print its rows or write them to a file.
+"""Run an endpoint on a running service, or on a data folder that no service uses, and print or save its rows.
 
-An answer has at most the endpoint's max_rows rows; --all also fetches the further pages. With -o and without
---format, the ending of the file's name chooses the format: .csv, .ndjson, .json, .arrow, .parquet. Times are ISO 8601 in
-tables and in CSV, and microseconds since 1970 in JSON. On a terminal, a table is fitted to its width (or printed as
---vertical does), coloured unless NO_COLOR is set, and shown by the program in PAGER if it is longer than the screen.
+An answer has at most the endpoint's max_rows rows; --all also fetches the further pages. With -o and without --format,
+the ending of the file's name chooses the format: .csv, .ndjson, .json, .arrow, .parquet. Times are ISO 8601 in tables
+and in CSV, and microseconds since 1970 in JSON. On a terminal, a table is fitted to its width (or printed as --vertical
+does), coloured unless NO_COLOR is set, and shown by the program in PAGER if it is longer than the screen.
 
 examples:
   cordwood query usage.api-counts -p interval=daily -p project=default
@@ -49,7 +49,7 @@ from cordwood.errors import Fault, Refused
 
 JSON: Final = "application/json"
 
-# After how many seconds the progress line appears, and how often it changes.
+# The seconds until the progress line appears, and between its changes.
 _FIRST_SECONDS, _PAUSE_SECONDS = 1.0, 0.5
 # The timeout of requests for the progress, so that they do not delay the end of the command.
 _TIMEOUT_SECONDS = 2.0
@@ -77,7 +77,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
         return PostRequest(json.dumps({**self.parameters, **own, **more}).encode(), headers)
 
     def answer(self, service: ServiceClient, **more: str) -> Answer:
-        """Return an answer; raise Refused with the position in the caller's own query."""
+        """Send the query and return the answer; raise Refused with the position of an error in the caller's query."""
         posted = self.posted(**more)
         with _with_progress(service) as headers:
             answer = service.send("POST", self.path, posted.body, {**posted.headers, **headers})
@@ -97,7 +97,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
         end_progress()
 
     def rows(self, service: ServiceClient, *, is_whole: bool = False) -> tuple[Answer, list[dict[str, Any]]]:
-        """Return the last page, and the rows of the answer, or of all its pages if `is_whole`."""
+        """Return an answer and its rows. If `is_whole`, fetch all pages; return the last page and the rows of all."""
         answers = list(self.pages(service)) if is_whole else [self.answer(service)]
         return answers[-1], [row for answer in answers for row in answer.json()["result"]]
 
@@ -137,7 +137,7 @@ class _QueryList(msgspec.Struct):
 
 @contextmanager
 def _with_progress(service: ServiceClient) -> Iterator[Mapping[str, str]]:
-    """Yield the headers of a request. Its progress is shown during the block if a service runs it, on a terminal."""
+    """Yield headers for a request. On a terminal, show the request's progress at a running service during the block."""
     if not isinstance(service, Remote) or not sys.stderr.isatty():
         yield {}
         return
@@ -159,7 +159,7 @@ def _show_until_ended(service: Remote, request_id: str, has_ended: threading.Eve
         try:
             listed = msgspec.json.decode(service.send("GET", "/api/queries").checked().body, type=_QueryList)
         except (Fault, msgspec.MsgspecError):
-            # The request is refused, by an older service for example. The answer itself is still awaited.
+            # The service does not list its queries, for example because it is older. The query itself continues.
             break
         for query in listed.queries:
             if query.id == request_id and not has_ended.is_set():
@@ -178,7 +178,7 @@ _ACCEPT = {
     "parquet": "application/vnd.apache.parquet",
 }
 _BINARY = ("arrow", "parquet")
-# Column names may contain line breaks in quotes.
+# Matches the header line of CSV, in which quoted column names may contain line breaks.
 _HEADER_LINE = re.compile(rb'(?:"[^"]*"|[^"\n])*\n?')
 
 

@@ -1,8 +1,8 @@
 """Create a data folder from a backup, with its events, shapes, quarantine, keys and redaction key.
 
-The data folder must be empty or must not exist. Before any file is moved into the folder, every file is checked against the
-manifest, and the events are opened. A backup that is incomplete, changed, or written by a newer version is refused, and the
-data folder stays empty.
+The data folder must be empty or must not exist. Before any file is moved into the folder, every file is checked against
+the manifest, and the events are opened. A backup that is incomplete, changed, or written by a newer version is refused,
+and the data folder stays empty.
 
 examples:
   cordwood restore /backups/today --data-dir /var/lib/cordwood

@@ -1,8 +1,8 @@
 """Serve endpoints and receive events over HTTP.
 
-The service consists of a serving process, an engine process that owns the events, and a small process that forks the engine
-process. If the engine process ends, it is replaced. Ctrl-C or SIGTERM stops the service after its running requests. SIGHUP, or
-`cordwood reload`, makes the service read endpoint and streams files again.
+The service consists of a serving process, an engine process that owns the events, and a small process that forks the
+engine process. If the engine process ends, it is replaced. Ctrl-C or SIGTERM stops the service after its running
+requests. SIGHUP, or `cordwood reload`, makes the service read endpoint and streams files again.
 
 examples:
   cordwood serve --demo                       a demo: generated events, a link that signs in, three calls to paste

@@ -1,8 +1,9 @@
 """Print which format a file has, and what its first events would be, without storing them; - reads standard input.
 
-The command recognises CSV, NDJSON, JSON arrays and objects, syslog, logfmt, access logs of Apache and nginx, OTLP in JSON, Loki
-push, Elasticsearch bulk, journald export and Parquet, also compressed with gzip or zstd. It reads the first MiB. It does not show
-ids that an import would add, and does not apply transforms and pins, which may change or refuse events.
+The command recognises CSV, NDJSON, JSON arrays and objects, syslog, logfmt, access logs of Apache and nginx, OTLP in
+JSON, Loki push, Elasticsearch bulk, journald export and Parquet, also compressed with gzip or zstd. It reads the first
+MiB. It does not show ids that an import would add, and does not apply transforms and pins, which may change or refuse
+events.
 
 examples:
   cordwood sniff access.log.1.gz

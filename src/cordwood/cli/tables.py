@@ -1,4 +1,4 @@
-"""Rows as text: a table that fits the terminal, or each row as a record; and the look of the terminal."""
+"""Format rows as text: as a table that fits the terminal, or as records with one line for each value."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 class TableStyle(msgspec.Struct, frozen=True):
-    """How rows are printed. Without a width, as for a file, nothing is fitted."""
+    """How rows are printed. Without `width`, as for a file, a table may have any width, and only long cells are cut."""
 
     width: int | None = None
     is_coloured: bool = False
@@ -37,7 +37,7 @@ PLAIN: Final = TableStyle()
 
 
 def terminal_style(*, is_vertical: bool = False) -> TableStyle:
-    """Return the look of standard output: on a terminal fitted and, unless NO_COLOR is set, coloured."""
+    """Return the style for standard output: on a terminal, with its width and, unless NO_COLOR is set, in colour."""
     if not sys.stdout.isatty():
         return TableStyle(is_vertical=is_vertical)
     return TableStyle(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
@@ -130,7 +130,7 @@ def character_width(character: str) -> int:
 
 
 def _cell_text(name: str, value: object) -> str:
-    # Only as much of a value is formatted as can be visible, because an event may have megabytes.
+    # The text is cut to more than a cell can show, because a value may have megabytes.
     return _uncut_text(name, value, limit=4 * _MAX_CELL_WIDTH)
 
 

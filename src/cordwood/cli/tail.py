@@ -1,7 +1,7 @@
 """Print each row of a query as soon as its event is stored, until Ctrl-C.
 
-Without an endpoint, the rows are those of logs.all. When the connection breaks, the command connects again and prints all rows since
-the last one. On a terminal, rows are coloured by their level.
+Without an endpoint, the rows are those of logs.all. When the connection breaks, the command connects again and prints
+all rows since the last one. On a terminal, rows are coloured by their level.
 
 examples:
   cordwood tail -p project=default
@@ -35,9 +35,9 @@ from cordwood.settings.quantities import read_duration
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _RETRIED_STATUSES: Final = (429, 502, 503, 504)
 _MAX_PAUSE_SECONDS: Final = 10.0
-# The statuses at the end of a stream after which reconnecting is useless.
+# The beginnings of a status in an `end` message after which reconnecting is useless.
 _FINAL_STATUS_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
-# The service sends something every 15 seconds.
+# Longer than 15 seconds, after which the service sends something even if there are no rows.
 _TIMEOUT_SECONDS: Final = 60.0
 
 
@@ -110,7 +110,7 @@ def _duration(text: str) -> str:
 
 
 class _FollowedQuery:
-    """A followed query, over as many connections as it takes."""
+    """A followed query, which connects again when its connection ends."""
 
     def __init__(self, service: Remote, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool) -> None:
         self._service = service
@@ -167,7 +167,7 @@ def _message(fields: Mapping[str, str]) -> Message:
     return message
 
 
-# Lines
+# The format of rows as lines.
 
 _LEVEL_NAMES: Final = ("level", "severity", "severity_text", "error_severity", "log_level")
 _STATUS_NAMES: Final = ("status_code", "status")
@@ -182,7 +182,7 @@ _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
 def _json_line(row: Mapping[str, object], *, is_terminal: bool) -> str:
-    # JSON does not escape all characters that a terminal would obey, so they are escaped here.
+    # On a terminal, all characters outside ASCII are escaped: JSON permits some of them that control the terminal.
     return json.dumps(row, ensure_ascii=is_terminal, separators=(",", ":"))
 
 

@@ -16,7 +16,7 @@ def say(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print a line. A closed standard output is ignored, because a service must not end with its reader."""
+    """Print a line. Closed output is ignored: a service must not end because the reader of its output did."""
     try:
         say(text)
     except OSError:
@@ -31,7 +31,7 @@ def note(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Return the text in one line, with spaces in place of characters that a terminal would obey."""
+    """Return the text on one line, with spaces instead of control characters and others that cannot be printed."""
     return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
 
 
@@ -64,7 +64,7 @@ def page(text: str) -> None:
     command = shlex.split(os.environ.get("PAGER", "less"))
     environment = {"LESS": "FRSX", **os.environ}
     try:
-        # subprocess ignores that the reader quits before the end of the text.
+        # subprocess.run ignores the broken pipe of a pager that ends before it has read the whole text.
         subprocess.run(command, input=f"{text}\n".encode(), env=environment, check=False)  # noqa: S603 - the user's own
     except (OSError, IndexError):
         # The pager does not exist, or PAGER is empty.

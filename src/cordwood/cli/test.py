@@ -1,10 +1,10 @@
 """Run the tests beside endpoint files, without a service.
 
 The tests of `my.endpoint.sql` are in `my.endpoint.test.md`: events, a time, calls, and the expected rows, error or
-alerts. Those of `my.alert.toml` are in `my.alert.test.md`. They run on DuckDB, or on the engine that --engine names: chdb://
-is ClickHouse inside this process; on a clickhouse:// server, databases are created for the tests and dropped at the end.
-Without DIR, the tests in the folder of `--endpoints` or of the setting `serve.endpoints` run; without either, those of the
-endpoints that ship. Exits with 1 if a test fails.
+alerts. Those of `my.alert.toml` are in `my.alert.test.md`. They run on DuckDB, or on the engine that --engine names:
+chdb:// is ClickHouse inside this process; on a clickhouse:// server, databases are created for the tests and dropped at
+the end. Without DIR, the tests in the folder of `--endpoints` or of the setting `serve.endpoints` run; without either,
+those of the endpoints that ship. Exits with 1 if a test fails.
 
 examples:
   cordwood test ./queries

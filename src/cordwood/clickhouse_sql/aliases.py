@@ -1,4 +1,4 @@
-"""ClickHouse's name resolution: an alias is visible in its whole SELECT, and shadows a column of its name."""
+"""ClickHouse's name resolution: an alias is visible in its whole SELECT, and shadows a column of the same name."""
 
 from collections.abc import Mapping
 
@@ -43,7 +43,7 @@ class ExpandedSelect(msgspec.Struct, frozen=True):
 def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) -> ExpandedSelect:
     """Expand all aliases of a SELECT, which is mutated.
 
-    `values` are named in WITH; the SELECT's own aliases shadow them.
+    `values` are the expressions that WITH names; the SELECT's own aliases shadow these names.
     """
     names = [_column_name_of(item) for item in select.expressions]
     expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
@@ -117,7 +117,10 @@ class _AliasExpander(msgspec.Struct):
     expanded_aliases: dict[str, exp.Expr] = {}
 
     def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
-        """Return a copy with aliases expanded; within the alias named `alias`, this name refers to the column."""
+        """Return a copy of the expression with aliases expanded.
+
+        `alias` is the alias of the expression itself, if any: inside of it, this name refers to a column.
+        """
         return self._expand(copied(node), (alias,) if alias else ())
 
     def _expand(self, root: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:

@@ -17,7 +17,7 @@ from cordwood.model.definitions import Parameter
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call by its name in lower case.
+    """A call of a function; `name` is in lower case.
 
     `condition` is the argument added by the combinator -If; `parameters` are those of a parametric aggregate.
     """

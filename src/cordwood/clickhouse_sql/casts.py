@@ -54,7 +54,7 @@ _TYPE_NAME_PATTERN: Final = re.compile(
 
 
 def type_of(translator: ArgumentTranslator, node: exp.DataType) -> Type:
-    """Return the type that a tree of a type denotes."""
+    """Return the dialect's type for the syntax tree of a type."""
     while node.this == exp.DType.LOWCARDINALITY and node.expressions and isinstance(node.expressions[0], exp.DataType):
         node = node.expressions[0]
     type_ = _TYPE_BY_DTYPE.get(node.this)
@@ -75,7 +75,7 @@ _SUPPORTED_TYPES_HINT: Final = (
 
 
 def type_named(translator: ArgumentTranslator, node: exp.Expr, text: str) -> Type:
-    """Return the type with this name."""
+    """Return the type that a text names, such as `Nullable(Int64)`."""
     match = _TYPE_NAME_PATTERN.fullmatch(text)
     name = match[2].lower() if match else ""
     type_ = (
@@ -290,7 +290,7 @@ def _cast_function(type_: Type) -> _FunctionTranslation:
 
 
 def _to_int(bits: int, *, is_signed: bool) -> _FunctionTranslation:
-    """Return the conversion to an integer, of which the lower bits are kept."""
+    """Return the conversion to an integer of `bits` bits; of a larger number, only the lowest bits are kept."""
     cast = _cast_function(INT)
     count = 2**bits
     low = count // 2 if is_signed else 0

@@ -117,7 +117,7 @@ def negate(value: Value) -> Value:
 
 
 def membership(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """Return `x IN (…)`, for constants or columns of x's type."""
+    """Return `x IN (…)`, for constants or columns of x's type; with `may_be_null`, NULL may be returned for false."""
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(tuple_membership(translator, node))
     return _constant_list_membership(translator, node, may_be_null=may_be_null)
@@ -213,7 +213,7 @@ def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | Non
 
 
 def like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """Return the translation of LIKE or ILIKE."""
+    """Return the translation of LIKE or ILIKE; with `may_be_null`, NULL may be returned for false."""
     value = translator.value(node.this)
     pattern = translator.string(node.expression)
     if value.type.name == "Nothing":

@@ -1,8 +1,8 @@
 """The compiler of ClickHouse SQL over an endpoint's table of logs, and the description of that table.
 
 The endpoint's sub-queries form the table `logs`, whose column `source` has their names. The query is translated to the
-tree of the equivalent BigQuery SQL over these sub-queries; from there on, the same code resolves, redacts, limits and
-runs it.
+tree of the equivalent BigQuery SQL over these sub-queries; from there on, it is resolved, redacted, limited and run by
+the same code as a query in BigQuery SQL.
 """
 
 from collections.abc import Mapping

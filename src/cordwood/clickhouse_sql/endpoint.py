@@ -1,8 +1,8 @@
 """Endpoints in ClickHouse's dialect: sub-queries in BigQuery SQL that form the table `logs`, and a query over it.
 
 A sub-query is `SELECT * FROM stream WHERE …`. A sub-query that reads the table `*` is expanded to one for each stream
-that no other sub-query reads, named after the stream; `project` in it means the path at which the stream's events have
-their project.
+that no other sub-query reads, named after the stream; in its conditions, `project` refers to the path at which the
+stream's events have their project.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ def _named_sources(
 ) -> Iterator[tuple[str, str, exp.Expr, StreamProject]]:
     """Yield for each source: its name, the name of its sub-query, its CTE and its stream.
 
-    Both names differ from all others.
+    Both names are unique.
     """
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
@@ -87,8 +87,8 @@ def _named_sources(
         for source_cte, stream_place in _expand_source(cte, stream, stream_places, read_streams):
             name = source_cte.alias
             if source_cte is not cte and name.lower() in written_names:
-                # A sender may be permitted to create a stream with this name. It must not replace the source of the endpoint
-                # that has the name.
+                # A sender may be permitted to create a stream with the name of a source that the endpoint defines. The
+                # stream must not replace that source.
                 name = _unused_name(name, " (stream)", written_names | used_names)
             sub_query = _unused_name(name, " events", used_names)
             used_names.add(sub_query.lower())
@@ -132,7 +132,7 @@ def _query_offset(text: str) -> int:
 
 
 def _stream_of_source(cte: exp.Expr, text: str) -> str:
-    """Return the stream of a source, which must select whole events of one stream by conditions."""
+    """Return the stream of a source, which must be `SELECT *` from one stream, with at most WHERE and ORDER BY."""
     select = cte.this
     from_ = select.args.get("from_") if isinstance(select, exp.Select) else None
     table = from_.this if from_ is not None else None

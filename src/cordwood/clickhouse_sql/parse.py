@@ -29,7 +29,7 @@ from cordwood.sql.parse import (
 from cordwood.sql.stages import Parsed
 
 _CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
-# sqlglot parses parentheses after a type's name twice, and after FROM as a join and as a query.
+# Words after which sqlglot parses parentheses twice: after a type's name, and after FROM as a join and as a query.
 _WORDS_PARSED_TWICE: Final = frozenset(
     [
         *(

@@ -1,4 +1,4 @@
-"""Sources of a query's columns: sub-queries of the endpoint with the map of attributes, derived tables, and unions."""
+"""Sources of a query's columns: sub-queries of the endpoint with attributes of events, derived tables, and unions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -33,7 +33,10 @@ _DEFAULT_SEVERITY: Final = "INFO"
 
 
 class Attributes(msgspec.Struct):
-    """The attributes of a sub-query's events, read from its columns `metadata` and `extras`."""
+    """The attributes of a sub-query's events, read from its columns `metadata` and `extras`.
+
+    An attribute is the text of a field at a dotted key, as in ClickHouse's map `log_attributes`.
+    """
 
     stream: str
     records: RecordShapes
@@ -78,7 +81,7 @@ class Attributes(msgspec.Struct):
         return Value(internal_call("upper", node), STRING)
 
     def document(self, name: str) -> exp.Expr:
-        """Return the JSON of the event's column `name`; for the project its text, if it is an attribute."""
+        """Return the JSON of the event's column `name`; for `project`, its text, or NULL unless `has_own_project`."""
         if name != "project":
             return internal_call("json_text", self._column_node(name))
         return self._column_node("project") if self.has_own_project else fill("cast(null as string)")
@@ -105,7 +108,7 @@ class Attributes(msgspec.Struct):
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
         if len(steps_of_key) > MAX_STEPS:
-            # Stop at this depth, because the whole map is flattened to this depth, too.
+            # Return no path for a longer key, because the map of all attributes is flattened only to this depth, too.
             return []
         paths = (
             [steps_of_key] if "" not in steps_of_key and self._may_exist(lineage_below(lineage, steps_of_key)) else []
@@ -120,7 +123,7 @@ class Attributes(msgspec.Struct):
     def _split_by_seen_keys(
         self, lineage: Lineage, remaining_key: str, prefix: tuple[str, ...]
     ) -> Iterator[tuple[str, ...]]:
-        """Yield the splits of the rest of a dotted key into keys that were seen."""
+        """Yield the ways to split the rest of a dotted key into keys that were seen in events."""
         if len(prefix) >= MAX_STEPS:
             return
         for seen_key in self.records.keys_within(lineage, remaining_key):
@@ -200,7 +203,7 @@ ELEMENT_KIND: Final = "element"
 
 
 def element_item(node: exp.Expr) -> RowItem:
-    """Return the element of the array of an arrayJoin, by the number that `select` stored on the node."""
+    """Return the item for the element of an arrayJoin's array; `select` has stored the array's number on the node."""
     return RowItem(ELEMENT_KIND, str(node.meta_get(ELEMENT_KIND)))
 
 
@@ -308,7 +311,7 @@ class FilteredBranch(msgspec.Struct):
 class UnionRows(msgspec.Struct):
     """The rows of several branches.
 
-    Every requested value is selected in each branch, where paths of events are visible.
+    Every requested value becomes a column of each branch's SELECT, because paths of events are visible only there.
     """
 
     branches: Sequence[FilteredBranch]
@@ -385,8 +388,8 @@ class UnionRows(msgspec.Struct):
 def _with_missing_attributes(values: list[Value]) -> list[Value]:
     """Return an attribute's values, with NULL in branches whose events never had the attribute.
 
-    The function mapContains would take an empty text for an existing attribute. If no branch ever had it, the values
-    are returned unchanged.
+    With an empty text instead of NULL, mapContains would report that the attribute exists. If no branch ever had it,
+    the values are returned unchanged.
     """
     if all(value.is_constant for value in values):
         return values

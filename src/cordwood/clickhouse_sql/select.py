@@ -44,7 +44,7 @@ class _NamedQuery(msgspec.Struct, frozen=True):
 
 
 _SUB_QUERY_HINT: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
-# BigQuery has OFFSET only after LIMIT, so this LIMIT is added to an OFFSET.
+# BigQuery has OFFSET only after LIMIT, so this LIMIT is added if a query has OFFSET alone.
 _MAX_LIMIT: Final = 2**62
 _NamedQueries = Mapping[str, _NamedQuery]
 

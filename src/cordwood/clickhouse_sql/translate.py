@@ -155,7 +155,8 @@ class Translator(msgspec.Struct):
             return self.condition(compare_tuples(self, node))
         left, right = self.value(node.this), self.value(node.expression)
         for operand, counterpart in ((left, right), (right, left)):
-            # A missing key is NULL and stands for its default. If the default does not match, NULL has the same effect.
+            # The operand is NULL for a missing key, in place of its default. If the comparison with the default is
+            # false, NULL has the same effect in a condition, and the default can be omitted.
             if operand.default is not None and counterpart.is_constant and counterpart.type.name == operand.type.name:
                 as_default = compare_constants(
                     type(node), operand.default, counterpart.constant, is_swapped=operand is right
@@ -601,7 +602,7 @@ def is_json(value: Value) -> bool:
 
 
 def map_as_json(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
-    """Return a map as a JSON object, as in the answer."""
+    """Return a map as a JSON object, which is also its form in the answer."""
     if value.parts is None:
         if is_json(value):
             return value

@@ -1,4 +1,4 @@
-"""Typed values: ClickHouse's types in the dialect, BigQuery expressions with such types, and their templates."""
+"""Typed values: the types of ClickHouse's dialect, BigQuery expressions with these types, and templates for them."""
 
 from typing import Final, Union
 
@@ -61,7 +61,8 @@ class Value(msgspec.Struct):
     """An expression with its type.
 
     With a `default`, NULL in `node` stands for the default: a missing key is an empty text. A Map has `parts`, pairs of
-    a constant key and a value. If they are None, it is a JSON object, or the attributes if `node` is NULL.
+    a constant key and a value. If `parts` is None, the Map is the JSON object in `node`, or, if `node` is NULL, all
+    attributes of the event.
     """
 
     node: exp.Expr

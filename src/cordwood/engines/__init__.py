@@ -1,1 +1,1 @@
-"""Engines: the interface that each implements, and one package for each engine, with the same file names."""
+"""Engines: their common interface, the packages of the two engines, and `hosted`: an engine in its own process."""

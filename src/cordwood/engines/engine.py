@@ -55,7 +55,7 @@ class StreamFacts(msgspec.Struct, frozen=True):
 
 
 class BackupFile(msgspec.Struct, frozen=True):
-    """A file of the engine as it is at one moment: its name relative to the engine's folder, its size, its bytes."""
+    """A file in a snapshot: its name relative to the engine's folder, its size, and a function that reads it."""
 
     name: str
     size: int
@@ -65,7 +65,8 @@ class BackupFile(msgspec.Struct, frozen=True):
 class RunRequest(msgspec.Struct, frozen=True):
     """A question and how to encode its answer: `encode` is a module-level function that yields chunks as rows arrive.
 
-    An answer that is sent only as a whole has at most `max_bytes`; with None, chunks are sent as they are made.
+    If `max_bytes` is set, the answer is sent only as a whole, and a larger one is an error. If it is None, chunks are
+    sent as they are made.
     """
 
     question: Question
@@ -175,12 +176,12 @@ class Engine(Protocol):
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         """Run the question and return its rows in batches; stop at cancellation or at the time limit.
 
-        Raises IsolationBroken without running the statement, unless the engine's own parser finds that the statement is
-        one query over its streams.
+        Raises IsolationBroken, without running the statement, if the engine's own parser finds that it is not one query
+        that reads only `statement.streams`.
         """
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
-        """Run the question and yield its answer, encoded in the process that has the rows.
+        """Run the question and return its encoded answer; the process that has the rows encodes them.
 
         In-process engines use `run_locally`.
         """
@@ -188,7 +189,7 @@ class Engine(Protocol):
     def stored_events_sql(self, stream: str) -> str:
         """Return the statement that reads a stream's stored events: `STORED_COLUMNS`, with objects as JSON text.
 
-        It binds `since` and `until` (microseconds, the latter exclusive) and `project`, which is null for all projects.
+        Its parameters are `since` and `until` (microseconds, the latter exclusive), and `project`: null means all.
         """
 
     def shapes(self) -> Mapping[str, Shape]:
@@ -201,9 +202,9 @@ class Engine(Protocol):
         """Return event counts and time ranges for metrics and status pages; must be cheap."""
 
     def newest_receipt_us(self) -> int | None:
-        """Return the receive time of the last acknowledged event, or a later time; receive times of events increase.
+        """Return the receive time of the newest acknowledged event, or a later time.
 
-        None if the engine does not guarantee this order, so that queries cannot be followed on it.
+        Return None if a later event may have an earlier receive time: then queries cannot be followed on this engine.
         """
 
     def sizes(self) -> Mapping[str, int]:

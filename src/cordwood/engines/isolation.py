@@ -18,7 +18,7 @@ from msgspec.structs import fields
 from cordwood.errors import IsolationBroken, QueryRefused, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused, Note, note_nothing
 
-# Capacity of the set of texts that passed, which holds a digest of each: some 100 bytes.
+# The maximum number of accepted statements whose digests are kept; each takes some 100 bytes of memory.
 _MAX_PASSED_BYTES: Final = 20_000
 _DIGEST_BYTES: Final = 16
 # The maximum number of different refused texts that are logged, and their maximum length. Every refusal is counted.
@@ -41,7 +41,7 @@ class IsolationCheck:
         self._logged: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
-        """Run `inspect` once per text and streams; raise IsolationBroken if `inspect` raises BreachError."""
+        """Run `inspect` unless this text has passed for these streams before; raise IsolationBroken on BreachError."""
         digest = _digest_of_check(text, streams)
         if digest in self._accepted_digests:
             return
@@ -126,7 +126,7 @@ def walk(root: msgspec.Struct, visit: Visit) -> None:
 
 
 def children(node: msgspec.Struct, scope: Scope, *excluded: str) -> list[tuple[msgspec.Struct, Scope]]:
-    """Return the child structs of a node with its scope, including those in lists."""
+    """Return the child structs of a node, also from lists, each with the node's scope; skip the `excluded` fields."""
     nested: list[tuple[msgspec.Struct, Scope]] = []
     for name in _child_fields(type(node)):
         value = getattr(node, name)

@@ -1,8 +1,8 @@
-"""Redaction while and after a statement runs: the optimistic variant first, and texts that only the answer contains.
+"""Redaction at run time: run the optimistic variant first, and redact columns that are used only in the answer.
 
-The cache of answers' texts holds only texts that contain nothing to redact, and only these are looked up. A cache hit
-makes an answer faster, so its time reveals whether a text was seen before. For a text that is returned unchanged this
-reveals nothing new; for any other it would reveal which events share a private value, or whether a guessed value occurs.
+`AnswerTexts` caches only texts that redaction leaves unchanged. A cache hit makes an answer faster, so the time of the
+answer reveals whether a text was seen before. For a text that is returned unchanged this reveals nothing new. For any
+other text it would reveal which events share a private value, or whether a guessed value occurs.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -19,7 +19,8 @@ from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.masking import MAY_NEED_REDACTION
 from cordwood.sql.stages import Statement
 
-# The rows are buffered up to this number, because only after the last row is it known that nothing had to be redacted.
+# The rows of an optimistic run are buffered, because only after the last one is it certain that none must be redacted.
+# A run with this many rows is stopped, and the redacting variant is run.
 _MAX_BUFFERED_ROWS: Final = 1000
 _MAX_REMEMBERED: Final = 2000
 
@@ -28,13 +29,13 @@ RunVariant = Callable[[bool], Rows]
 
 
 class OptimisticRedaction:
-    """The set of statements whose optimistic run found something to redact; safe from several threads."""
+    """Runs optimistic variants, but not of statements for which this failed before; safe from several threads."""
 
     def __init__(self) -> None:
         self._digests_with_findings: set[bytes] = set()
 
     def rows(self, statement: Statement, run: RunVariant) -> Rows:
-        """Return the rows of the optimistic variant if it found nothing to redact, else those of the redacting one."""
+        """Return the optimistic variant's rows if it finds nothing to redact, else those of the redacting variant."""
         if (
             statement.plan.choose(EventRange.ALL, optimistic=True) is not None
             and statement.digest not in self._digests_with_findings
@@ -73,10 +74,10 @@ def _fetch_all(rows: Rows) -> Rows | None:
     return rows
 
 
-# Capacity of the cache of clean texts, for all modes together: some thousand events.
+# The capacity of the cache of texts without anything to redact, for all redaction modes together: some thousand events.
 _MAX_CACHE_BYTES: Final = 16 * 2**20
 
-# The first character of a JSON value that may contain a text.
+# The first characters of JSON values that may contain a text: strings, objects and arrays.
 _FIRST_CHARACTERS_WITH_TEXTS: Final = ('"', "{", "[")
 
 Texts = Sequence[str | None]
@@ -114,7 +115,7 @@ class AnswerTexts:
     def rows(
         self, mode: RedactMode, rows: Sequence[Sequence[Any]], positions: Mapping[int, bool], redact: RedactTexts
     ) -> list[tuple[Any, ...]]:
-        """Return the rows with the columns at these positions redacted; a flag says whether a column is text or JSON.
+        """Return the rows with some columns redacted; `positions` has True for a column of text, and False for JSON.
 
         All columns are redacted in one call, because compiling the patterns costs as much as redacting a hundred texts.
         """
@@ -141,7 +142,7 @@ class _CleanTexts:
         self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(max_bytes, _text_bytes)
 
     def exclude_clean(self, mode: RedactMode, positioned_texts: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Return the texts that are not known to be clean."""
+        """Return the texts that are not in the cache of clean texts."""
         return [(position, text) for position, text in positioned_texts if not self._texts.get((mode, text))]
 
     def add(self, mode: RedactMode, texts: Iterable[str]) -> None:

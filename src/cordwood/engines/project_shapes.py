@@ -1,6 +1,6 @@
-"""The paths and kinds seen in each project of a stream: a bit set for each project over a shared list.
+"""The paths and kinds of values seen in each project of a stream: a bit set for each project over a shared list.
 
-Events of a project outside of these sets are stored and queried like all others.
+The limits below apply only to these sets: events that exceed them are stored and queried like all others.
 """
 
 import threading
@@ -15,11 +15,12 @@ from cordwood.model.event import Kinds, Path, Shape, ValueKind
 # The maximum number of projects of one stream whose shapes are kept. A key that is pinned to any other project sees only
 # the declared columns.
 MAX_PROJECTS: Final = 10_000
-# The most pairs of path and kind in the set of one project.
+# The maximum number of pairs of path and kind in the set of one project.
 MAX_PAIRS_OF_PROJECT: Final = 1_000
-# The most pairs in the list that the sets of a stream share.
+# The maximum number of pairs in the list that the sets of a stream share.
 MAX_PAIRS: Final = 30_000
-# The name of the set that further projects share, which has the size limit of one project and is shown to no key.
+# The key of the one set that all projects beyond `MAX_PROJECTS` share. It is limited like the set of one project, and
+# is shown to no caller.
 OTHER_PROJECTS: Final = ""
 _MAX_CACHED_SHAPE_PARTS: Final = 256
 
@@ -39,7 +40,7 @@ class ProjectShapes:
         self.pairs: list[PathAndKind] = []
         self._positions: dict[PathAndKind, int] = {}
         self._sets: dict[str, int] = {}
-        # Interns equal sets as one object.
+        # Maps each set to itself, so that equal sets are stored as one object.
         self._interned_sets: dict[int, int] = {}
         self._version_numbers: dict[int, int] = {}
         self._next_number = 1
@@ -113,7 +114,7 @@ class ProjectShapes:
         return number
 
     def shape(self, project: str | None, stream_shape: Shape) -> Shape:
-        """Return the stream's shape as it is shown to a key of one project; None is a project without known content."""
+        """Return the shape that is shown to a key of one project; for None, that of a project without known paths."""
         bits = self._bits_of_project(project)
         part = self._parts.get(bits)
         if part is None:

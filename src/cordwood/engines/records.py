@@ -1,4 +1,4 @@
-"""Render an event's value as BigQuery's records: every object except an array's element becomes an array of one."""
+"""Render event values as BigQuery's records: each object that is not an array element is wrapped in an array."""
 
 import re
 
@@ -12,7 +12,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def as_records(text: str) -> msgspec.Raw:
-    """Wrap the objects of a JSON text as the engine prints it, which may contain infinite numbers and NaN."""
+    """Wrap the objects in an engine's JSON text, which may contain `Infinity` and `NaN`, in arrays of one."""
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
     wrapped = _wrap_by_replacement(text)
@@ -23,7 +23,7 @@ def as_records(text: str) -> msgspec.Raw:
 
 
 def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
-    """Render a STRUCT or an ARRAY: keep its own objects, and wrap the objects of events' values inside it."""
+    """Render a STRUCT or an ARRAY: its structs stay objects, and objects of event values inside it are wrapped."""
     try:
         return msgspec.Raw(_encoder.encode(_wrap_structured(_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -62,15 +62,16 @@ def _wrap_members(record: dict[str, object]) -> dict[str, object]:
     return {key: _wrap_value(member) if isinstance(member, dict | list) else member for key, member in record.items()}
 
 
-# The text before a quote that begins a JSON text; the empty string stands for a brace right before the quote.
+# After one of these characters, a quote may begin a string instead of ending a key. The empty string stands for a
+# brace, at which the text was split.
 _TEXT_BEFORE_QUOTE = frozenset((":", ",", "{", "[", ""))
 
 
 def _wrap_by_replacement(text: str) -> str | None:
-    """Wrap by text replacement if every `{` opens the whole value or the object of a key; else return None.
+    """Wrap by text replacement if every `{` opens the whole value or the value of a key; else return None.
 
-    The object of a key begins after the key's closing quote and a colon. If each `{` does, none is inside a text and
-    none begins an array's element; the number of `}` is then equal unless one is inside a text.
+    The value of a key follows the key's closing quote and a colon. If this is so for each `{`, none is inside a string
+    and none begins an array's element. Then there are as many `}` as `{`, unless a `}` is inside a string.
     """
     # Searching for one character is many times as fast as searching for two.
     if "\\" in text and '\\"' in text:
@@ -106,5 +107,5 @@ def _wrap_by_tokens(text: str) -> str:
 
 
 def quote_odd_numbers(text: str, mark: str) -> str:
-    """Return the engine's JSON text with its infinite numbers and NaN replaced by texts that begin with a mark."""
+    """Return the engine's JSON text with its infinite numbers and NaN replaced by strings that begin with `mark`."""
     return _JSON_TOKEN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)

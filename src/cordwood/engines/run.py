@@ -1,4 +1,4 @@
-"""Run a question on an engine in this process: encode its rows within the limits, and find the row that ends the page."""
+"""Run a question on an engine in this process: encode its rows within the limits, and record the page's last row."""
 
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
@@ -12,7 +12,7 @@ from cordwood.sql.stages import Statement
 
 
 class OutdatedError(Exception):
-    """Raised if a path that is read unredacted has contained a text since: the statement must be recompiled."""
+    """Raised if a path that the statement reads unredacted may contain a text by now: it must be recompiled."""
 
 
 class LocalRun:
@@ -59,9 +59,9 @@ def _too_large_error(max_bytes: int) -> TooManyBytes:
 def run_locally(engine: Engine, request: RunRequest, cancel: Cancel) -> LocalRun:
     """Run a question on an engine in this process.
 
-    A path that had no text when the statement was compiled is read without redaction. Raises OutdatedError if such a
-    path may have a text now, before any row is returned: a text that was stored before the rows were read is in the
-    shape by then.
+    A path that had no text when the statement was compiled is read without redaction. Raises OutdatedError, before any
+    row is returned, if such a path may have a text by now. The shape is checked after the query has started, so it
+    includes every text that the query can read.
     """
     rows = engine.answer(request.question, request.limits, cancel)
     if not still_textless(request.question.statement.textless_paths, engine.shapes()):
@@ -72,7 +72,7 @@ def run_locally(engine: Engine, request: RunRequest, cancel: Cancel) -> LocalRun
 
 def _close_batches(rows: Rows) -> None:
     if isinstance(rows.batches, Generator):
-        # Close a generator that was not started by its run, because its `finally` blocks would not be executed.
+        # Start the generator before closing it: otherwise its `finally` blocks would not be executed.
         next(rows.batches, None)
         rows.batches.close()
 
@@ -89,7 +89,7 @@ def without_paging_columns(rows: Rows, statement: Statement) -> Rows:
     rows.columns = rows.columns[: statement.answered_columns]
     batches = rows.batches
     taken = _keep_whole_events(rows, batches) if paging.has_elements else _keep_all_rows(rows, batches)
-    # The generator of an engine holds its cursor until it is exhausted or closed; other batches are in memory already.
+    # Keep a generator lazy: it holds the engine's cursor until it is exhausted or closed. Other batches are in memory.
     rows.batches = taken if isinstance(batches, Generator) else list(taken)
     return rows
 
@@ -103,9 +103,9 @@ def _keep_all_rows(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[R
 
 
 def _keep_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
-    """Leave out the rows of the last event if the answer is cut off, because another page has all of them.
+    """Leave out the rows of the last event if the answer is cut off, because the next page has all of them.
 
-    An event with more rows than a page is cut, because no page could contain it.
+    An event that has more rows than a page is split between pages, because no page could contain it.
     """
     held: list[Row] = []
     has_others = False
@@ -135,7 +135,7 @@ def _record_last_row(rows: Rows, batch: list[Row]) -> None:
 
 
 def _last_group(batch: list[Row]) -> int:
-    """Return how many of the last rows have the time and id of the last one."""
+    """Return how many rows at the end of the batch have the same time and id."""
     places = (_position_of_row(row) for row in reversed(batch))
     last = _position_of_row(batch[-1]) if batch else None
     return next((index for index, place in enumerate(places) if place != last), len(batch))

@@ -97,7 +97,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 class IntakeLimits(msgspec.Struct, frozen=True):
     """Limits of one event, the default rate of a stream, and the memory of bodies that are being stored.
 
-    `items` limits the items of a body, `large_bytes` the bytes of large events among the other events of a stream.
+    `items` limits the items of a body, `large_bytes` the bytes of large events among recent ones (see `LargeEvents`).
     """
 
     event_bytes: int = 2**20
@@ -140,7 +140,7 @@ class Intake:
         return self._group_commit.fault
 
     def on_stored(self, tell: OnStored | None) -> None:
-        """Register a callback of the storing thread for the streams of each stored group; None removes it."""
+        """Register a callback that the storing thread calls with the streams of each stored group; None removes it."""
         self._group_commit.on_stored = tell
 
     @property
@@ -165,7 +165,7 @@ class Intake:
 
     async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
         reading = self.run_decoder(len(arrived.data), self._read, stream, form, arrived, pins)
-        # The events are copies, so the body is released: storing them may take long.
+        # Decoded events are copies, so the body is released before they are stored, which may take long.
         del arrived
         (accepted,) = await self._stored([await reading])
         return accepted
@@ -195,7 +195,7 @@ class Intake:
     ) -> list[Accepted]:
         """Store the parts of a decoded body together; return their outcomes once all of them are durable.
 
-        With `is_itemized`, each outcome has that of every item. Quarantined items are stored with `form`. The parts are
+        With `is_itemized`, an outcome has that of each item. Quarantined items are stored with `form`. The parts are
         emptied, so that the body is not kept in memory while its events are stored.
         """
         prepare = partial(self._prepare_all, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
@@ -261,7 +261,7 @@ class Intake:
         received_us = self._clock_us()
         stream, parsed = part.stream, part.parsed
         decoded = build_events(parsed, received_us)
-        # The posted events refer to the body, so they are dropped.
+        # The posted events would keep the body in memory, so they are dropped.
         parsed.events, parsed.extras = [], {}
         items = DecodedItems.of(decoded, parsed) if is_itemized else None
         events, transformed = self._transforms.applied(stream, decoded, parsed)
@@ -306,7 +306,7 @@ class Intake:
 
 
 def _outcome_of_part(prepared: _Prepared, appended: Sequence[Appended]) -> Accepted:
-    """Combine the outcome of storing a part with its other counts. A second batch is that of the quarantine."""
+    """Combine the outcome of storing a part with its other counts. A batch of quarantined items does not count."""
     appended_own = Appended(0, 0)
     events: Sequence[Event] = ()
     for batch, one in zip(prepared.batches, appended, strict=True):

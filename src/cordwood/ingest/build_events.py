@@ -1,4 +1,4 @@
-"""Build events: from posted ones, with an id, a time and one message for each; from exported ones, unchanged.
+"""Build the events to store: posted events get an id, a time and one message; exported ones are unchanged.
 
 Timestamps of posted events in any common form are parsed to microseconds since 1970 UTC.
 """
@@ -24,7 +24,7 @@ from cordwood.model.timestamps import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
 
-# The years 1 to 9999. With its time zone, a time may lie beyond them, where it could not be formatted.
+# The years 1 to 9999. The offset of its zone may move a time beyond them, and then it could not be formatted.
 _FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
@@ -110,7 +110,7 @@ def _parse_access_log_time(text: str) -> datetime:
     return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z")
 
 
-# Only a text this short can be null. Looking up a long text would take time for its hash.
+# Only texts shorter than this are compared with null, because the look-up in a set has to hash the whole text.
 _MAX_NULL_LENGTH = 5
 
 _encode = msgspec.json.Encoder().encode
@@ -141,7 +141,7 @@ def _event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | No
 def _one_message(
     message: str, event_message: str | None, extras: Mapping[str, msgspec.Raw] | None
 ) -> tuple[str, Mapping[str, msgspec.Raw] | None]:
-    """Use `message` as the message of the event; if `event_message` differs, keep `message` as a field."""
+    """Return one message and the extras: `event_message`, with `message` as an extra field, or `message` alone."""
     if event_message is None:
         return message, extras
     return event_message, {**(extras or {}), "message": msgspec.Raw(_encode(message))}
@@ -175,7 +175,7 @@ _decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 def read_exported(
     body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_ITEMS
 ) -> list[Event]:
-    """Decode exported events. Nothing is derived, checked by time or quarantined; one invalid line is a BadBody."""
+    """Decode exported events, without derived fields, time bounds or quarantine; raise BadBody for an invalid line."""
     if body.count(b"\n") > limit:
         raise too_many(limit)
     try:

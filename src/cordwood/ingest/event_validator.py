@@ -183,7 +183,7 @@ def _extras(event: Event) -> dict[str, msgspec.Raw]:
 
 
 def _extra(event: Event, name: str) -> str | None:
-    """Return a string unchanged and any other value as JSON text, as for `project`."""
+    """Return the value of a top-level field: a string unchanged, any other value as JSON text, as for `project`."""
     return text_of(_extras(event).get(name))
 
 

@@ -88,7 +88,7 @@ def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
 
 
 def _decode_json(text: str) -> object:
-    """Decode JSON text; if it is too deep for the decoder, only the levels that can be listed."""
+    """Decode JSON text, or None if it is invalid. If it is too deep, decode only the levels that a shape can list."""
     try:
         return _decode(text)
     except msgspec.DecodeError:
@@ -166,7 +166,7 @@ def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
         yield token, depth
 
 
-# Only a text with many digits or a large exponent can contain such a number.
+# Only a text with many digits or a large exponent can contain a number that is out of range.
 _POSSIBLY_INEXACT_NUMBER = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
 _NUMBER_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1

@@ -31,7 +31,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class GroupCommit:
-    """The thread that stores groups. `append` returns once its batches are durable, and raises if storing them failed."""
+    """Stores groups of batches in a thread. `append` returns once its batches are durable, or raises if that failed."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,8 +1,8 @@
-"""The items of JSON bodies and files: split documents and lines without decoding them, within limits, and read their keys.
+"""Split JSON bodies and files into items without decoding their values, within limits, and read the items' members.
 
-Six kilobytes of gzip can contain three million items, each of which takes a hundred bytes once it is decoded. The
-number of separators is a cheap upper bound, which takes a millisecond; items are counted exactly only beyond it. Files
-are split as they are read, in bounded memory.
+Six kilobytes of gzip can contain three million items, each of which takes a hundred bytes once it is decoded. Counting
+the separators takes a millisecond and gives an upper bound. Items are counted exactly only if this bound is too
+high. Files are split as they are read, in bounded memory.
 """
 
 import codecs
@@ -21,7 +21,7 @@ from cordwood.model.json_checks import describe_json_error
 # Splitting an item costs a tenth of decoding it, so up to this many times the limit may be split before items are
 # counted exactly.
 _CHEAP_ITEMS: Final = 8
-# The maximum number of JSON values per item, for a document of any structure.
+# The maximum number of JSON values in a document of any structure, for each item that it may have.
 _VALUES_PER_ITEM: Final = 64
 # The nesting depth up to which the pattern can skip an item.
 _MAX_LEVELS: Final = 32
@@ -164,7 +164,7 @@ def _split_document(text: str) -> list[msgspec.Raw]:
 
 
 def fields_of(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Raw] | None:
-    """Return the members of an item, or None after quarantining it: it is not an object, or it is too large."""
+    """Return the members of an item. If it is too large or not an object, quarantine it and return None."""
     if len(item) > parsed.item_bytes:
         parsed.refuse(index, f"The item is larger than {parsed.item_bytes} bytes.", item)
         return None
@@ -223,7 +223,7 @@ def _structural_tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str
 
 
 def objects_of(text: str, limit: int) -> Iterator[str | None]:
-    """Yield concatenated JSON objects; at the first thing that is not an object, yield None and stop.
+    """Yield the texts of concatenated JSON objects; at the first text that is not an object, yield None and stop.
 
     The content between the brackets of an object is not validated. Raise TooLarge for too many objects.
     """
@@ -345,9 +345,9 @@ class JsonItem(msgspec.Struct, frozen=True):
 
 
 class JsonDocuments:
-    """The items of concatenated JSON documents. `read` returns the next bytes, and none at the end.
+    """Reads the items of concatenated JSON documents. `read` returns the next bytes, and empty bytes at the end.
 
-    An item of more than `max_characters` is refused.
+    An item of more than `max_characters` raises BadBody.
     """
 
     def __init__(self, read: Callable[[int], bytes], max_characters: int) -> None:

@@ -1,6 +1,6 @@
-"""Limits on what is accepted: the memory of request bodies, the events of a stream per second, and its large events.
+"""Limits of ingestion: the memory of request bodies, the events of a stream per second, and its large events.
 
-All three refuse with 429 and a time to wait.
+A request beyond one of these limits is refused with 429 and a time to wait.
 """
 
 import math
@@ -62,10 +62,11 @@ class Reservation:
 
 
 class BodyBudget:
-    """A budget of `max_bytes`. A body is charged for half of the budget at most, even if it is larger.
+    """A memory budget of `max_bytes` for request bodies. Each is charged for at most half of it, even if it is larger.
 
-    So one body at a time may be larger than half of the budget, while the other half stays available to others. If a
-    key needs memory, incomplete bodies of a key with more than half of the budget lose their reservations.
+    So one body at a time may be larger than half of the budget, while the other half stays available to others. If
+    memory is needed for a body, incomplete bodies that have stalled, or whose key uses more than half of the budget,
+    lose their reservations.
     """
 
     def __init__(
@@ -202,11 +203,11 @@ def _format_rate(rate: float) -> str:
     return f"{rate:g} events a second" if rate >= 1 else f"an event in {math.ceil(1 / rate)} s"
 
 
-# An event with more characters counts as large: 2,048 smaller ones fit into memory.
+# An event with more characters counts as large. 2,048 smaller events fit into memory together.
 MIN_LARGE_CHARACTERS: Final = 32 * 1024
 # How many events of a stream, large or not, share one budget.
 _WINDOW_EVENTS: Final = 20_000
-# The share of the budget for one project, because compaction sorts ten windows at once by project.
+# One project may use a quarter of the budget, because compaction sorts ten windows at once by project.
 _PROJECT_SHARE: Final = 4
 
 
@@ -217,7 +218,7 @@ class _BudgetWindow(msgspec.Struct):
 
 
 class LargeEvents:
-    """Byte budgets for large events among the other events of a stream. Thread-safe. Without a limit, all are accepted.
+    """Limits the bytes of large events among each 20,000 events of a stream. Thread-safe; without a limit, accepts all.
 
     DuckDB processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. With 512 MB of memory,
     216 adjacent events of 1 MB each are more than it can write, so that nothing more could be stored.

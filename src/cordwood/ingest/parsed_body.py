@@ -40,7 +40,7 @@ class Body(msgspec.Struct, frozen=True):
     """A decompressed body. The names of headers are in lower case.
 
     A body of more than `max_items`, or with more than `metadata_bytes` of metadata in its events, is refused. An item
-    larger than `item_bytes` is quarantined without being decoded. `pinned_project` is that of the sender's key.
+    larger than `item_bytes` is quarantined without being decoded. The sender's key is pinned to `pinned_project`.
     """
 
     data: bytes
@@ -159,7 +159,7 @@ class ItemState(StrEnum):
 
 
 class ItemOutcome(msgspec.Struct, frozen=True):
-    """The outcome of one item. `id` is empty if the item was not decoded; `reason` is that of the quarantine."""
+    """The outcome of one item. `id` is empty if the item was not decoded; `reason` is the one for quarantining it."""
 
     state: ItemState
     id: str = ""
@@ -181,7 +181,7 @@ class DecodedItems(msgspec.Struct, frozen=True):
         return cls([parsed.index_of(place) for place in range(len(events))], [event.id for event in events])
 
     def with_quarantined(self, refused: Sequence[RefusedItem]) -> "DecodedItems":
-        """Return these items with further quarantined ones."""
+        """Return the items with the reasons of the quarantined ones."""
         return msgspec.structs.replace(self, quarantined={item.index: item.reason for item in refused})
 
     def outcomes(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:

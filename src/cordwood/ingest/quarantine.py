@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ItemTruncator:
-    """Truncates quarantined items that could fill the disk, and says so in the reason."""
+    """Truncates quarantined items that could fill the disk, and adds this to their reasons."""
 
     def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEvents = UNBOUNDED) -> None:
         # A valid event that is refused because of a pin or a time bound is stored whole; its JSON is longer than the
@@ -140,7 +140,7 @@ _TEXT_FORMS = {Form.SYSLOG: "application/syslog", Form.JOURNALD: JOURNAL_MEDIA}
 
 
 def _body(item: QuarantinedItem) -> Body:
-    """Return the item as the only element of an array, so that it is not taken for a batch or for lines."""
+    """Return a body with the item. JSON is put in an array, so that it is not read as a batch or as lines."""
     if item.form in _TEXT_FORMS:
         return Body(item.text.encode(), _TEXT_FORMS[item.form])
     return Body(f"[{item.text}]".encode(), "application/json")

@@ -54,9 +54,9 @@ class _Node:
         self.objects: list[tuple[str, int, _Node]] = []
         # The nodes of the fields of the record, in the order of its attributes.
         self.children: list[_Node] = []
-        # By the Python type of a decoded value: the bit that records this kind at this path.
+        # The bit that stands for a kind of value at this path, by the Python type of the decoded value.
         self.bits: dict[type, int] = {}
-        # Cache by the types of a record's values: the union of their bits, and the fields to descend into.
+        # A cache with the types of a record's values as key: the union of their bits, and the fields to descend into.
         self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _Node], ...]]] = {}
         self.values = 0
 
@@ -137,7 +137,7 @@ class ShapeDecoder:
     def records(self, event: Event, *, is_complete: bool = True) -> Records | None:
         """Return the decoded event if it matches the shape, else None.
 
-        If `is_complete` is false, it must also have a value at each of the needed paths.
+        If `is_complete` is false, the event must also have a value at each of the needed paths.
         """
         if event.project is not None and not self._has_project:
             return None
@@ -275,9 +275,9 @@ def _tree(shape: Shape, nulls: Collection[Path]) -> _Node:
     return root
 
 
-# Each node takes about 1.6 KB.
+# The maximum number of paths in all cached decoders. Each path takes about 1.6 KB.
 _MAX_PATHS: Final = 12_000
-_MIN_EVENTS: Final = 32
+_MIN_EVENTS: Final = 32  # the number of events of a project after which its decoder is generated
 _COUNTED: Final = 20_000
 # The maximum share of time that is spent on generating decoders.
 _MAX_BUILD_SHARE: Final = 0.05

@@ -65,7 +65,7 @@ class ProjectAdditions:
             self._add_uncovered(project, event, records, stream_decoder)
 
     def add_mismatch(self, event: Event, event_kinds: Found, is_listed: Callable[[Path], bool]) -> Found:
-        """Return the paths that may be listed: listed ones, and those for which a project of the event has room."""
+        """Add a mismatching event; return its paths that are listed or for which one of its projects has room."""
         projects = self._projects(event)
         if not projects:
             return event_kinds
@@ -119,7 +119,7 @@ class ProjectAdditions:
         return max(0, min(MAX_PAIRS_OF_PROJECT - known_bits.bit_count(), self._max_of_an_event))
 
     def _bits_of_shortest(self, new: Sequence[PathAndKind], known_bits: int) -> int:
-        """Return the shortest pairs within the limit, and the mark for unlisted paths if some were left out."""
+        """Return the bits of the shortest paths within the limit, and of the unlisted mark if some are left out."""
         limit = self._limit(known_bits)
         selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_by_depth)[:limit]]
         bits = 0
@@ -176,7 +176,7 @@ class ShapeReader:
         self._projects = projects
         self._decoders: dict[str, ShapeDecoder] = {}
         self._project_decoders = ProjectDecoders()
-        # Paths with only null values: they are not listed, but must not fail validation again.
+        # By stream, the paths with only null values: they are not listed, but must not fail validation again.
         self._nulls: dict[str, set[Path]] = {}
 
     def read(
@@ -287,7 +287,7 @@ class _Mismatches:
         self.events = 0
         self._additions = additions
         self._found: Found = {}
-        # The parents of paths that were not listed, because they are too long, or one event or its project has too many.
+        # The parents of paths that were not listed: too long ones, and those beyond a limit of an event or project.
         self._refused_below: set[Path] = set()
 
     @property

@@ -287,7 +287,7 @@ _DETECTORS: Final = (
 
 
 def first_events(name: str, sample: Sample, options: CsvOptions = DETECTED) -> ParsedBody | None:
-    """Decode the sample in a format; return None if that is not supported, and raise BadBody if it fails."""
+    """Decode a sample. Return None if its format is not decoded or no item is complete; raise BadBody on an error."""
     if name == "csv":
         return read_csv_as(options, Body(sample.text.encode()))
     if name == "ndjson":

@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class StreamMapping(msgspec.Struct, frozen=True):
-    """The rules: the first rule that matches a label, else the stream with the label's name, else `default`."""
+    """How labels map to a stream: by the first matching rule, else the stream with a label's name, else `default`."""
 
     rules: tuple[Rule, ...] = ()
     default: str | None = None

@@ -89,7 +89,7 @@ class Draft:
         return bool(found)
 
     def to_event(self) -> Event:
-        """Return the changed event."""
+        """Return the event with all changes."""
         if not self.is_changed:
             return self.event
         metadata = self.top.pop("metadata", None)
@@ -103,7 +103,7 @@ class Draft:
 
 
 class StreamTransforms:
-    """The transforms of all streams, compiled at the first event of a stream and again after its file changes.
+    """The transforms of all streams, compiled at the first event of a stream and again after they change.
 
     They may add `max_added_bytes` to the events of one body: an entry of an enrichment file may be large, and may be
     added to many small events.
@@ -118,7 +118,7 @@ class StreamTransforms:
     def applied(
         self, stream: Stream, events: list[Event], parsed: ParsedBody
     ) -> tuple[list[Event], Mapping[tuple[str, str], int]]:
-        """Return the events to be stored and the counts of outcomes; positions in the body follow the events."""
+        """Return the events to be stored and the counts of outcomes; limit `parsed.indexes` to the remaining events."""
         if not stream.transforms:
             return events, {}
         known = self._ready.get(stream.name)
@@ -152,7 +152,7 @@ def _length(event: Event) -> int:
     return sum(len(text or "") for text in (event.event_message, event.project, event.metadata, event.extras))
 
 
-# Returns whether the event was changed, or None to drop it.
+# A compiled transform, which returns whether it changed the event, or None to drop the event.
 Step = Callable[[Draft], bool | None]
 
 

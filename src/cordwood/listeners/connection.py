@@ -1,8 +1,8 @@
-"""Connections of listeners: reading with back pressure, TLS, limits, and memory that counts as that of request bodies.
+"""Connections of listeners: reading with back pressure, TLS, limits, and memory from the budget of request bodies.
 
 A connection that has sent no valid message yet is closed after some seconds, and one with an unfinished message when
-that stalls or arrives too slowly. Other idle connections stay open, because senders keep connections for hours, until
-another connection needs their place. One address has at most half of the places.
+the message stalls or arrives too slowly. Other idle connections stay open, because senders keep connections for hours,
+until the limit on connections is reached and a new one arrives. One address has at most half of all connections.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ class Connection(Protocol):
     opened_at: float
     # Whether the connection has sent a valid message.
     is_proven: bool
-    # The bytes of the unfinished message, and for how many seconds its sender was waited for.
+    # The bytes of the unfinished message, and for how many seconds the service has waited for the rest of it.
     partial_bytes: int
     waited_seconds: float
-    # The time since which the sender is waited for, or None while events of the connection are being stored.
+    # The time since which the service waits for the sender, or None while events of the connection are being stored.
     waiting_since: float | None
 
     @property
@@ -83,7 +83,7 @@ class ConnectionBudget:
                 del self._by_address[connection.address]
 
     def sweep(self) -> None:
-        """Close the connections whose senders have been waited for too long."""
+        """Close the connections for whose senders the service has waited too long."""
         now = self._clock()
         for connection in list(self._open):
             if self._is_overdue(connection, now):
@@ -103,7 +103,10 @@ class ConnectionBudget:
         return connection.partial_bytes > 0 and (waits > STALL_SECONDS or connection.partial_bytes < min_bytes)
 
     def _evict(self, candidates: Iterable[Connection]) -> None:
-        """Close a waiting connection of the address with most connections, an unproven one if there is one."""
+        """Close a waiting connection: of the unproven ones, or else of all, one of the address with most connections.
+
+        Of these, the longest-waiting one is closed.
+        """
         waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:
             held = self._by_address
@@ -314,10 +317,10 @@ def _host(accepted: socket.socket) -> str:
 
 
 class HeldMemory:
-    """The memory of the data that a connection holds, from the budget of bodies.
+    """The memory that is reserved for the data of a connection, from the budget of request bodies.
 
-    With `is_whole` it is never revoked. Otherwise it is revoked when others need memory and the connection stalls,
-    which is then closed.
+    With `is_whole`, the reservation is never revoked. Otherwise it may be revoked when others need memory, and then the
+    connection is closed.
     """
 
     def __init__(self, budget: BodyBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:

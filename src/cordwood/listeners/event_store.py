@@ -25,7 +25,8 @@ from cordwood.observe.observation import BugFound, Ingested, Noted, Observer
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.services import Services, stream_of_events
 
-# Events of single lines are collected for this long, unless there are this many of them.
+# If fewer than FULL_EVENTS events wait, more are collected for LINGER_SECONDS before they are stored together. No more
+# are added to a group that has MAX_EVENTS.
 LINGER_SECONDS: Final = 0.005
 FULL_EVENTS: Final = 100
 MAX_EVENTS: Final = 5000
@@ -129,7 +130,7 @@ class EventStore:
         )
 
     async def _wait_to_retry(self, fault: Fault, seconds: float) -> None:
-        """Wait before the next attempt; now and then tell the operator the reason."""
+        """Wait before the next attempt; tell the operator the reason, at most once in `_MESSAGE_SECONDS`."""
         now = time.monotonic()
         if now - self._message_at.get(fault.code, -_MESSAGE_SECONDS) >= _MESSAGE_SECONDS:
             self._message_at[fault.code] = now

@@ -119,7 +119,7 @@ def _content(raw: bytes) -> bytes:
 class FluentOptions(msgspec.Struct, frozen=True):
     """How messages are received: limits, handshake, and the server's name in the handshake.
 
-    Fluentd ends the handshake if that is its own host name, so the name of the machine would exclude local senders.
+    The name is not that of the machine, because Fluentd ends a handshake with a server that has its own host name.
     """
 
     bounds: BodyBounds
@@ -206,7 +206,7 @@ class FluentMessages:
         await self._store.store(together, body_bytes)
 
     async def _message(self, data: bytes, memory: HeldMemory) -> ForwardMessage | None:
-        """Decode a message with its entries decompressed. If that fails, they are decoded as they are, and refused."""
+        """Decode a message and decompress its entries. Entries that cannot be decompressed are refused later."""
         message = read_message(data)
         if message is None or not message.compression:
             return message

@@ -226,7 +226,7 @@ class Listeners:
 
 
 class OutcomeCounter:
-    """Counts outcomes at a listener, and logs losses and failures, but not each of them."""
+    """Counts outcomes at a listener; logs losses and failures, each kind at most once in `_MESSAGE_SECONDS`."""
 
     def __init__(self, name: str, observer: Observer) -> None:
         self._name = name

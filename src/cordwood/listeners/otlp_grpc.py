@@ -1,7 +1,7 @@
 """OTLP over gRPC: a server at the addresses in the settings, whose calls are answered by the HTTP route of the same signal.
 
-So both have the same keys, limits, errors, log and metrics. Imported on demand, because grpcio is an optional
-dependency.
+Therefore the same keys, limits, errors, log and metrics apply to calls and to HTTP requests. This module is imported on
+demand, because grpcio is an optional dependency.
 """
 
 import asyncio
@@ -236,7 +236,7 @@ class _Exchange:
             try:
                 async with asyncio.timeout(None) as limit:
                     reservation.on_revoke(lambda: limit.reschedule(loop.time()))
-                    # The iterator is dropped, because it would hold the message in memory until the call ends.
+                    # Read from the context: the iterator of requests would hold the message until the call ends.
                     message = await self._context.read()
                     return None if message is grpc.aio.EOF else message
             except TimeoutError:
@@ -277,7 +277,7 @@ def _address(peer: str) -> tuple[str, int] | None:
 
 
 async def _abort(context: Any, http_status: int, status_body: bytes, retry_seconds: int | None) -> None:
-    """End the call with an error. `status_body` is the google.rpc.Status of the route's answer, if it is one."""
+    """End the call with an error. `status_body` is the body of the route's answer, normally a google.rpc.Status."""
     code, message = _grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
         code, message = GRPC_CODES.get(http_status, _INTERNAL), "The request cannot be answered."

@@ -1,7 +1,8 @@
-"""Syslog over TCP, TLS and UDP. It has no acknowledgements: what was read is stored, and TCP senders are slowed down.
+"""Syslog over TCP, TLS and UDP.
 
-Senders of datagrams cannot be slowed down. So that no stream, and no label without a stream, delays the datagrams of
-others, each stream has a limit of its own, beyond which datagrams are dropped.
+The protocol has no acknowledgements: all messages that were read are stored, and TCP senders are slowed down by back
+pressure. Senders of datagrams cannot be slowed down. So that one stream does not delay the datagrams of others, each
+stream has its own limit, beyond which datagrams are dropped. Datagrams whose labels have no stream are dropped at once.
 """
 
 import asyncio
@@ -63,7 +64,8 @@ class SyslogStreams:
                     else:
                         unfinished.release()
             if not connection.is_stopping:
-                # An incomplete line is not a message yet.
+                # The sender has closed the connection, so a last line without a line end is complete. If the service
+                # stops instead, the rest of that line may be missing.
                 await self._store_messages(connection, frames.finish())
         finally:
             # Everything that was read is stored, however the connection ends.

@@ -1,6 +1,6 @@
-"""The compiler of LogQL over an endpoint's sub-queries: parsed, translated to BigQuery's tree, and compiled like SQL.
+"""Compile LogQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile that.
 
-`compile_logql` corresponds to `lql.compile.compile_lql`; errors have their position in the LogQL.
+`compile_logql` corresponds to `lql.compile.compile_lql`; errors have positions in the text of the LogQL query.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ ShapesByStream = Mapping[str, Shape]
 def compile_logql(
     program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a request (`LogqlRequest.text`), which can only read the endpoint's sub-queries."""
+    """Compile a request (the `text` of a LogqlRequest), which can only read the endpoint's sub-queries."""
     request = read_request(text)
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compiling():
@@ -64,7 +64,7 @@ def compile_logql(
             program, lambda: Parsed(tree, request.queries[0]), target, shapes, redaction, INTERNAL_NAMES
         )
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
-    # Field names are known only from stored events: a path that no event had yet is not a mistake of the caller.
+    # Report no unseen paths: labels are known only from stored events, so a label that no event has is not a mistake.
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
 
 

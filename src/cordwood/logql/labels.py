@@ -1,9 +1,10 @@
-"""Labels: their names, their values as SQL expressions, and those of an entry in an answer.
+"""Labels of LogQL: their names, their values as SQL expressions, and the labels of an entry of an answer.
 
 An event's labels are the name of its sub-query or stream (`source_name`, `service_name`), its `level`, and the labels
 that Loki's senders push. All its other fields are what Loki calls structured metadata: usable in filters and groups.
 
-The labels of an entry in an answer, read from its metadata and its line, have the names and values that they have in SQL.
+`read_labels` computes the labels of an entry of an answer from its metadata and its line, in Python. It yields the same
+names and values as the SQL expressions.
 """
 
 import re
@@ -35,17 +36,17 @@ from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import column, fill, literal
 from cordwood.sql.sub_query_schema import SubQuery
 
-# The number of underscores in a label's name that may stand for a step into an object; each doubles the paths that are
-# tried.
+# The maximum number of underscores in a label's name that may stand for a step into an object; each of them doubles the
+# number of paths that are tried.
 MAX_SPLITS: Final = 3
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Everything before a key of logfmt: whole pairs, so that a key inside a quoted value is not found.
+# The text before a key in a logfmt line. It consists of whole pairs, so that a key inside a quoted value is not found.
 _PAIRS_BEFORE: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))?\s+)*?'
 
 
 class ParserState(msgspec.Struct):
-    """The parsers before a stage, the labels that were dropped or kept, and the templates of the line."""
+    """The stages of a pipeline so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
 
     parsers: tuple[Parser, ...] = ()
     removals: tuple[LabelRemoval, ...] = ()
@@ -92,7 +93,7 @@ def _json_value_or_text(extraction: Extraction, line: exp.Expr) -> Iterator[exp.
 
 
 def _json_path(steps: tuple[str | int, ...]) -> str:
-    """Return the path in BigQuery's notation. The parser does not accept quotes in a key."""
+    """Return the path in BigQuery's notation. Keys need no escaping: the parser accepts no quotes in them."""
     return "$" + "".join(_json_step(step) for step in steps)
 
 
@@ -103,9 +104,9 @@ def _json_step(step: str | int) -> str:
 
 
 def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the paths whose keys, joined by underscores, give a label's name; the unnested key first.
+    """Yield the paths whose keys, joined by underscores, give a label's name; first the path of a single key.
 
-    If a name has many underscores, either only some of the first ones are steps, or all are.
+    If a name has more than MAX_SPLITS underscores, either any of the first MAX_SPLITS may separate steps, or all do.
     """
     parts = name.split("_")
     places = min(len(parts) - 1, MAX_SPLITS)
@@ -140,7 +141,7 @@ def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
 
 
 _MAX_STEPS: Final = 8
-# The maximum number of an event's fields compared that have the same label name.
+# The maximum number of fields of an event that are read for one label, if several fields have its name.
 _MAX_FIELDS_PER_LABEL: Final = 4
 
 
@@ -165,7 +166,7 @@ class EventLabels:
         self._service_keys = [pushed[name] for name in SERVICE_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
-        """Return the names of the labels that make a stream, in order."""
+        """Return the names of the labels that identify a stream of Loki, sorted."""
         names = {SOURCE_NAME, _SERVICE_NAME, *map(_label_name, self._keys_at(_PUSHED_LABELS_PATH))}
         return sorted(names | {_LEVEL_LABEL} if self._level_paths() else names)
 
@@ -240,7 +241,7 @@ class EventLabels:
                 yield from self._match_keys((*base, key), rest[len(name) + 1 :], steps - 1)
 
     def _fields_named(self, name: str) -> list[exp.Expr]:
-        """Return the fields and top-level columns that LogQL shows under this label; there may be several."""
+        """Return the values of all fields and top-level columns whose label has this name."""
         values = [self._text_at(path) for root in _FIELD_ROOTS for path in self._paths_named(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]
@@ -249,7 +250,7 @@ class EventLabels:
         return values
 
     def _may_be_unlisted(self, path: KeyPath) -> bool:
-        """Return whether events may have a field that is not listed, because there are too many fields."""
+        """Return whether events may have a field that their shape does not list: `has_array` returns true for it."""
         return self.info.has_column(METADATA_COLUMN) and self.info.has_array(path)
 
     def _keys_at(self, base: KeyPath) -> KeyPath:
@@ -311,7 +312,7 @@ TIMESTAMP_COLUMN: Final = "timestamp"
 
 # The path at which the labels of Loki's senders are stored.
 _PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
-# Paths of the level and of the service label, in order of precedence.
+# Paths of the level, in order of precedence.
 _LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
 # Paths below which other labels of an event are looked up, in order of precedence.
 _FIELD_ROOTS: Final = (
@@ -323,13 +324,13 @@ _FIELD_ROOTS: Final = (
 # Columns that are not labels themselves.
 _ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
 
-# The prefix of the name of a sub-query that stands for a whole stream. It cannot have the stream's own name.
+# The prefix of the name of a sub-query that contains a whole stream: a sub-query cannot have the stream's own name.
 STREAM_PREFIX: Final = "stream "
 
 # The maximum number of labels of one stream or series.
 MAX_LABELS: Final = 60
 
-# The prefix of the names of columns in which an answer has labels.
+# The prefix of the names of the columns that contain labels.
 _COLUMN_PREFIX: Final = "label_"
 _CAPITAL_LETTER: Final = re.compile("[A-Z]")
 _ESCAPED_CAPITAL: Final = re.compile(r"\$(.)")
@@ -363,7 +364,7 @@ def label_of_column(column: str) -> str:
 
 
 def first_labels(names: Iterable[str]) -> list[str]:
-    """Return as many label names as a stream may have: first those that every stream has, then others in order."""
+    """Return at most MAX_LABELS of the names, sorted; `source_name`, `service_name` and `level` have precedence."""
     own = (SOURCE_NAME, _SERVICE_NAME, _LEVEL_LABEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
     return sorted(ordered[:MAX_LABELS])
@@ -391,7 +392,7 @@ def _label_names(sub_query: SubQuery) -> Iterator[str]:
                 yield _label_name(path[1])
 
 
-# Limits: deeper objects are not labels, and an entry has at most this many labels from its metadata and from its line.
+# Limits: fields of deeper objects are not labels; an entry has at most MAX_FIELDS labels of metadata, and of its line.
 _MAX_METADATA_STEPS: Final = 8
 MAX_FIELDS: Final = 500
 
@@ -492,7 +493,7 @@ def _record(value: object) -> Mapping[str, Any]:
 def _scalars(
     value: Mapping[str, Any], path: KeyPath, read: Callable[[object], Mapping[str, Any]]
 ) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the scalars of an object as texts, each with its path; `read` finds nested objects. Arrays are skipped."""
+    """Yield the scalars of an object as texts, each with its path, but skip arrays. `read` returns nested objects."""
     for key, child in value.items():
         here = (*path, str(key))
         record = read(child)

@@ -17,7 +17,7 @@ MAX_NAME: Final = 200
 
 
 class TokenKind(Enum):
-    """The kind of a token."""
+    """The kind of a token. BYTES is a size with a unit, such as `20MB`; END follows the last token of a query."""
 
     NAME = auto()
     TEXT = auto()
@@ -31,7 +31,8 @@ class TokenKind(Enum):
 class Token(msgspec.Struct, frozen=True):
     """A token.
 
-    `text` is its content without quotes, or as written if it has none; `number` is its numeric value, if any.
+    `text` is the content of a quoted text, or else the token as written; `number` is the value of a number, a duration
+    (in seconds) or a size (in bytes).
     """
 
     kind: TokenKind
@@ -153,7 +154,7 @@ def _unescape(match: re.Match[str], text: str, offset: int) -> str:
 
 
 MAX_DEPTH: Final = 20
-# The limit on stages, matchers, filters, labels and operands together.
+# The maximum number of parts of a query: its stages, matchers, filters, labels and operands.
 MAX_PARTS: Final = 100
 _MAX_SHOWN_CHARACTERS: Final = 60
 _AnyFault = TypeVar("_AnyFault", bound=QueryFault)

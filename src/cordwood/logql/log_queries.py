@@ -1,7 +1,7 @@
-"""Translation of log queries: the SELECTs of the entries that a pipeline matches, and other queries of Loki's API.
+"""Translation of log queries, and of other queries of Loki's API, to SELECTs.
 
-Each sub-query that a pipeline matches is read by a SELECT of its own. The other queries return the values of a label,
-streams, or counts.
+A log query returns the entries that its pipeline matches; each sub-query with such entries is read by a SELECT of its
+own. The other queries return the values of a label, streams, or counts.
 """
 
 import re
@@ -63,14 +63,14 @@ _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """The entries of one sub-query: its labels, the conditions, and the parsers after the last stage."""
+    """The part of a log query that reads one sub-query: labels, conditions, and the state after the last stage."""
 
     labels: EventLabels
     conditions: list[exp.Expr]
     state: ParserState
 
     def select(self, columns: Sequence[exp.Expr], window: Window) -> exp.Select:
-        """Return a SELECT of these columns, which are expressions over the sub-query's labels."""
+        """Return a SELECT of these columns, for the sub-query's entries in the window that meet the conditions."""
         info = self.labels.info
         tree = exp.Select(expressions=[*columns]).from_(table(info.sub_query), copy=False)
         time = self.labels.timestamp()
@@ -82,13 +82,13 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sub-queries that a query may read, with their metadata."""
+    """The sub-queries that a query may read, with their metadata; `given` is as in `Conditions`."""
 
     infos: Sequence[SubQueryInfo]
     given: frozenset[str] = frozenset()
 
     def branches(self, pipeline: Pipeline) -> list[Branch]:
-        """Return a branch for every sub-query that may have entries of the pipeline."""
+        """Return a branch for every sub-query that may have entries of the pipeline, or an empty branch if none may."""
         found: list[Branch] = []
         for info in self.infos:
             translation = Conditions(EventLabels(info), self.given)
@@ -110,7 +110,7 @@ class Sources(msgspec.Struct, frozen=True):
 def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
     """Return whether a log query may read a sub-query.
 
-    This is decided by the sub-query's name alone, because describing a sub-query costs time.
+    This is decided from the sub-query's name alone, to avoid describing sub-queries that are not read.
     """
     return any(
         all(_may_equal(matcher, source_of(sub_query)) for matcher in pipeline.matchers if matcher.label == SOURCE_NAME)
@@ -151,7 +151,7 @@ def from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: str) ->
 
 
 def _source_columns(branch: Branch) -> list[exp.Expr]:
-    """Return the columns that an answer's entries are made from."""
+    """Return the columns from which the entries of an answer are built."""
     labels = branch.labels
     has_metadata = labels.info.has_column(METADATA_COLUMN)
     return [
@@ -265,8 +265,8 @@ _NUMBER_TEMPLATES: Final = {
     Comparison.LESS: "@value < @number",
     Comparison.LESS_OR_EQUAL: "@value <= @number",
 }
-# Patterns that can be matched without the engine in linear time: letters, any character (.), and repetitions at the
-# ends alone.
+# Patterns that Python can match in linear time, without the engine: literal characters, `.` for any character, and
+# repetition (`.*`, `.+`) only at the beginning and the end.
 _SIMPLE_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
 _MAX_SIMPLE_LENGTH: Final = 300
 _ANY_TEXT_PATTERN: Final = ".*"
@@ -347,7 +347,7 @@ class Conditions(msgspec.Struct):
                 return self._compare_number(match)
 
     def _keeps_errorless_entries(self, match: TextMatch) -> Condition:
-        """Return whether the filter keeps entries without errors; here no entry ever has an error label."""
+        """Return True for a filter that keeps entries without errors, as all entries are here; refuse other filters."""
         if match.text == "" and match.operator is Comparison.EQUAL:
             return True
         raise QueryUnsupported(
@@ -384,7 +384,7 @@ def _may_equal(matcher: TextMatch, text: str) -> bool:
 
 
 def _equality(value: LabelValue | None, text: str, offset: int) -> Condition:
-    """Return whether a label has this value; a missing label equals the empty text."""
+    """Return the condition that a label has this value; a missing label equals the empty text."""
     if value is None or value.constant is not None:
         return (value.constant if value else "") == text
     if text == "":
@@ -393,7 +393,7 @@ def _equality(value: LabelValue | None, text: str, offset: int) -> Condition:
 
 
 def _matches_pattern(value: LabelValue | None, pattern: str, offset: int) -> Condition:
-    """Return whether the whole value matches a regular expression; a missing label is the empty text."""
+    """Return the condition that the whole value matches a regular expression; a missing label is the empty text."""
     if pattern == _ANY_TEXT_PATTERN:
         return True
     if value is not None and value.constant is None:

@@ -26,9 +26,9 @@ from cordwood.sql.budget import copied
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered
 
-# The limit on overlapping ranges of neighbouring steps: each entry is counted in this many of them.
+# The maximum number of steps whose ranges contain the same entry, which is counted once for each of them.
 MAX_OVERLAP: Final = 1_500
-# The same limit for functions that need every value of a range at once.
+# The same limit for functions that need every value of a range at once, because partial aggregates cannot be combined.
 MAX_VALUE_OVERLAP: Final = 60
 
 STEP_COLUMN: Final = "step_number"
@@ -61,7 +61,8 @@ _VECTOR_TEMPLATES: Final[Mapping[str, str]] = {
 class RangeFunction(msgspec.Struct, frozen=True):
     """A function of a range: the SQL that aggregates its samples.
 
-    `combined` aggregates partial aggregates, for functions where that is possible.
+    `combined` is the SQL that aggregates partial aggregates, for functions where that is possible. With `is_rate`, the
+    value is divided by the length of the range in seconds.
     """
 
     aggregate: str
@@ -88,7 +89,7 @@ _RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
     "last_over_time": RangeFunction("MAX_BY(sample_value, entry_us)"),
 }
 _UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(_SUM_FUNCTION.aggregate, _SUM_FUNCTION.combined, is_rate=True)
-# The aggregate of this function has an argument from the query, so it has no template.
+# quantile_over_time has no template, because its quantile is a number from the query.
 _QUANTILE_FUNCTION: Final = RangeFunction("")
 # Vector aggregates that can be computed from the entries directly: the sum of counts by a label is the count by that
 # label.
@@ -100,16 +101,17 @@ _COMPUTABLE_FROM_ENTRIES: Final[Mapping[str, frozenset[str]]] = {
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A relation of samples: columns of labels, `step` and `value`, with one row for each series and step."""
+    """A relation of samples: columns of labels, `step_number` and `value`, with one row for each series and step."""
 
     tree: exp.Select
     labels: tuple[str, ...]
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """The labels of a range's series.
+    """The labels of the series that a range aggregate returns.
 
-    With `is_exact`, exactly `labels`; otherwise the labels of the streams, without those in `without`, and `labels`.
+    With `is_exact`, these are exactly `labels`; otherwise the labels of the streams except those in `without`, and
+    `labels`.
     """
 
     labels: tuple[str, ...] = ()
@@ -147,7 +149,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         if fold_constant(operand) is not None:
             raise self._unsupported(f"{node.function} of a number is not supported.", node.offset)
         if node.function in SORTING_FUNCTIONS:
-            # Sorting affects only the order of an instant vector, which the answer determines.
+            # Sorting would affect only the order of an instant vector, which the answer determines by itself.
             return self.translate(operand)
         if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
             return self._translate_range(operand, Groups(grouping.labels, is_exact=True))
@@ -189,7 +191,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return Series(_add_operation(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels)
 
     def _fill_missing_steps(self, series: Series, constant: float) -> Series:
-        """Return the series, with the number added at each step that has no series without labels."""
+        """Return the series, and a sample of this number without labels at each step that has none without labels."""
         unlabelled = from_relation([column((STEP_COLUMN,))], copied(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
             unlabelled.where(fill("@label = ''", 0, label=label), copy=False)
@@ -319,7 +321,7 @@ def _function_of(node: RangeAggregate) -> RangeFunction:
 
 
 def _groups_of(node: RangeAggregate, needed: Groups) -> Groups:
-    """Return the labels of a range's series: those of its own grouping, or else `needed`.
+    """Return the labels of the series of a range: those of its own grouping, or else `needed`.
 
     `needed` are the labels that the expression around the range needs.
     """
@@ -348,7 +350,7 @@ def _grouped_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> 
 
 
 def _rank_series(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
-    """Return the largest or smallest series of each group and step, with all of their labels."""
+    """Return the series with the largest or smallest values of each group and step, with all of their labels."""
     order = [ordered(column((VALUE_COLUMN,)), node.function == "topk")]
     order += [ordered(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
@@ -368,7 +370,7 @@ def _add_operation(
 ) -> exp.Select:
     """Add the step and the value of an operation to a SELECT of the labels.
 
-    A comparison filters the rows, or with `bool` yields 0 or 1.
+    A comparison filters the rows, whose value is then `kept`; with the modifier `bool` it yields 0 or 1.
     """
     left, right = operands
     tree.select(alias(step, STEP_COLUMN), copy=False)
@@ -384,7 +386,7 @@ def _add_operation(
 def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, range_us: int) -> exp.Select:
     """Return each entry with the first and the last step whose range contains it.
 
-    The range of a step at T has the entries after T - range up to T.
+    The range of a step at time T contains the entries later than T - range, up to and including T.
     """
     first = fill(
         "GREATEST(0, DIV(entry_us - @start + @step - 1, @step))",
@@ -409,7 +411,7 @@ def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, rang
 def _repeat_for_steps(
     sampled: exp.Select, labels: Sequence[str], function: RangeFunction, *, is_overlapping: bool
 ) -> exp.Select:
-    """Return each entry, or partial aggregate of entries in the same ranges, once for every step whose range has it."""
+    """Repeat each entry (or partial aggregate of entries in the same ranges) for each step whose range contains it."""
     if not is_overlapping:
         columns = [
             *_label_columns(labels),

@@ -34,7 +34,7 @@ from cordwood.logql.syntax import (
     VectorAggregate,
 )
 
-# Functions of a range of entries, of a range of unwrapped values, or of both.
+# Functions of a range of entries, and of a range of unwrapped values. `rate` and `absent_over_time` accept both.
 ENTRY_RANGE_FUNCTIONS: Final = frozenset(
     {"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"}
 )
@@ -81,7 +81,7 @@ def parse(text: str) -> Query:
 
 
 def parse_selectors(text: str) -> Pipeline:
-    """Parse a text that must be a log query, as requests for streams and label values have it."""
+    """Parse a text that must be a log query, as in requests for streams and label values."""
     query = parse(text)
     if not isinstance(query, Pipeline):
         raise Cursor(text).fault("A stream selector is expected here.", 'Write it as in {service_name="my.app"}.', 0)
@@ -89,7 +89,7 @@ def parse_selectors(text: str) -> Pipeline:
 
 
 def _parse_level(cursor: Cursor, level: int) -> Query:
-    """Parse operands joined by the operators of a precedence level or tighter ones."""
+    """Parse operands joined by operators of this precedence level or of levels that bind more tightly."""
     if level == len(_OPERATORS_BY_PRECEDENCE):
         return _parse_operand(cursor)
     left = _parse_level(cursor, level + 1)
@@ -353,7 +353,7 @@ _MEASURE_BY_CONVERSION: Final[Mapping[str, Measure]] = {
     "duration_seconds": Measure.DURATION,
     "bytes": Measure.BYTES,
 }
-# Stages of Loki that are refused, each with an alternative.
+# Stages of Loki that are refused, each with the alternative that the error suggests.
 _REFUSED_STAGES: Final[Mapping[str, str]] = {
     "regexp": "Filter with |~, or send events with fields.",
     "pattern": "Filter with |~, or send events with fields.",
@@ -364,7 +364,7 @@ _REFUSED_STAGES: Final[Mapping[str, str]] = {
 # A key of an object, or an index of an array: `a`, `.a`, `["a"]`, `[0]`.
 _STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
 _MAX_STEPS: Final = 20
-# The action between the braces of a template, and the label in it.
+# An action of a template, in double braces, and the label (or `__line__`) that it contains.
 _TEMPLATE_ACTION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _TEMPLATE_LABEL: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
 

@@ -1,4 +1,4 @@
-"""LogQL requests and the syntax tree of their queries: values, each node with its position in the text."""
+"""LogQL requests, and the syntax tree of their queries: immutable nodes, most of them with a position in the text."""
 
 from enum import StrEnum
 from typing import Final
@@ -26,7 +26,7 @@ REGEX_COMPARISONS = frozenset({Comparison.REGEX, Comparison.NOT_REGEX})
 
 
 class Measure(StrEnum):
-    """The unit of a number: of a number that a label is compared with, or of the samples of `unwrap`."""
+    """The unit of a number with which a label is compared, or of the samples of `unwrap`."""
 
     NUMBER = "number"
     DURATION = "duration"
@@ -112,13 +112,13 @@ class LabelRemoval(msgspec.Struct, frozen=True):
 
 
 class TemplateLabel(msgspec.Struct, frozen=True):
-    """A label in a template, which its value replaces; without a name, the line itself."""
+    """A placeholder in a template, replaced by the value of a label, or by the line if it has no name."""
 
     name: str | None
 
 
 class LineFormat(msgspec.Struct, frozen=True):
-    """A template that replaces the line: texts and labels."""
+    """A stage `line_format`: a template of texts and placeholders that replaces the line."""
 
     parts: tuple[str | TemplateLabel, ...]
     offset: int = 0
@@ -152,7 +152,7 @@ class Grouping(msgspec.Struct, frozen=True):
 
 
 class RangeAggregate(msgspec.Struct, frozen=True):
-    """A function over the entries of a time range before each step, moved back by `shift_us`."""
+    """A function over the entries of the time range before each step; `shift_us` moves the range back (`offset`)."""
 
     function: str
     pipeline: Pipeline
@@ -238,8 +238,9 @@ class Steps(msgspec.Struct, frozen=True):
 class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request. Entries are those from `start_us` (inclusive) to `end_us` (exclusive).
 
-    Samples are computed at `start_us` and every `step_us` after it up to `end_us`; `label` is the one whose values are
-    requested. `given` are labels whose equality the parameters of the endpoint ensure.
+    Samples are computed at `start_us` and every `step_us` after it up to `end_us`. `label` is the label whose values
+    are requested. `given` are labels that a matcher compares with `=` and that are also parameters of the endpoint,
+    which ensure the equality.
     """
 
     wanted: ResultKind

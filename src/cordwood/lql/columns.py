@@ -1,6 +1,7 @@
 """The columns of the queried sub-query: their types, the arrays seen in them, and the columns that paths name.
 
-Objects on a path are unnested once for a SELECT, arrays of objects in each condition.
+In a query, an object of an event is an array of structs. The objects on a path are therefore unnested, by joins of the
+SELECT. If arrays of objects were seen on the path, each condition on it unnests them in a sub-query of its own instead.
 """
 
 import re
@@ -42,10 +43,10 @@ _EQUIVALENT_CLAUSES: Final[Mapping[str, str]] = {
 class SubQueryInfo(msgspec.Struct, frozen=True):
     """The metadata of a sub-query; `kinds` are the types by column name.
 
-    `has_array` returns whether an array was seen at a column's path. `is_single_value` returns whether values were seen
-    at the path and none was an array, so that a value is a list of itself; `may_be_single_value` returns whether this
-    may be true of some values. `find_similar_path` returns the path of events whose last step is most similar to a
-    name. `child_keys` returns the keys of the objects that were seen at a path.
+    `has_array` returns whether an array was seen at a path, or may be there although the shape does not list the path.
+    `is_single_value` returns whether values were seen at the path, and none was an array or an object;
+    `may_be_single_value` returns whether some values at the path may be neither. `find_similar_path` returns the path
+    of events whose last step is most similar to a name. `child_keys` returns the keys of the objects seen at a path.
     """
 
     sub_query: str
@@ -94,7 +95,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
 def describe_sub_query(
     program: Program, sub_query: str, text: str, target: Target, records: RecordShapes
 ) -> SubQueryInfo:
-    """Return the metadata of a sub-query for the author of `text`; lookups in the shapes are recorded."""
+    """Return the metadata of a sub-query. Errors have positions in `text`; `records` records lookups in the shapes."""
     resolved = resolve_sandbox(program, _select_all(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)

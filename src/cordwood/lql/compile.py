@@ -1,7 +1,7 @@
-"""The compiler of LQL over an endpoint's sub-queries: parsed, translated to BigQuery's tree, and compiled like SQL.
+"""Compile LQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile that.
 
-`compile_lql` corresponds to `sql.compile.compile_sandbox`; errors have their position in the LQL. The engine validates
-regular expressions before a query is run.
+`compile_lql` corresponds to `sql.compile.compile_sandbox`; errors have positions in the text of the LQL query. The
+engine validates regular expressions before a query is run.
 """
 
 import re
@@ -68,7 +68,7 @@ RegexCheck = Callable[[str], str | None]
 
 
 def check_patterns(text: str, is_regex: RegexCheck) -> None:
-    """Raise QueryValue at the first invalid regular expression, for which the engine would report no position."""
+    """Raise QueryValue with the position of the first invalid regular expression, which the engine would not report."""
     check_each_pattern(text, _patterns(parse(text).filter), is_regex, "To search for the text itself, leave the ~ out.")
 
 
@@ -97,7 +97,7 @@ def _patterns(node: Filter) -> Iterator[tuple[str, int]]:
 def _translate(
     program: Program, text: str, target: Target, records: RecordShapes, *, is_ordered: bool = True
 ) -> Translation:
-    """Return the translated query, by default with the newest events first; `records` records lookups in the shapes."""
+    """Return the translated query; `records` records lookups in the shapes. A followed query is not `is_ordered`."""
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
@@ -109,7 +109,7 @@ def _translate(
 
 
 def _check_followed(query: Query, text: str) -> None:
-    """Raise QueryRefused for a chart, an order or a limit, which need more than one event."""
+    """Raise QueryRefused for a chart, an order or a limit: a followed query is evaluated on single events."""
     chart: list[Aggregate | Bucket | Dimension] = [*query.aggregates, *query.buckets, *query.dimensions]
     offsets = {
         "c: (a chart)": [node.offset for node in chart],
@@ -182,7 +182,7 @@ _COMPARISON_OPERATORS: Final = {"=": "", "==": "", "!=": ""}
 _OPERATOR_HINTS: Final = {"=": "", "==": "", "!=": "", "!": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
 _OPERATOR_IN_VALUE: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:|!)(.+)", re.DOTALL)
 _IN_LIST: Final = re.compile(r"in\((.+)\)", re.IGNORECASE | re.DOTALL)
-# Words that resemble clauses only together with the word after them.
+# Phrases of other query languages, each with the LQL clause that the author probably meant.
 _PHRASE_HINTS: Final = (
     (re.compile(r"last\s+(\d+[a-z]+)\b", re.IGNORECASE), "write t:last@{0} for a time"),
     (re.compile(r"in\s*\(", re.IGNORECASE), "write m.status:[200,404] for one of several values"),
@@ -191,7 +191,7 @@ _PHRASE_HINTS: Final = (
 
 
 def _find_likely_mistakes(query: Query, text: str) -> tuple[str, ...]:
-    """Return notices for the receipt about words that the author probably meant otherwise."""
+    """Return notices for the answer about words that the author probably meant as clauses or operators."""
     notices: dict[str, None] = {}
     for part in _leaves(query.filter):
         notice = _check_message(part, text) if isinstance(part, Message) else _check_field(part)

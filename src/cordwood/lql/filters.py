@@ -99,7 +99,7 @@ class Conditions(msgspec.Struct, frozen=True):
     def _negate(self, inner: Filter) -> exp.Expr:
         """Return the negation of a filter.
 
-        It keeps events for which the filter is NULL, for example events without the field.
+        The negation also holds for events for which the filter is NULL, for example events without the field.
         """
         if isinstance(inner, Field) and isinstance(inner.value, Null):
             return self.unnests.where_any(inner.path, lambda column: fill("@c IS NOT NULL", inner.offset, c=column))
@@ -138,7 +138,7 @@ class Conditions(msgspec.Struct, frozen=True):
         return self.unnests.where_any(node.path, lambda column: self._comparison(node, kind, column))
 
     def _translate_membership(self, node: Field, kind: Kind) -> exp.Expr:
-        """Return the condition on a list, where a value that is not a list counts as a list of itself."""
+        """Translate the operators `@>` and `@>~` on lists; a value that is not a list counts as a list of one value."""
         operator = Operator.EQUAL if node.operator is Operator.INCLUDES else Operator.REGEX
         as_element = msgspec.structs.replace(node, operator=operator)
         if self.info.is_single_value(node.path.parts):
@@ -147,7 +147,7 @@ class Conditions(msgspec.Struct, frozen=True):
             return self.unnests.where_any(node.path, lambda column: self._translate_includes(node, column))
 
         def translate(column: exp.Expr) -> exp.Expr:
-            # The text of a list or an object is its JSON, which must not be compared.
+            # JSON_VALUE is NULL for a list or an object, whose JSON text must not be compared.
             is_single = fill("JSON_VALUE(@column) IS NOT NULL", node.offset, column=copied(column))
             equals = self._comparison(as_element, kind, copied(column))
             return any_of([self._translate_includes(node, column), all_of([is_single, equals])])
@@ -209,12 +209,12 @@ class Conditions(msgspec.Struct, frozen=True):
         return any_of([fill(template, node.offset, column=column, value=value) for value in values])
 
     def _unquoted_literals(self, node: Field, kind: Kind) -> list[exp.Expr]:
-        """Return the literals that an unquoted value may be: `0123` is that text and the number 123."""
+        """Return the literals that an unquoted value may mean: `0123` is the text 0123 or the number 123."""
         text, offset = _text_of_value(node), node.offset
         as_number = read_number(text, offset)
         self._check_kind(node, kind, is_number=as_number is not None)
         if as_number is None:
-            # Do not also compare with a BOOL literal, which would match the number 1 of an event.
+            # A VARIANT is not compared with a BOOL literal, which would also match the number 1.
             return [
                 fill(text.upper(), offset) if text in _BOOLEANS and kind is not Kind.VARIANT else literal(text, offset)
             ]
@@ -270,14 +270,14 @@ SECONDS_PER_UNIT: Final = {
     Unit.MONTH: 30 * 86_400,
     Unit.YEAR: 365 * 86_400,
 }
-# Times further back would precede the calendar, so the window has no start.
+# A start further back than this could be before the calendar begins, so such a window has no start.
 _MAX_SECONDS_BACK: Final = 1500 * 365 * 86_400
 _CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
 _TRUNCATION_PARTS: Final = {Unit.WEEK: "ISOWEEK"}
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """An end of a window, inclusive or not; `moment` is its time if that does not depend on the current time."""
+    """An end of a window, inclusive or not; `moment` is its time if the end does not depend on the current time."""
 
     time: exp.Expr
     is_inclusive: bool
@@ -285,7 +285,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A window of time; `seconds` is its approximate length, if that does not depend on the current time."""
+    """A window of time; `seconds` is its approximate length, if the length does not depend on the current time."""
 
     low: Bound | None
     high: Bound | None
@@ -338,7 +338,7 @@ def _absolute_window(operator: Operator, period: Period, offset: int) -> Window:
 
 
 def _moment_end(moment: Moment, offset: int) -> Bound:
-    """Return a moment's end: the start of the next day, hour or minute; for an instant the instant itself.
+    """Return the end of a moment: the start of the next day, hour or minute; for an instant, the instant itself.
 
     The end of the calendar's last day is the latest possible time.
     """
@@ -411,7 +411,7 @@ def _ago_window(shorthand: Shorthand, offset: int) -> Window:
 
 
 def _minute_of_day(minute: int, zone: str, offset: int) -> exp.Expr:
-    """Return the time of a minute of today."""
+    """Return the time today at the given minute of the day."""
     return _to_utc(
         fill(f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", offset, today=_current_date(zone, offset)), zone, offset
     )

@@ -1,6 +1,7 @@
 """Evaluate LQL filters on events that are not stored yet.
 
-Only filters on a single event, in time bounded by its length, are allowed: no regular expressions, no times.
+Only filters that can be decided from a single event, in a time that its length limits, are allowed: no regular
+expressions, and no conditions on the time.
 """
 
 import math
@@ -34,7 +35,7 @@ _MESSAGE_FIELD: Final = ("event_message",)
 
 
 def compile_matcher(text: str) -> EventPredicate:
-    """Compile a filter; raise QuerySyntax or QueryUnsupported with the position of the clause that is not allowed."""
+    """Compile a filter; raise QuerySyntax or QueryUnsupported, with the position of a clause that is not allowed."""
     query = parse(text)
     if query != Query(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
@@ -75,7 +76,7 @@ def _compile_field(node: Field | Range | LevelRange) -> EventPredicate:
 
 
 def _value_predicate(node: Field | Range | LevelRange) -> Callable[[object], bool]:
-    """Return the predicate that a single value at the field's path must fulfil."""
+    """Return the predicate that at least one of the values at the field's path must fulfil."""
     match node:
         case LevelRange(_, low, high):
             levels = SEVERITY_LEVELS[SEVERITY_LEVELS.index(low) : SEVERITY_LEVELS.index(high) + 1]

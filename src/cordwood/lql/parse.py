@@ -207,7 +207,7 @@ class _Parser:
 
 
 def _disjunction(branches: list[And]) -> Or:
-    """Return the disjunction of the branches, with nested ones flattened."""
+    """Return the disjunction of the branches, with nested disjunctions flattened."""
     filters: list[Filter] = []
     for branch in branches:
         flattened = branch.filters[0] if len(branch.filters) == 1 else branch
@@ -235,7 +235,7 @@ _CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); fu
 
 
 class _QueryBuilder:
-    """A query during parsing, with the commands read so far."""
+    """Collects the commands of a query during parsing, and builds the query from them."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner

@@ -1,4 +1,4 @@
-"""The syntax tree of LQL: queries as values, each with its position in the text."""
+"""The syntax tree of LQL: immutable nodes, most of them with their position (offset) in the text."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -32,7 +32,7 @@ class Unit(StrEnum):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """The base class of nodes with a position `offset`, which comparisons and hashes ignore."""
+    """The base class of nodes with a position, the field `offset`, which comparisons and hashes ignore."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Node) and self._identity() == other._identity()
@@ -45,7 +45,7 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class Path(_Node, frozen=True):
-    """A column, or a path into an event: `m.status` is ("metadata", "status")."""
+    """A column, or a path inside an event: `m.status` has the parts ("metadata", "status")."""
 
     parts: tuple[str, ...]
     offset: int = 0
@@ -133,8 +133,8 @@ class ShorthandKind(StrEnum):
 class Shorthand(msgspec.Struct, frozen=True):
     """A relative time, such as `today` or `last@2hour`.
 
-    `unit` and `count` are those of `this@unit` and `last@[count]unit`. For `now-2h..now-1h` they are the start, and
-    `until` is the end in seconds before now. For `14:05`, `count` is the minute of the day.
+    `unit` and `count` are those of `this@unit` and `last@[count]unit`. In `now-2h..now-1h` they give the start (2 hours
+    ago), and `until` is the end in seconds before now. For `14:05`, `count` is the minute of the day.
     """
 
     kind: ShorthandKind

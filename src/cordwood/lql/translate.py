@@ -1,4 +1,4 @@
-"""Translation of an LQL query to the equivalent SELECT, or to that of a chart."""
+"""Translation of an LQL query to the equivalent SELECT: of rows, or of the aggregates of a chart."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ class Translation(msgspec.Struct, frozen=True):
 def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
     """Translate a query; raise UnknownName, QueryValue or QuerySyntax if it does not fit the sub-query's columns.
 
-    Unless `is_ordered`, rows have only the order that the query requests.
+    By default, rows are ordered by time, the newest first; unless `is_ordered`, they have only the requested order.
     """
     conditions = Conditions(info, zone, RecordUnnests(info))
     if query.is_chart:
@@ -85,7 +85,7 @@ def _output_columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) ->
 
 
 def _star_without_unnested(info: SubQueryInfo, offset: int) -> exp.Expr:
-    """Return a star over the sub-query's columns, except the records that are unnested."""
+    """Return `sub_query.*`, which does not include the columns of the UNNEST joins."""
     star = fill("*", offset)
     return exp.Column(this=star, table=identifier(info.sub_query, offset))
 
@@ -120,7 +120,7 @@ def _check_unused_name(name: str, names: dict[str, int], selected_column: Select
     names[name.lower()] = selected_column.offset
 
 
-# With more buckets than this, empty ones are not added, because they would be most of the answer.
+# With more buckets than this, empty buckets are not added, because they would be most of the answer.
 MAX_FILLED_BUCKETS: Final = 10_000
 
 _DEFAULT_UNIT: Final = Unit.MINUTE
@@ -241,7 +241,7 @@ def _percentile_template(function: str) -> str:
 
 
 def _reads_numbers(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
-    """Return whether the value must be converted to a number, because an event's field may have any type."""
+    """Return whether the value must be converted to a number; raise QuerySyntax for a type that cannot be."""
     kind = info.kind(path)
     if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC_KINDS:
         return False
@@ -274,7 +274,7 @@ def _aggregate_query(
 
 
 def _query_window(query: Query, conditions: Conditions) -> Window | None:
-    """Return the time window that contains all events; None unless the query sets both of its ends."""
+    """Return the time window to which the query restricts events; None unless the query sets both of its ends."""
     windows = [window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
     lows = [part_window.low for part_window in windows if part_window.low]
     highs = [part_window.high for part_window in windows if part_window.high]

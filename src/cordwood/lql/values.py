@@ -29,7 +29,7 @@ from cordwood.sql.diagnostics import span_at
 # A key of a path, unquoted or quoted.
 _KEY_PATTERN: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
 _PATH_PATTERN: Final = re.compile(rf"{_KEY_PATTERN}(?:\.{_KEY_PATTERN})*")
-# The limit on steps: resolving a path doubles in time with each step that was never seen in events.
+# The limit on steps of a path: each step that was never seen in events doubles the time for resolving the path.
 MAX_STEPS: Final = 32
 _ESCAPED_CHARACTER: Final = re.compile(r'\\(["\\])')
 
@@ -89,7 +89,7 @@ class Scanner:
     def scan_word(self, *, with_quotes: bool = False) -> str:
         """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
 
-        Quotes must be escaped, unless `with_quotes` is set, for paths with quoted keys.
+        With `with_quotes`, the word may contain quoted parts (keys of paths). Otherwise its quotes must be escaped.
         """
         start, opened = self.offset, 0
         while not self.is_at_end and not self.next.isspace():
@@ -103,7 +103,7 @@ class Scanner:
         return self.text[start : self.offset]
 
     def scan_parenthesised(self) -> str | None:
-        """Scan a whole `( … )` that a blank follows, including blanks inside.
+        """Scan a text in parentheses, which may contain blanks, and after which a clause can end.
 
         Return None without advancing if the parentheses are only a part of a word.
         """
@@ -119,7 +119,7 @@ class Scanner:
         raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE_OR_ESCAPE)
 
     def _find_closing_parenthesis(self) -> int | None:
-        """Return where the parenthesis here closes, skipping escaped characters; None if it does not close."""
+        """Return the offset at which the parenthesis at the current position closes; None if it does not close."""
         opened, offset = 0, self.offset
         while offset < len(self.text):
             opened += (self.text[offset] == "(") - (self.text[offset] == ")")
@@ -152,7 +152,7 @@ def unescape(text: str) -> str:
 
 
 def read_path(text: str, offset: int) -> Path:
-    """Return the path of a text that the scanner has matched as a path; `m.` is short for `metadata.`."""
+    """Return the path that a text spells, which must match the pattern of paths; `m.` is short for `metadata.`."""
     steps = [unescape(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
@@ -237,7 +237,7 @@ def _iso_moment(match: re.Match[str]) -> Moment:
     return Moment(time.astimezone(UTC), unit)
 
 
-# Another query language's spelling of a time relative to now.
+# A time relative to now as other query languages write it, such as `-5m`.
 _SINCE_TIME: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
 
 
@@ -258,7 +258,7 @@ def _read_moment(text: str, fault: MakeFault) -> Moment:
 
 
 def _split_period(text: str) -> tuple[str, str]:
-    """Return both ends of a period: one with all left numbers of its braces, one with all right numbers."""
+    """Return both ends of a period: in `2024-01-{01..03}`, each end has one of the two numbers in braces."""
     if _BRACED_RANGE.search(text):
         return _expand_braces(text, 1), _expand_braces(text, 2)
     low, dots, high = text.partition("..")

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Kind(StrEnum):
-    """A type. JSON is BigQuery's own type; VARIANT is a value of unknown type from an event, typed by its use."""
+    """A type of BigQuery, or VARIANT: a value of unknown type from an event, which is converted where it is used."""
 
     STRING = "STRING"
     BYTES = "BYTES"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 # The number types with exact decimal fractions.
 EXACT_NUMERIC_KINDS: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
 NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS)
-# Time types in order of precedence: values of two different types are compared as the first of them.
+# Time types in order of precedence: values of two of them are compared as values of the type that comes first here.
 MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 
@@ -41,7 +41,7 @@ class Datatype(msgspec.Struct, frozen=True):
     fields: "tuple[tuple[str, Datatype | None], ...]" = ()
 
     def __deepcopy__(self, _memo: object) -> "Datatype":
-        """Return the object itself: it is immutable, and copying it took a third of compilation time."""
+        """Return the object itself: it is immutable, and copies would take a third of compilation time."""
         return self
 
 
@@ -58,9 +58,9 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class LastRow(msgspec.Struct, frozen=True, array_like=True):
-    """The time and id of an answer's last row. `rows` is the number of rows at its end with this time and id.
+    """The time and id of an answer's last row.
 
-    A long id is cut off.
+    `rows` is the number of rows at the end of the answer that have this time and id. A long id is cut off.
     """
 
     time_us: int

@@ -36,7 +36,7 @@ class Dialect(StrEnum):
 
 
 class StreamProject(msgspec.Struct, frozen=True):
-    """A stream, and the path inside metadata to the project of its events; empty for a top-level `project`."""
+    """A stream, and the path of the project of its events inside metadata; empty for the top-level field `project`."""
 
     name: str
     project_at: tuple[str, ...] = ()
@@ -47,9 +47,9 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     `head` is the text of the file before the query, and `body_line` the line on which `sql` begins. `zone` is the time
     zone of LQL's relative dates, such as `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of
-    callers' queries. `streams` are those of the catalog, for a sub-query that stands for every stream that no other
-    sub-query reads. `included` are the endpoints that the query reads by name; `parameters` and `revision` cover these,
-    too. `alert` is the alert defined in the file.
+    callers' queries. `streams` are all streams of the catalog; they are set only if `dialect` is ClickHouse, where one
+    sub-query may stand for all streams that no other sub-query reads. `included` are the endpoints that the query reads
+    by name; `parameters` and `revision` include theirs. `alert` is the alert defined in the file.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Severity(StrEnum):
 
 
 class Measure(StrEnum):
-    """The value that an alert's condition compares: the number of rows, a column of each row, or a change of either."""
+    """The value that a condition compares: the number of rows, a column of each row, or the change of one of these."""
 
     ROWS = "rows"
     COLUMN = "column"
@@ -126,8 +126,9 @@ class Alert(msgspec.Struct, frozen=True):
 
     `text` may contain `{column}`, which is replaced by the value in the row. `parameters` are those of the query; `now`
     and `now-5m` in a time are relative to the evaluation. `sandbox` is the language and text of the alert's own query
-    over the endpoint's sub-queries. `before_seconds` is the distance to the earlier period with which a change is
-    compared. `repeat_seconds` is the interval at which the notification of a firing alert is repeated.
+    over the endpoint's sub-queries. `before_seconds` is how far back in time the query is run a second time, if the
+    condition compares two periods. `repeat_seconds` is the interval at which the notification of a firing alert is
+    repeated.
     """
 
     name: str
@@ -170,7 +171,8 @@ class Action(StrEnum):
 class Transform(msgspec.Struct, frozen=True):
     """A change to the events that match the LQL filter `where`, or to all events without a filter.
 
-    `moves` are pairs of source and target fields, `fields` are single ones. `entries` are JSON texts by key.
+    `fields` are the fields to remove or hash; `moves` are pairs of source and target fields to copy, rename or enrich.
+    `entries` is the table of enrich: the JSON text to put into the target field, by the value of the source field.
     """
 
     action: Action
@@ -183,7 +185,7 @@ class Transform(msgspec.Struct, frozen=True):
 
 
 class ClockPolicy(StrEnum):
-    """The treatment of an event whose time is too late or too far in the future."""
+    """The treatment of an event whose time is too far in the past (*late*) or in the future."""
 
     ACCEPT = "accept"
     CLAMP = "clamp"
@@ -193,8 +195,8 @@ class ClockPolicy(StrEnum):
 class Stream(msgspec.Struct, frozen=True):
     """A stream: its name and the settings for its events.
 
-    `derive` maps a dotted path to the template that fills it in events without it. `project_at` is the path inside
-    metadata at which readers look for an event's project; None if they do not.
+    `derive` maps a dotted path to the template that fills this path in events that lack it. `project_at` is the path
+    inside metadata at which queries look for an event's project; empty if they use the top-level field `project`.
     """
 
     name: str

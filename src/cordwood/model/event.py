@@ -11,10 +11,10 @@ Path = tuple[str, ...]
 
 
 class ValueKind(StrEnum):
-    """The kind of a value. The last two are marks on a path.
+    """The kind of a value at a path. The last two members are not kinds, but marks on the path itself.
 
-    `UNLISTED`: paths below this one were seen that are not listed. `UNSURE`: the path was listed late, so that earlier
-    events may have values of other kinds at it.
+    `UNLISTED`: paths below this one were seen that are not listed. `UNSURE`: the path may have occurred in events
+    before it was listed, with values of kinds that are not listed either.
     """
 
     OBJECT = "object"
@@ -28,7 +28,7 @@ class ValueKind(StrEnum):
 
 Kinds = Mapping[Path, frozenset[ValueKind]]
 
-# The step that stands for any element of an array.
+# The step of a path that stands for any element of an array.
 ELEMENT = "[]"
 
 # Limits on a listed path, in steps and characters. Without them, the size of shapes and decoders would depend on the
@@ -43,11 +43,12 @@ _MARKS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
 class Shape(msgspec.Struct, frozen=True):
     """The paths seen in a stream's events, with the kinds of their values.
 
-    A path is a tuple such as ("metadata", "request", "path"). Elements of arrays are the step `[]`. `version` changes
-    with every change. `unlisted` and `unsure` hold the paths with these marks; the empty path is the event itself.
+    A path is a tuple such as ("metadata", "request", "path"). The step `[]` stands for the elements of an array.
+    `version` changes with every change. `unlisted` and `unsure` hold the paths with these marks; the empty path is the
+    event itself.
 
-    The shape of one project refers to that of the whole stream as `whole`: names come from the project's own paths,
-    kinds of values from the whole.
+    In the shape of one project, `whole` is the shape of the whole stream. The names that a caller may see are those of
+    the project's own paths; the kinds of values at a path are those of the whole stream.
     """
 
     kinds: Kinds = msgspec.field(default_factory=dict)
@@ -176,7 +177,7 @@ class Batch(msgspec.Struct, frozen=True):
     by_project: Mapping[str, Mapping[Path, frozenset[ValueKind]]] = msgspec.field(default_factory=dict)
 
 
-# In the order in which Loki searches for the name.
+# The labels from which Loki takes a service's name, in the order in which it looks for them.
 SERVICE_LABELS: Final = (
     "service_name service app application app_name name app_kubernetes_io_name container container_name"
     " k8s_container_name component workload job k8s_job_name"

@@ -1,4 +1,4 @@
-"""Checks of JSON text: readable error messages, duplicate names, and JSON with the media type of a form."""
+"""Checks of JSON text: readable error messages, duplicate names, and JSON sent with the media type of an HTML form."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from typing import Final
 
 
 def describe_json_error(error: Exception, text: bytes) -> str:
-    """Return the error message and its byte position, from the exception of a decoder."""
+    """Return why a decoder could not decode JSON text, with the byte position of the error if it is known."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -34,6 +34,7 @@ def find_duplicate_name(text: bytes) -> str | None:
                 duplicates.append(name)
             seen_names.add(name)
 
+    # `len` replaces the conversion of numbers, which is slow for long ones and raises ValueError for very long ones.
     json.loads(text.decode() or "{}", object_pairs_hook=check_members, parse_int=len, parse_float=len)
     return duplicates[0] if duplicates else None
 

@@ -1,4 +1,4 @@
-"""API keys as they are stored, without the secret, and callers: those who presented a key."""
+"""API keys as they are stored, without the secret, and the callers who present them."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,8 @@ import msgspec
 class Caller(msgspec.Struct, frozen=True):
     """The caller of a request.
 
-    `scopes` are those of the API: private, public, ingest, ingest:source:NAME, query, query:endpoint:NAME.
+    `scopes` are private, public, ingest, ingest:source:NAME, ingest:collection:NAME, query and query:endpoint:NAME;
+    NAME may also be a UUID.
     """
 
     key_id: str
@@ -19,7 +20,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def pin_items(self) -> tuple[tuple[str, str], ...]:
-        """The pins of the key, which restrict the column and path names that the caller may see."""
+        """The pins as sorted pairs, for cache keys: pins restrict the column and path names that the caller may see."""
         return tuple(sorted(self.pins.items()))
 
 

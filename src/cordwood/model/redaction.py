@@ -17,7 +17,7 @@ class Detector(StrEnum):
 
 
 class RedactMode(StrEnum):
-    """The replacement of redacted data: a fixed word, a keyed digest, or the network of an address."""
+    """The replacement of redacted data: a fixed word, a keyed digest, or the network of an IP address."""
 
     REPLACE = "replace"
     HASH = "hash"
@@ -46,7 +46,7 @@ DEFAULT_RULES = RedactionRules()
 
 
 class RedactionConfig(msgspec.Struct, frozen=True):
-    """The redaction rules and the key of digests, passed to an engine."""
+    """The redaction rules and the key of the digests in mode `hash`, as an engine receives them."""
 
     rules: RedactionRules = DEFAULT_RULES
     key: str = ""

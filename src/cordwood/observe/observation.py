@@ -59,7 +59,7 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
 
 
 class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_answers"):
-    """A repeated count was answered from partial answers. `outcome` is reused, computed (some lacked) or failed."""
+    """A run used partial answers. `outcome` is reused, computed (missing ones were computed for it) or failed."""
 
     outcome: str
     default_level: ClassVar[Level] = "debug"
@@ -68,7 +68,7 @@ class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_an
 class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
     """A run waited for admission; `outcome` is admitted, refused or abandoned.
 
-    `places` is what the run waited for: query or compile.
+    `places` is the kind of slot that the run waited for: query or compile.
     """
 
     places: str
@@ -180,7 +180,10 @@ class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_
 
 
 class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
-    """A request was refused, or permissions were changed. The observation never contains a secret."""
+    """A request was refused because of its key, or an administrative action was performed, such as a change of a key.
+
+    The observation never contains a secret.
+    """
 
     action: str
     key: str = ""
@@ -232,7 +235,7 @@ BUFFER_BYTES = 32 * 1024
 
 
 class JsonLineLog:
-    """Writes warnings and errors at once, other lines when the buffer is full or flushed."""
+    """The log as JSON lines. Warnings and errors are written at once, others when the buffer is full or flushed."""
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
         self._out = out

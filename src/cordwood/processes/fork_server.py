@@ -1,4 +1,4 @@
-"""A fork server: a single-threaded process with all modules loaded, which forks others quickly and safely.
+"""A fork server: a single-threaded process with all modules loaded, which forks other processes quickly and safely.
 
 A forked process is a child of the process that uses the fork server (where the system has child subreapers): it ends
 with that process, but not with the fork server. It ignores the signals that its parent handles, and is the first that
@@ -27,7 +27,7 @@ from cordwood.processes.memory_watchdog import MemoryLimit, MemoryWatchdog
 # The function that a forked process runs; its argument is its end of a new connection.
 ProcessEntry = Callable[[socket.socket], None]
 
-# A request: its kind, and for a watch the process with its limit.
+# A request: its kind and, to watch a process, the process id and the two numbers of its limit.
 _REQUEST = struct.Struct("<cqqq")
 _FORK, _WATCH = b"f", b"w"
 _FORK_REPLY = struct.Struct("<i")
@@ -126,7 +126,7 @@ class ForkServer:
         self._control, self._forked = ours, pid
 
     def fork(self) -> Child:
-        """Fork a process that runs the entry; OSError where that fails."""
+        """Fork a process that runs the entry; raise OSError if that fails."""
         ours, theirs = socket.socketpair()
         try:
             with self._lock:
@@ -140,12 +140,12 @@ class ForkServer:
         return child
 
     def watch(self, child: Child, limit: MemoryLimit) -> None:
-        """End the process when its memory exceeds the limit, wherever the system reports memory."""
+        """End the process when its memory exceeds the limit, if the system reports the memory of processes."""
         with self._lock:
             self._memory_limits = {
                 watched: old for watched, old in self._memory_limits.items() if not watched.has_ended()
             } | {child: limit}
-            # A fork server that has ended is told when it is replaced.
+            # If the fork server has ended, its replacement is told to watch the process.
             with suppress(OSError):
                 self._request_watch(child, limit)
 
@@ -224,7 +224,7 @@ def _request_fork(control: socket.socket, link: socket.socket) -> int:
 
 
 def _has_hung_up(control: socket.socket) -> bool:
-    """Return whether the other end has closed: it sends nothing unless it is asked."""
+    """Return whether the other end has closed the connection, which `poll` always reports."""
     poll = select.poll()
     poll.register(control, 0)
     return bool(poll.poll(0))
@@ -324,7 +324,8 @@ def _end_with_owner(owner: int) -> None:
     if os.getppid() == owner:
         _end_with(owner)
     else:
-        # The system has no child subreapers, or there is no owner any more, which this call reports.
+        # The owner is not the parent: the system has no child subreapers, or the owner has ended. In the second case,
+        # this call raises ProcessLookupError.
         os.kill(owner, 0)
 
 
@@ -343,7 +344,7 @@ def _leave_signals_to_parent() -> None:
 
 
 def _adopt_orphans() -> None:
-    """Have the kernel make this process the parent of its descendants whose parent ends, where the system can do that."""
+    """Make this process the child subreaper, the parent of descendants whose parent ends, if the system can do that."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 

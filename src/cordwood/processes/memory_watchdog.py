@@ -1,7 +1,7 @@
 """A watchdog that ends a process whose memory exceeds a hard limit.
 
-It runs in the fork server, which has one thread: a thread of the serving process can wait for its interpreter lock for
-a second, in which a query allocates gigabytes.
+It runs in the fork server, which has only one thread. A thread of the serving process might have to wait a second for
+the interpreter lock, and a query can allocate gigabytes in that time.
 """
 
 import os
@@ -12,17 +12,19 @@ from typing import NamedTuple
 
 from cordwood.processes.memory_use import ResidentMemory
 
-# Ends a process at once like SIGKILL, because no process of ours handles it, but tells why the process has ended.
+# The signal that ends a process. Like SIGKILL it does so at once, because no forked process handles it, but the exit
+# status then shows that the watchdog was the cause.
 MEMORY_SIGNAL = signal.SIGUSR2
-# The most that one processor allocates and fills: memory is read again before the limit can be exceeded at this rate.
+# The maximum rate at which one processor allocates and fills memory. The next check is before the limit can be exceeded
+# at this rate.
 _FILLED_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
-# At most this part of the limit is taken by the owner's growth, so that a process is never ended for the owner's memory.
+# The growth of the owner counts for at most this part of the limit, so that a small process is not ended because of it.
 _MAX_OWNER_SHARE = 1 / 4
 
 
 class MemoryLimit(NamedTuple):
-    """The limit of a process's resident bytes plus those that its owner has beyond `owner_base_bytes`."""
+    """The limit on the resident bytes of a process plus the growth of its owner beyond `owner_base_bytes`."""
 
     max_bytes: int
     owner_base_bytes: int
@@ -49,7 +51,7 @@ class MemoryWatchdog:
         for pid, (memory, limit) in list(self._watched.items()):
             used_bytes = memory.read()
             room_bytes = 0 if used_bytes is None else self._allowed_bytes(limit) - used_bytes
-            # A process that has ended but was not waited for has no memory.
+            # A process that has ended but is not reaped yet has 0 bytes.
             if used_bytes and room_bytes >= 0:
                 pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._fill_rate)
                 continue

@@ -168,7 +168,7 @@ class _SlotRequest:
 
 
 class _Usage:
-    """The slot seconds that each account has used, which count half after `half_life_seconds`."""
+    """The slot seconds that each account has used, which decay with a half-life of `half_life_seconds`."""
 
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
         self._half_life = half_life_seconds
@@ -280,10 +280,10 @@ class _FairQueue:
         return None if best_candidate is None else best_candidate[1]
 
     def choose_refused(self, newest: _SlotRequest) -> _SlotRequest:
-        """Return the request to refuse when the queue is full: the newest of the account with most queued requests.
+        """Return the request to refuse when the queue is full: the least urgent of the account with most requests.
 
-        If no account has more queued requests than the account of the new one, the new request is refused. An account
-        with most queued requests gives up its own least urgent request for a more urgent one.
+        Among equally urgent requests it is the newest. If no account has more queued requests than the account of the
+        new one, the new request is refused, unless the same account has a less urgent request, which is refused then.
         """
         own_count = min(self._counts[account] for account in newest.accounts)
         for account, count in self._counts.most_common():
@@ -389,7 +389,8 @@ class CompileSlots:
 class AdmissionSlot:
     """A granted slot, with the account that is charged for it.
 
-    A run whose slot is lent continues beyond the limit. A run whose slot is withdrawn must be stopped.
+    A run whose slot is lent to another run continues, beyond the limit on concurrent runs. A run whose slot is
+    withdrawn must be stopped.
     """
 
     def __init__(self, admission: "Admission", lane: Lane, account: str, started_at: float) -> None:
@@ -417,8 +418,8 @@ class Admission:
 
     The next free slot goes to the account (a key, or an address without a key) with the least recent usage, measured in
     slot seconds that decay exponentially. So one account may use all idle slots, and yields when other accounts need
-    some. At most `queue_length` requests are queued: beyond that, the newest request of the account with most queued
-    requests is refused. A request is queued for at most `queue_seconds`; refreshes are queued without a limit.
+    some. At most `queue_length` requests are queued: beyond that, the least urgent request of the account with most
+    queued requests is refused. A request is queued for at most `queue_seconds`; refreshes are queued without a limit.
     """
 
     def __init__(
@@ -456,7 +457,10 @@ class Admission:
 
     @property
     def queue_stalled_seconds(self) -> float:
-        """For how many seconds callers have been queued without any of them being granted a slot."""
+        """How long the queue has been stalled, in seconds.
+
+        It is stalled if a request was queued until its time ran out, and no slot was granted or released since.
+        """
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 
     @asynccontextmanager
@@ -476,9 +480,10 @@ class Admission:
             self._end_wait(request)
 
     def must_yield(self, slot: AdmissionSlot) -> bool:
-        """Return whether the run must yield to accounts with no more usage, or to quick saved queries.
+        """Return whether the run must yield its slot to a queued request that could start in its place.
 
-        At most as many runs yield as requests are queued.
+        That request must be of the same account, or of an account with at most as much usage. A caller's own query also
+        yields to a quick saved query. At most as many runs yield as requests are queued.
         """
         if slot.yields or slot.is_lent or sum(other.yields for other in self._running_slots.values()) >= self.waiting:
             return slot.yields
@@ -491,7 +496,7 @@ class Admission:
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
-        """Lend the slot of a run. If too many slots are lent, withdraw one from the account with the most usage."""
+        """Lend the slot to a queued request. If too many are lent, withdraw one of the account with most usage."""
         lent_slots = [other for other in self._running_slots.values() if other.is_lent and not other.is_withdrawn]
         if len(lent_slots) >= self.slots:
             used_seconds = {other.account: self._usage.of(other.account) for other in [*lent_slots, slot]}
@@ -557,7 +562,7 @@ class Admission:
         self._admit()
 
     def _leave(self, request: _SlotRequest) -> None:
-        """Remove a request from the queue, or return its slot if that was granted after the caller had left."""
+        """Remove a request from the queue, or release its slot if the slot was granted after the caller had left."""
         if request in self._running_slots:
             self._end_wait(request)
         elif request.is_queued:
@@ -599,4 +604,4 @@ class Admission:
 
 
 def _ignore_change() -> None:
-    """Do nothing: the run of these accounts is not queued."""
+    """Do nothing. This callback is set while the run of the waiting accounts is not queued."""

@@ -66,12 +66,12 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
 
-# The maximum size of a page of a followed query, which is held in memory, and the maximum time of its run, during which
-# the pages of other queries wait.
+# The limits of one page of a followed query: its size, because a page is held in memory, and the time of its run,
+# because the pages of all followed queries share the few slots for refreshes.
 PAGE_BYTES = 4 * 2**20
 PAGE_SECONDS = 10.0
 
-# Whether the engine accepts a longer regular expression is not cached.
+# The maximum length of a regular expression for which the result of its validation by the engine is cached.
 _MAX_CACHED_PATTERN = 256
 
 T = TypeVar("T")
@@ -81,7 +81,11 @@ _CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mappi
 
 
 class Outcome(StrEnum):
-    """How the cache took part in an answer, as the response headers report it."""
+    """How the cache took part in an answer, as the response headers report it.
+
+    STALE is a cached answer whose refresh failed. COLLAPSED is the result of a run that equal requests share.
+    REQUESTED is a new run because the caller bypassed the cache. UNCACHED is an answer that is not stored.
+    """
 
     HIT = "hit"
     STALE = "stale"
@@ -92,7 +96,7 @@ class Outcome(StrEnum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer for one caller, complete or streamed, with its age and the part of the cache in it."""
+    """The answer to one request, complete or streamed, with its age and how the cache took part in it."""
 
     body: Finished | StreamedAnswer
     outcome: Outcome
@@ -118,7 +122,10 @@ class AnswerDependencies(msgspec.Struct, frozen=True):
 
 
 class Answers:
-    """Answers requests with rows. `clock_us` returns the wall-clock time in microseconds since 1970."""
+    """The query service: answers each request from the cache or by a run on the engine.
+
+    `clock_us` returns the wall-clock time in microseconds since 1970.
+    """
 
     def __init__(self, dependencies: AnswerDependencies, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
         engine, observer = dependencies.engine, dependencies.observer
@@ -165,8 +172,9 @@ class Answers:
     async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with the types that the compiler can infer.
 
-        Without a caller, only columns that the query names are returned, and none that `*` takes from events. Redacted
-        columns are left out. The list is empty if the endpoint cannot be compiled with the current streams and shapes.
+        Without a caller, only columns that the query names are returned, and none that `*` takes from events. Names of
+        event columns that redaction hides are left out. The list is empty if the endpoint cannot be compiled with the
+        current streams and shapes.
         """
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
@@ -199,11 +207,14 @@ class Answers:
 
     @property
     def queue_stalled_seconds(self) -> float:
-        """For how many seconds queries have been queued without any being admitted; 0 if one was admitted since."""
+        """How long the queue has been stalled, in seconds.
+
+        It is stalled if a query was queued until its time ran out, and no slot was granted or released since.
+        """
         return self._admission.queue_stalled_seconds
 
     def quarantined(self) -> int:
-        """Return the number of queries that are refused because the engine's process was killed with them."""
+        """Return the number of queries that are refused because the engine's process was killed when they ran."""
         return self._executor.quarantine.count()
 
     def load(self) -> Load:
@@ -232,7 +243,7 @@ class Answers:
         )
 
     def running(self, caller: Caller | None) -> list[RunningQuery]:
-        """Return the requests of a caller that wait for an answer, or of all callers for None."""
+        """Return the requests that are waiting for an answer: those of `caller`, or all of them if it is None."""
         return self._running.of(caller)
 
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
@@ -283,7 +294,7 @@ class Answers:
         return Answer(body, Outcome.UNCACHED)
 
     async def compile_followed(self, request: QueryRequest) -> Statement:
-        """Compile a query whose new rows are streamed as events arrive; raise the error of one that cannot be followed."""
+        """Compile a query whose rows are streamed as events arrive; raise a Fault if that is impossible for it."""
         with add_fault_position(_callers_sql(request)):
             return await self._statement_of(request)
 
@@ -326,7 +337,7 @@ class Answers:
         return self._request_digest(request)
 
     async def warm(self) -> None:
-        """Refresh cached answers before they expire, until this is cancelled."""
+        """Refresh cached answers before they expire, until this coroutine is cancelled."""
         await self._refresher.run()
 
     def tick(self) -> list["asyncio.Task[None]"]:
@@ -414,7 +425,7 @@ class Answers:
     async def _run_buffered(
         self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> Finished:
-        """Return the whole answer. If it was cut off at the row limit, its rows are in a total order."""
+        """Return the complete answer. If it was cut off at the row limit, its rows are in a total order if possible."""
         seconds = self._total_orders.seconds_at_once(job) if lacks_total_order(job) else None
         if seconds is not None:
             ordered = await self._try_ordered(job, seconds, cancel_token, waiting, refresh=refresh)
@@ -432,9 +443,9 @@ class Answers:
         *,
         refresh: bool = False,
     ) -> Finished:
-        """If the answer was cut off without a total order, run the query again in one, so that it has a next page.
+        """Run the query again in a total order if its answer was cut off without one, so that it has a next page.
 
-        If the second run fails, return the first answer, which has a notice about the missing page.
+        If the second run fails, return the first answer, which has a notice that it has no next page.
         """
         receipt = finished.receipt
         if receipt.truncated is None or not lacks_total_order(job):
@@ -513,7 +524,7 @@ class Answers:
 
 
 def _may_be_cached(request: QueryRequest) -> bool:
-    """Return whether the answer may be cached. Later pages are not: they are requested once."""
+    """Return whether the answer may be cached. Pages after the first are not cached, because each is requested once."""
     return bool(request.endpoint.cache_seconds) and request.position is None
 
 
@@ -531,7 +542,7 @@ def _callers_sql(request: QueryRequest) -> str | None:
 
 
 async def _retry_until_current(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Compile and run again until the statement does not become outdated during its run."""
+    """Return the result of `attempt`, which is repeated while its statement becomes outdated during the run."""
     while True:
         with suppress(OutdatedError):
             return await attempt()

@@ -116,7 +116,7 @@ class Backups(msgspec.Struct, frozen=True):
 
     engine: Engine
     copy_keys: Callable[[], bytes]
-    # None if there is no store of alerts.
+    # Returns None if there is no store of alerts.
     copy_alerts: Callable[[], bytes | None]
     folder: DataFolder
     version: str

@@ -35,7 +35,10 @@ class _HasSize(Protocol):
 
 
 class AnswerCache(Protocol):
-    """A cache used by the event loop. Its methods never raise: an answer that does not fit is not stored."""
+    """The interface of a cache of answers, used on the event loop. Its methods never raise.
+
+    An answer that does not fit is not stored.
+    """
 
     def get(self, key: bytes) -> _HasSize | None:
         """Return the entry, mark it as the most recently used, and update its size."""
@@ -116,7 +119,7 @@ def _parameter_values(question: Question) -> list[tuple[str, str, str]]:
 
 
 def _type_and_text(value: object) -> tuple[str, str]:
-    """Return a string that is equal for equal values of one type, and differs for different values."""
+    """Return the type and a text, which are equal for equal values of one type, and differ for all other values."""
     return type(value).__name__, _exact(value) if isinstance(value, Decimal) else repr(value)
 
 
@@ -240,7 +243,7 @@ def _refresh_lead_seconds(key: bytes) -> float:
 
 
 REFRESH_POLL_SECONDS = 1.0
-# When the heap has this many entries, the evicted ones among them are removed.
+# The schedule is searched for evicted entries when it has at least this many entries.
 MIN_SCHEDULE_SIZE = 1000
 
 
@@ -306,7 +309,7 @@ class Refresher:
         return started
 
     def _reschedule_changed(self) -> None:
-        """Make entries due whose endpoint has changed."""
+        """Make the entries of changed endpoints due at once."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
             return

@@ -46,7 +46,7 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.sub_query_schema import SubQuery
 
-# The maximum number of source lines for which an error is logged.
+# The maximum number of different compiler errors (exception type and source line) that are logged.
 MAX_LOGGED_ERRORS = 1000
 
 
@@ -83,9 +83,9 @@ def _location_of(cause: BaseException) -> str:
 # Compilation is pure Python, which holds the GIL: more threads would only compete with the event loop.
 COMPILE_THREADS = 2
 # A query that needs more CPU time than this is slow to compile: it is preempted if others wait, and starts again in the
-# lane of slow queries, which never occupies the last free thread. For a minute, other queries of its account go to that
-# lane at once. The slowest query of a known client takes 0.06 s. The total time of an account does not count, because
-# many short compilations are no burden.
+# lane of slow queries, which never occupies the last free thread. For SLOW_FOR_SECONDS, other queries of its account go
+# to that lane at once. For comparison, the slowest query of a known client program takes 0.06 s. The total time of an
+# account does not count, because a short compilation never delays others for long.
 SLOW_CPU_SECONDS = 0.25
 SLOW_FOR_SECONDS = 60.0
 _SLOW_ACCOUNTS_BYTES = 2**20
@@ -132,7 +132,10 @@ class CompilePool:
         self._threads.shutdown(cancel_futures=True)
 
     async def _run_measured(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
-        """Compile, and remember the accounts if that is slow; unless the lane is for slow queries, preempt it then."""
+        """Compile and measure the CPU time. If it is slow, mark its accounts as slow, and preempt it if others wait.
+
+        In the lane of slow queries it is not preempted.
+        """
         used_seconds = 0.0
 
         def measured_work() -> T:
@@ -310,7 +313,7 @@ class StatementCache:
 def statement_key(
     endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None, page: Page
 ) -> StatementKey:
-    """Return the inputs of a compilation other than the shapes of the streams."""
+    """Return the cache key of a statement: the inputs of its compilation other than the shapes of the streams."""
     return endpoint.revision, sandbox, redaction.mode if redaction else None, page
 
 
@@ -335,7 +338,7 @@ def _version(shape: Shape) -> tuple[int, int]:
 
 
 class ProjectView(Mapping[str, Shape]):
-    """The shapes of all streams, restricted to the events of one project; without any names if `project` is None."""
+    """The shapes of all streams, restricted to the events of one project; they have no paths if `project` is None."""
 
     def __init__(
         self, shapes: Mapping[str, Shape], project_shapes_by_stream: Mapping[str, ProjectShapes], project: str | None
@@ -359,7 +362,11 @@ class ProjectView(Mapping[str, Shape]):
 
 
 def visible_shapes(caller: Caller, engine: Engine) -> Mapping[str, Shape]:
-    """Return all shapes for a key without pins, its project's for a key pinned to one project, otherwise none."""
+    """Return the shapes that the caller may see.
+
+    Without pins, they are complete. For a key pinned to one project, they have the paths of its project's events. With
+    other pins, they have no paths.
+    """
     if not caller.pins:
         return engine.shapes()
     return ProjectView(engine.shapes(), engine.projects(), project_of(caller))
@@ -375,9 +382,9 @@ def project_of(caller: Caller) -> str | None:
 
 
 class Redactions:
-    """The `Redaction` of each redaction mode.
+    """The `Redaction` objects, one for each redaction mode.
 
-    They live as long as the process, because each caches the names that it has classified.
+    They exist as long as the process, because each caches the names that it has classified.
     """
 
     def __init__(self, rules: RedactionRules) -> None:
@@ -408,8 +415,8 @@ class SandboxSchema:
         """Return the SQL, in BigQuery's dialect, to which a query in LQL compiles."""
         program = self._statements.program(endpoint)
         visible = self._shapes(endpoint, caller)
-        # A run takes the kinds of values in all events into account. The translation does not: its meaning is the same,
-        # and it does not reveal whether events of other projects contain arrays.
+        # A run uses the kinds of values in the events of all projects (`whole`). The translation does not use them: the
+        # SQL means the same without them, and does not reveal whether events of other projects contain arrays.
         projects_only = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in visible.items()}
         return explain_lql_query(program, lql, self._engine.target, projects_only)
 

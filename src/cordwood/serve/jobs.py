@@ -53,8 +53,8 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
 class Finished(msgspec.Struct):
     """A complete answer.
 
-    `body_by_coding` holds compressed bodies by content coding, each from its first request on. `headers_by_coding`
-    holds the rendered HTTP headers by content coding; the empty coding is the uncompressed body.
+    `body_by_coding` holds the compressed bodies by content coding; each is made when it is first requested.
+    `headers_by_coding` holds the rendered HTTP headers by content coding, with an empty name for the uncompressed body.
     """
 
     body: bytes
@@ -120,7 +120,7 @@ def _receipt(job: Job, stats: RunStats) -> Receipt:
 
 
 def lacks_total_order(job: Job) -> bool:
-    """Return whether the answer has no cursor for the next page because its rows are in no total order."""
+    """Return whether a cut answer has no cursor for the next page, because its rows are not in a total order."""
     return job.request.tells_next and job.question.statement.pages_on_request
 
 
@@ -139,7 +139,7 @@ def _next_position(job: Job, stats: RunStats) -> Position | None:
         return Position(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
-        # All rows of the page have this time and id.
+        # The whole page has the time and id at which the previous page ended, so the counts of both are added.
         last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
     return Position(now_us, 0, last_row, remaining)
 
@@ -296,7 +296,7 @@ class ResponseStream:
 
 
 class StreamedAnswer:
-    """An answer whose run continues. `receipt` is set after the last chunk was read."""
+    """An answer that is sent while its run continues. `receipt` is set after the last chunk was read."""
 
     def __init__(
         self, head: list[bytes], stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
@@ -327,7 +327,7 @@ class StreamedAnswer:
 async def begin_answer(
     stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
 ) -> "Finished | StreamedAnswer":
-    """Return the complete answer if all of it arrives within a moment, otherwise a streamed one."""
+    """Return the complete answer if all of it arrives within the limits of time and size, otherwise a streamed one."""
     try:
         chunks, is_complete = await stream.head()
         if is_complete:

@@ -1,9 +1,9 @@
-"""Pages of answers that are cut: cursors of the next page, and the queries whose rows are ordered for it.
+"""Paging of answers that are cut off: cursors for the next page, and runs in a total order, which a cursor requires.
 
 A cursor is valid only with the request of the previous page: the same endpoint, parameters and sandbox query. It is
 signed, because it contains the time as of which the query is run, and an endpoint may restrict callers to recent
-events. It is encrypted, because it contains the time and the id of a row, which the answer may not show. The signature
-is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
+events. It is encrypted, because it contains the time and the id of a row, which may be absent from the answer. The
+signature is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
 
 Rows of groups, unions and other queries without ids get a total order only if an answer is cut off at the row limit.
 Then the query is run again, ordered by the columns of the answer. This may cost far more than the run that stopped at
@@ -44,7 +44,7 @@ class Cursors:
         return base64.urlsafe_b64encode(signature + self._encrypt(content, signature)).decode().rstrip("=")
 
     def decode(self, text: str, request: QueryRequest) -> Position:
-        """Return the position in a cursor; raise BadParameter for an invalid cursor, and for that of another request."""
+        """Return the position in a cursor; raise BadParameter if the cursor is invalid or of another request."""
         try:
             data = base64.b64decode(
                 text[:_MAX_CURSOR_CHARACTERS] + "=" * (-len(text) % 4), altchars=b"-_", validate=True
@@ -75,9 +75,10 @@ class Cursors:
         return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
 
 
-# The time limit of an ordered run: the longer of this time and `_LIMIT_FACTOR` times the duration of the run before.
+# The time limit of an ordered run is the longer of this time and `_LIMIT_FACTOR` times the previous run's duration.
 _QUICK_SECONDS: Final = 1.0
 _LIMIT_FACTOR: Final = 2.0
+# After an ordered run of a query has failed, no second run in order is tried for this time.
 RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED_ORDERS: Final = 2_000
 
@@ -124,6 +125,6 @@ class TotalOrders:
 
 
 def _order_key(job: Job) -> bytes:
-    """Return a digest of the statement and its caller, so that values of one caller do not affect answers of others."""
+    """Return a digest of statement, account and pins, so that callers do not affect each other's answers."""
     request = job.request
     return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()

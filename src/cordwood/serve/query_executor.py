@@ -1,13 +1,12 @@
-"""Run queries on the engine: one run for equal requests, within admission and time limits, and none after a kill.
+"""Runs of queries on the engine: single flight, admission, time limits, lists of runs, and the query quarantine.
 
-All running queries are listed, with the slowest of the last hour.
+A query is *killed* if the engine's process had to be killed because of it. The quarantine refuses killed queries, and
+all ad hoc and sandbox queries of a key with two killed ones. For the key that sent it, a killed query is refused with
+any literals. For other keys it is refused only with the same literals and values: otherwise a caller could block a
+common query of all others by running it with a literal that makes the engine slow.
 
-The quarantine refuses killed queries, and all ad hoc queries of keys with two killed ones. For the key that sent it, a
-killed query is refused with any literals. For other keys it is refused only with the same literals and values:
-otherwise a caller could block a common query of all others by running it with a literal that makes the engine slow.
-
-A query that is only suspected, because others ran beside it, counts as killed when it is suspected again. Of different
-suspected queries of one key, each second one counts as a kill for the key.
+If several queries ran when the process had to be killed, each of them is only *suspected*. A query that is suspected
+again counts as killed. Of the different suspected queries of one key, every second one counts as a kill for the key.
 """
 
 import asyncio
@@ -100,8 +99,7 @@ class SingleFlight(Generic[T]):
 class RunningQuery(msgspec.Struct, eq=False):
     """A request whose query is queued or runs on the engine.
 
-    Requests with the same question share one run and its progress. `streamed` is the answer if it goes on after its
-    first rows.
+    Requests with the same question share one run and its progress. `streamed` is the answer if it is streamed.
     """
 
     request_id: str
@@ -273,7 +271,7 @@ class QueryQuarantine:
         self._suspicions_by_key: _KillTimes[str] = _KillTimes()
 
     def check(self, job: Job) -> None:
-        """Raise QuarantinedQuery for a caller's own query if the query or its key is quarantined. Saved queries pass."""
+        """Raise QuarantinedQuery if a caller's own query or its key is quarantined. Saved queries are never refused."""
         account, since = job.request.account, self._since()
         has_kills = self._kills_by_question.has_recent(since) or self._kills_by_key.has_recent(since)
         if not job.request.is_callers_own or not has_kills:
@@ -337,7 +335,7 @@ class QueryQuarantine:
 
 
 class _KillTimes(Generic[K]):
-    """The times of the latest kills by fingerprint or key, the last one at the end."""
+    """The times of the latest kills (or suspicions) by fingerprint, question or key, in order of time."""
 
     def __init__(self) -> None:
         self._times: dict[K, list[float]] = {}
@@ -351,11 +349,11 @@ class _KillTimes(Generic[K]):
         return [time for time in self._times.get(key, ()) if time > since]
 
     def pop_recent(self, key: K, since: float) -> bool:
-        """Forget the kills of this fingerprint or key; return whether the last one is recent."""
+        """Remove the times of this fingerprint or key; return whether any of them is after `since`."""
         return any(time > since for time in self._times.pop(key, ()))
 
     def has_recent(self, since: float) -> bool:
-        """Return whether anything was killed since a time; forget everything if not."""
+        """Return whether any time is after `since`; if not, remove all times."""
         if self._times and next(reversed(self._times.values()))[-1] <= since:
             self._times.clear()
         return bool(self._times)
@@ -371,7 +369,7 @@ QUICK_SECONDS = 1.0
 POLL_SECONDS = 0.25
 # If a cancelled run does not stop within this time, its slot is released anyway.
 STOP_SECONDS = 0.3
-# The engine enforces the time limit itself. If it has not stopped this much later, the run is cancelled from here.
+# The engine enforces the time limit itself. If it has not stopped this much later, the executor cancels the run.
 GRACE_SECONDS = 0.1
 
 
@@ -400,7 +398,7 @@ class QueryExecutor:
         )
 
     async def run_streamed(self, job: Job, cancel_token: CancelToken) -> Finished | StreamedAnswer:
-        """Start a job; return the complete answer if the job ends within a moment, otherwise a streamed one."""
+        """Start a job; return the complete answer if it is short and ready soon, otherwise a streamed one."""
         stream = ResponseStream(asyncio.get_running_loop())
         waiting = WaitingAccounts(job.request.account)
         running = self._run(
@@ -465,7 +463,7 @@ class QueryExecutor:
         cancel_token.on_cancel(run_token.cancel)
         cancel_token.on_progress(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
-        # Whether or not a caller still waits for the answer.
+        # A callback tells the quarantine even if no caller waits for the answer any more.
         running.add_done_callback(partial(self._note_killed, job))
         try:
             await self._wait_until_done(job, running, slot, has_begun)
@@ -481,9 +479,9 @@ class QueryExecutor:
         raise DemotedError
 
     def _note_killed(self, job: Job, ended: "asyncio.Future[T]") -> None:
-        """Tell the quarantine whether the engine's process was killed because of this run, or perhaps because of it.
+        """Tell the quarantine if the engine's process was killed because of this run, or possibly because of it.
 
-        Reading the exception also keeps asyncio from logging that of a cancelled run as unhandled.
+        Reading the exception also prevents asyncio from logging the exception of a cancelled run as unhandled.
         """
         problem = None if ended.cancelled() else ended.exception()
         if isinstance(problem, QueryKilled):
@@ -560,6 +558,6 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
 
 
 def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
-    """Raise the error of a run that did not end by itself, which takes precedence over the time limit."""
+    """Raise the error of the run if it is one of `faults`, which take precedence over a time limit or a restart."""
     if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()

@@ -53,7 +53,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """Where the next page of an answer begins.
 
     `now_us` is the time of the first page. If `last_row` is set, the page begins after that row, otherwise after `skip`
-    rows. `remaining` is what is left of the query's own LIMIT.
+    rows. `remaining` is the number of rows that are left of the query's own LIMIT.
     """
 
     now_us: int

@@ -1,7 +1,8 @@
 """Followed queries: a feed of rows for each distinct request, its followers, and limits on followers.
 
-A feed has the pages of its query's rows in order of receipt, encoded once, in a ring buffer that all followers read. A
-follower sends the stored rows since its position, then those of the feed, as Server-Sent Events.
+A feed runs its query on the events that arrive, encodes each row once, and keeps the newest rows, in order of receipt,
+in a ring buffer that all its followers read. A follower sends the stored rows after its position, then the rows of the
+feed, as Server-Sent Events.
 """
 
 import asyncio
@@ -53,13 +54,13 @@ _FIRST_TIME_US: Final = -62_135_596_800_000_000
 # A run that fails with a temporary error is repeated after these pauses.
 _TEMPORARY_FAULTS: Final = (EngineUnreachable, Busy, Cancelled, OutOfMemory)
 _RETRY_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
-# The factor by which the number of rows is reduced if those of a page are too large.
+# The factor by which the number of rows in a page is reduced if the page has too many bytes.
 _ROWS_REDUCTION: Final = 8
 RunPage = Callable[[QueryRequest], Awaitable[Finished]]
 
 
 class Position(NamedTuple):
-    """A place between two rows: after all rows with an earlier receive time, and after `rows` rows of `receipt_us`."""
+    """A place between two rows: after all rows received before `receipt_us`, and the first `rows` received at it."""
 
     receipt_us: int
     rows: int
@@ -69,7 +70,7 @@ class Position(NamedTuple):
 
 
 def read_position(text: str) -> Position:
-    """Parse the position in an event id; raise BadParameter for any other text."""
+    """Parse the position in the id of a Server-Sent Event; raise BadParameter for any other text."""
     match = _POSITION_TEXT.fullmatch(text.strip())
     if match is None or int(match[1]) > _LAST_US:
         raise BadParameter(
@@ -80,7 +81,7 @@ def read_position(text: str) -> Position:
 
 
 class FollowedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A row of a followed query as JSON, and its place: receive time, event time, and digest of the event's id."""
+    """A row of a followed query as JSON, and its sort key: receive time, event time, and digest of the event's id."""
 
     receipt_us: int
     time_us: int
@@ -139,7 +140,7 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """The runs of one followed query. Followers that need the same page share a run."""
+    """The source of the pages of one followed query. Followers that need the same page share its run."""
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
@@ -147,7 +148,7 @@ class Pages:
         self._runs: SingleFlight[Page] = SingleFlight()
 
     async def page(self, cursor: Cursor, last_us: int) -> Page:
-        """Return the rows from the cursor to a receive time, inclusive. Waits while the engine is being replaced."""
+        """Return the rows from the cursor to a receive time, inclusive; retry while the engine is being replaced."""
         return await self._runs.join(
             (cursor, last_us), self._request.account, lambda *_: self._page_with_retries(cursor, last_us)
         )
@@ -193,17 +194,20 @@ def _page_of(finished: Finished, last_us: int) -> Page:
     return Page(complete, Cursor(*complete[-1].place), is_last=False)
 
 
-# The pause between two runs, in which events accumulate. Half of it delays rows under load: with ten feeds at 5,000
-# events a second, the runs take the CPU time that sending the rows needs.
+# The pause between two runs, in which events accumulate. Half this pause would delay rows under load: with ten feeds
+# and 5,000 events a second, the runs would take the CPU time that is needed for sending the rows.
 PAUSE_SECONDS: Final = 0.1
-# The most bytes of frames that are joined into one write.
+# Frames are joined into blocks of about this many bytes, each of which is sent in one write.
 BLOCK_BYTES: Final = 32 * 1024
 # The bytes that a frame takes in memory besides its text.
 _FRAME_OVERHEAD_BYTES: Final = 160
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Consecutive frames: their text, their ids and the end of each. `first` is the number of the first frame."""
+    """Consecutive frames (rows as Server-Sent Events): their text, their ids, and the offset at which each one ends.
+
+    `first` is the number of the first frame.
+    """
 
     first: int
     text: bytes
@@ -217,7 +221,7 @@ class Block(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The number that follows the last frame."""
+        """The number of the frame that follows the block."""
         return self.first + len(self.ids)
 
     def text_from(self, number: int) -> bytes:
@@ -226,7 +230,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Frames:
-    """Builds frames from rows, which are numbered within their receive time."""
+    """A builder of frames from rows. Rows with the same receive time are numbered, which makes their ids distinct."""
 
     def __init__(self, position: Position) -> None:
         self.position = position
@@ -260,7 +264,7 @@ class FeedReader(Protocol):
     """The interface of a follower that has read the whole ring, and is sent new frames at once."""
 
     def push(self, block: Block) -> bool:
-        """Send a new block; return False if the client does not read fast enough, so that the follower reads the ring."""
+        """Send a new block; return False if the client reads too slowly. Then the follower reads the ring instead."""
 
     def wake(self) -> None:
         """Tell the follower that the feed has ended."""
@@ -269,8 +273,8 @@ class FeedReader(Protocol):
 class Feed:
     """The rows of one query that are received after `newest_us`, the newest receive time when the feed begins.
 
-    Use it on the event loop only. `on_grown` is called when the ring has grown; `log_bug` logs an unexpected error, and
-    returns the error for the followers.
+    Use it on the event loop only. `on_grown` is called when the ring has grown. `log_bug` logs an unexpected error and
+    returns the Fault that is sent to the followers.
     """
 
     def __init__(
@@ -305,7 +309,7 @@ class Feed:
 
     @property
     def end(self) -> Position:
-        """The position after everything that was evaluated."""
+        """The position after all rows that the feed has evaluated."""
         return max(Position(self.evaluated_us + 1, 0), self._frames.position)
 
     def begin(self) -> None:
@@ -316,7 +320,7 @@ class Feed:
             self._task.cancel()
 
     def advance(self, streams: frozenset[str], newest_us: int) -> None:
-        """Evaluate the query up to a receive time, unless the events are of streams that it does not read."""
+        """Schedule a run of the query up to a receive time, unless it reads none of the streams with new events."""
         if newest_us <= self.evaluated_us:
             return
         self._newest_us = newest_us
@@ -327,7 +331,7 @@ class Feed:
             self.evaluated_us = newest_us
 
     def finish(self, fault: Fault) -> None:
-        """End the feed for all followers."""
+        """End the feed for all followers with an error."""
         self.fault = fault
         for reader in list(self.readers):
             reader.wake()
@@ -347,7 +351,7 @@ class Feed:
         return self._ring[0].first if self._ring else self.next_number
 
     def block_at(self, number: int) -> Block | None:
-        """Return the block with a frame number, or None if there is no such frame yet."""
+        """Return the block that has the frame with this number, or None if there is no such frame yet."""
         if number >= self.next_number:
             return None
         newest = self._ring[-1]
@@ -399,11 +403,12 @@ class Feed:
 HEARTBEAT_SECONDS: Final = 15.0
 # The interval of the checks that the key may still follow the query.
 CHECK_SECONDS: Final = 5.0
-# After how many milliseconds a client reconnects when the connection has ended.
+# The number of milliseconds after which a client reconnects when the connection has ended.
 _RETRY_MS: Final = 1000
 # The range of receive times of the first page of stored rows. The next ranges are adapted to the number of rows found.
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
+# The next range is longer if the page of this range has fewer rows than this.
 _FEW_ROWS: Final = 100
 # The factor by which a range is shortened if its page took too long.
 _RANGE_REDUCTION: Final = 16
@@ -414,8 +419,8 @@ class Follower:
     """One reader of a feed. Without a position, it begins with the rows that arrive from now on.
 
     `access_fault` returns the reason if the caller may no longer follow the query; `on_end` is called once. `write`
-    writes a chunk at once and returns whether it did. Without it, and while the client reads too slowly, chunks are
-    yielded.
+    sends a chunk at once, or returns False if the client reads too slowly. In that case, and if `write` is None,
+    `chunks` yields the chunks instead.
     """
 
     def __init__(
@@ -466,7 +471,7 @@ class Follower:
         self._is_behind.set()
 
     def _check(self) -> None:
-        """Raise the error of an ended feed once everything was sent, or of a caller who may no longer follow it."""
+        """Raise the error of an ended feed once all its rows were sent, or the reason why the caller lost access."""
         if self._feed.fault is not None and self._number >= self._feed.next_number:
             raise self._feed.fault
         now = time.monotonic()
@@ -535,7 +540,10 @@ class Follower:
                 yield self._note_sent(chunk)
 
     async def _is_quiet(self) -> bool:
-        """Wait until frames cannot be pushed; return whether there were none until the next heartbeat is due."""
+        """Let the feed push frames until a push fails, the feed ends or a check is due.
+
+        Return whether a heartbeat is due.
+        """
         self._is_behind.clear()
         self._feed.readers.add(self)
         try:
@@ -560,7 +568,7 @@ class Follower:
 
 
 def _split(text: bytes) -> Iterator[bytes]:
-    """Yield a large frame in parts, so that little of it is held in memory for a slow client."""
+    """Yield a large text in parts, so that only a part of it is buffered for a slow client."""
     if len(text) <= 2 * BLOCK_BYTES:
         if text:
             yield text
@@ -586,7 +594,7 @@ OnStored = Callable[[frozenset[str], int], None]
 
 
 class TailLimits(msgspec.Struct, frozen=True):
-    """The limits on followers: in all, for one key or address, and the bytes of rows that feeds hold for slow readers."""
+    """The limits on followers, in all and for one key or address, and on the bytes of the rings of all feeds."""
 
     followers: int = 1000
     key_followers: int = 100
@@ -594,7 +602,7 @@ class TailLimits(msgspec.Struct, frozen=True):
 
 
 def _followed(request: QueryRequest) -> QueryRequest:
-    """Return the request for pages in the order of receipt, to which cursors and sizes of other pages do not apply."""
+    """Return the request for pages in order of receipt, without the cursor and page size of the original request."""
     return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_PAGE_ROWS, position=None, is_paged=False)
 
 
@@ -609,11 +617,17 @@ class StoredSignal(Protocol):
     """The interface of the source that signals when events were stored."""
 
     def on_stored(self, notify: OnStored | None) -> None:
-        """Register a callback for the streams of stored events and their last receive time, from any thread."""
+        """Register the callback, or remove it if it is None.
+
+        It is called from any thread, with the streams of the stored events and their last receive time.
+        """
 
 
 class Tails:
-    """The feeds by request. Use it on the event loop only, except for the signal of stored events."""
+    """All feeds, by the digest of their request. Use it on the event loop only.
+
+    Stored events may be signalled from any thread.
+    """
 
     def __init__(self, answers: Answers, stored: StoredSignal, limits: TailLimits, note: Note = note_nothing) -> None:
         self._answers = answers
@@ -643,7 +657,7 @@ class Tails:
     ) -> Follower:
         """Return a new follower of a query; raise the error of a query that cannot be followed.
 
-        `address` is the client's address, whose followers are limited whatever their keys.
+        `address` is the client's address. The followers of one address are limited, whatever their keys.
         """
         if self._is_closed:
             raise Draining("The service is stopping.", retry_after=5)

@@ -1,6 +1,7 @@
-"""Load settings from defaults < TOML file < environment < flags, with the source of each value.
+"""Load settings from defaults, a TOML file, the environment and flags, each overriding those before it.
 
-Six environment variables of Logflare are read as well. A notice lists the others, which are ignored.
+The source of each value is recorded. Six environment variables of Logflare are read as well. A notice lists the others,
+which are ignored.
 """
 
 import math
@@ -139,7 +140,7 @@ def _as_single_text(field: Field, raw: object) -> str | float:
 
 
 def show(field: Field, value: object) -> str:
-    """Format a value so that it can be parsed again. For a secret, only whether it is set."""
+    """Format a value so that it can be parsed again. Of a secret, show only whether it is set."""
     if field.is_secret:
         return "(set, not shown)" if value else ""
     unit = field.facts.get("unit")
@@ -162,7 +163,7 @@ CONFIG_FILE = "cordwood.toml"
 _PREFIX = "CORDWOOD_"
 # Variables that are not settings: the settings file, and the service for client commands.
 _OTHER_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
-# Kubernetes sets such variables in every pod if a service is called "cordwood".
+# Variables of this form are set by Kubernetes in every pod if a service is called "cordwood".
 _SERVICE_LINK = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
 _LOGFLARE_VARIABLES = {

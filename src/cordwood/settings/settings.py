@@ -31,7 +31,7 @@ def _machine_memory(root: Path) -> int | None:
 
 
 def _limit_files(root: Path, groups: Path) -> Iterator[Path]:
-    """Yield the limit files of the process's cgroup and of its ancestors. A container sees its own cgroup as the root."""
+    """Yield the limit files of the process's cgroup and its ancestors. A container sees its own cgroup as the root."""
     mounts = root / "sys/fs/cgroup"
     yield mounts / "memory.max"
     yield mounts / "memory/memory.limit_in_bytes"
@@ -61,7 +61,7 @@ def _text(file: Path) -> str:
         return ""
 
 
-# The notations of values; the module `fields` has their parsers.
+# The notations of values; the module `load` selects the parser of each.
 SIZE = {"unit": "size"}
 DURATION = {"unit": "duration"}
 RATE = {"unit": "rate"}

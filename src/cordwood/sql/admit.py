@@ -1,6 +1,7 @@
 """Admission check: accept a single query made only of allow-listed syntax and functions; refuse everything else.
 
-Windows and analytic functions are checked too, because engines are less strict than BigQuery.
+The placement, clauses and constant arguments of aggregate and analytic functions are checked too, because engines are
+less strict than BigQuery.
 """
 
 import re
@@ -33,8 +34,8 @@ _FUNCTIONS_WITH_NAMED_ARGUMENTS: Final = (
 def admit(parsed: Parsed, internal_functions: Collection[str] = ()) -> Admitted:
     """Return the checked query; raise QueryRefused at the first node that is not allow-listed.
 
-    The error has the node's position and says what is allowed. `internal_functions` are internal functions that trees
-    translated from another language may also call.
+    The error has the node's position and says what is allowed. `internal_functions` are the names of internal functions
+    that the tree may also call, if it was translated from another query language.
     """
     if not isinstance(parsed.tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         kind = type(parsed.tree).__name__.upper()
@@ -171,10 +172,10 @@ def _check_clause(node: exp.Expr) -> str | None:
 
 
 def _check_aggregate(node: exp.Expr) -> str | None:
-    """Return the error of a misplaced aggregate or window.
+    """Return the error message for a misplaced aggregate or analytic function; None if its place is allowed.
 
-    Aggregates are not allowed in WHERE, GROUP BY, JOIN or another aggregate; windows are not allowed in those or in
-    HAVING.
+    Aggregate functions are not allowed in WHERE, GROUP BY, JOIN … ON or another aggregate function. Analytic functions
+    are not allowed in WHERE, GROUP BY, JOIN … ON or HAVING.
     """
     if isinstance(node, exp.Window) or _is_windowed(node):
         return _check_enclosing_clause(node, _CLAUSES_WITHOUT_WINDOWS, "Analytic function")
@@ -256,7 +257,7 @@ def _check_join(node: exp.Expr) -> str | None:
 
 
 def _is_dotted_path(source: exp.Expr) -> bool:
-    """Return whether a source is a path such as `t.items`, which may be an array in an earlier table."""
+    """Return whether a source is a path such as `t.items`, which may be an array column of a table before it."""
     return isinstance(source, exp.Table) and source.args.get("db") is not None
 
 
@@ -279,7 +280,7 @@ def _check_table_alias(node: exp.Expr) -> str | None:
 
 
 def _check_alias(node: exp.Expr) -> str | None:
-    """Return the error message for an alias in parentheses or before a comma, which only sqlglot accepts."""
+    """Return the error message for an alias in parentheses or before a comma, which BigQuery does not accept."""
     return None if isinstance(node.parent, _ALIAS_PARENTS) else "An alias cannot stand here"
 
 
@@ -288,7 +289,7 @@ _ALIAS_PARENTS: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
 
 
 def _check_interval(node: exp.Expr) -> str | None:
-    """Return the error message for an interval with an invalid count, which sqlglot converts to text."""
+    """Return the error message for an interval with an invalid literal count; sqlglot accepts any literal as count."""
     count, unit = node.this if isinstance(node, exp.Interval) else node.expression, node.args.get("unit")
     if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
         return None
@@ -304,9 +305,9 @@ def _check_interval_count(count: str, unit: str) -> str | None:
     return f"INTERVAL of more than {max_count} {unit}" if max_count and parse_digits(count) > max_count else None
 
 
-# Seconds given as text may have a fraction.
+# A literal number of seconds may have a fraction.
 _SECONDS_TEXT: Final = re.compile(r"\d*\.\d{1,9}")
-# Seconds in ten thousand years.
+# The largest count of each unit, about ten thousand years; other units have no limit here.
 _MAX_INTERVAL_SECONDS: Final = {
     "YEAR": 10_000,
     "QUARTER": 40_000,
@@ -367,7 +368,7 @@ def _check_window_clauses(window: exp.Expr, function: exp.Expr) -> str | None:
         return "framing clause is not allowed"
     if isinstance(function, _PERCENTILE_FUNCTIONS) and has_order:
         return "ORDER BY is not allowed"
-    # A named window may have an ORDER BY of its own, so it is not checked here.
+    # OVER with the name of a window is accepted without ORDER BY, because the named window may contain it.
     if isinstance(function, _FUNCTIONS_THAT_NEED_ORDER) and not has_order and window.args.get("alias") is None:
         return "ORDER BY is required"
     return None

@@ -1,4 +1,4 @@
-"""Parameter binding: parse raw request texts into typed values for slots, as the endpoint declares them."""
+"""Parameter binding: parse a request's raw parameter texts into values of the types that the endpoint declares."""
 
 import math
 import re
@@ -22,7 +22,8 @@ _NUMBER_PATTERN: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE
 _NON_FINITE_TEXTS: Final = frozenset(
     {f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")}
 )
-# BigQuery's limits. Values smaller than the last decimal place of either type are rounded to zero.
+# BigQuery's limits on the digits before the point. Both types have at most 38 decimal places, so values below 1e-39 are
+# rounded to zero.
 _NUMERIC_DIGITS: Final = 29
 _BIGNUMERIC_DIGITS: Final = 39
 _MIN_EXPONENT: Final = -40
@@ -124,7 +125,7 @@ def _read_timestamp(text: str) -> datetime:
     """Parse an ISO 8601 time with any UTC offset; a time without an offset is in UTC."""
     # A "+" that the client did not percent-encode is decoded as a space.
     repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
-    # RFC 3339 allows the letters t and z in either case.
+    # RFC 3339 also allows the letters t and z in lower case.
     value = datetime.fromisoformat(_truncate_to_microseconds(repaired.strip().upper()))
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 

@@ -20,7 +20,7 @@ MAX_NODES: Final = 100_000
 MAX_CHARACTERS: Final = 4_000_000
 # Seconds of CPU time. Wall-clock time would make a loaded machine refuse a query that an idle one compiles.
 MAX_SECONDS: Final = 2.0
-# For queries of endpoints, which operators write. The limit on nodes, which also holds for them, is reached earlier
+# Seconds of CPU time for saved queries, which operators write. MAX_NODES also applies to them, and is reached earlier
 # unless the machine is very slow.
 MAX_SAVED_SECONDS: Final = 10.0
 
@@ -32,7 +32,10 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 class _CollectionTime(threading.local):
-    """CPU seconds that this thread has spent in garbage collections, which collect the garbage of all threads."""
+    """Measures the CPU seconds that the current thread spends in garbage collections.
+
+    A collection frees the garbage of all threads, so its time is not charged to the compilation that triggered it.
+    """
 
     seconds = 0.0
     _began = 0.0
@@ -54,7 +57,7 @@ def cpu_seconds() -> float:
 
 
 class CompilationPreempted(Exception):
-    """Signal that a compilation was stopped because others wait for its thread; it is not an error of the query."""
+    """Signal that a compilation was stopped because other queries wait for its thread; the query is valid."""
 
 
 class Budget:
@@ -97,7 +100,7 @@ class Budget:
             )
 
     def check_time(self) -> None:
-        """Raise CompileTooLong once the CPU time limit is exceeded, or CompilationPreempted if others wait."""
+        """Raise CompileTooLong once the CPU time limit is exceeded, or CompilationPreempted if `must_stop` is true."""
         must_stop = _must_stop.get()
         if must_stop is not None and must_stop():
             raise CompilationPreempted
@@ -115,7 +118,7 @@ _must_stop: ContextVar[Callable[[], bool] | None] = ContextVar("must_stop", defa
 
 @contextmanager
 def saved_query_budget() -> Iterator[None]:
-    """Give compilations in the block the CPU time of queries that operators write."""
+    """Allow compilations in the block MAX_SAVED_SECONDS of CPU time, the limit for saved queries."""
     token = _seconds.set(MAX_SAVED_SECONDS)
     try:
         yield
@@ -135,7 +138,7 @@ def preemptible(must_stop: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def budget_scope(budget: Budget | None = None) -> Iterator[Budget]:
-    """Set the budget for compilation in the block; an outer budget stays in force unless `budget` is given."""
+    """Set the budget for compilations in the block: `budget` if given, else that of the outer block, else a new one."""
     active = budget or _current.get() or Budget()
     token = _current.set(active)
     try:
@@ -180,8 +183,8 @@ def check_time() -> None:
 def copied(tree: Node) -> Node:
     """Copy a tree and count its nodes.
 
-    The copy is made before the limit is checked: a tree cannot be larger than the number of nodes that were already
-    counted.
+    The copy is made before the limit is checked. This is safe: the nodes of the original tree are already counted, so
+    the copy cannot be larger than the count so far.
     """
     copy = tree.copy()
     spend(sum(1 for _ in copy.walk()))

@@ -128,7 +128,8 @@ def compile_sandbox_tree(
 ) -> Statement:
     """Compile a sandbox query whose tree `parse_query` returns, for query languages other than SQL.
 
-    The tree is admitted and resolved like that of SQL. `internal_functions` are internal functions that it may call.
+    The tree is admitted and resolved like the tree of an SQL query. `internal_functions` are the names of internal
+    functions that it may call.
     """
     visible = _visible_shapes(shapes, redaction)
 

@@ -1,7 +1,7 @@
-"""BigQuery's types: those of nodes, the common type of several, and the types of functions' results and arguments.
+"""BigQuery's data types: the types of nodes, the common type of values, and functions' result and argument types.
 
-A node's type is stored in its metadata, so that copies keep it. An engine converts a node to another type by its table
-of conversions.
+A node's type is stored in the node's metadata, so that copies of the node keep it. Each engine has a table of
+conversions, by which `convert_to` converts a node to another type.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -99,7 +99,10 @@ def _field_of_type_node(field: exp.Expr) -> tuple[str, Datatype | None]:
 
 
 def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
-    """Return the type of a struct's field; for an array of structs, an array; JSON and event values are unchanged."""
+    """Return the type of a struct's field; for an array of structs, an array of the field's type.
+
+    JSON and event values (VARIANT) have no declared fields, so for these types the same type is returned.
+    """
     if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
         return datatype
     if datatype.kind is Kind.ARRAY:
@@ -108,7 +111,7 @@ def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
 
 
 def _field_of_array_elements(array: Datatype, name: str) -> Datatype | None:
-    """Return the array type of a field of an array's structs; fields that are arrays are concatenated."""
+    """Return the type of the array of one field of all structs in an array; fields that are arrays are concatenated."""
     field = field_of(array.element, name)
     return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)
 
@@ -118,7 +121,7 @@ def is_number(datatype: Datatype | None) -> bool:
 
 
 def common_type(types: Iterable[Datatype | None]) -> Datatype | None:
-    """Return the common type of values of these types; None, the type of NULL, is ignored."""
+    """Return the common type of values of these types; None (the type of NULL, or an unknown type) is ignored."""
     result: Datatype | None = None
     for datatype in types:
         result = datatype if result is None else result if datatype is None else _wider_type(result, datatype)
@@ -167,7 +170,7 @@ def typed_as(node: Node, datatype: Datatype | None) -> Node:
 
 
 def inherit(node: Node, origin: exp.Expr) -> Node:
-    """Copy the metadata, such as type and position, from the node that this one replaces."""
+    """Copy metadata that `node` lacks, such as type and position, from `origin`, the node that it replaces."""
     if origin is not node:
         for key, value in origin.meta.items():
             node.meta.setdefault(key, value)
@@ -179,7 +182,7 @@ Conversions = Mapping[tuple[Kind, Kind], Conversion]
 
 
 def convert_to(conversions: Conversions, node: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return the node converted to a type; unchanged if its type is this or unknown, or cannot be converted."""
+    """Return the node converted to a type; unchanged if it has this type or an unknown one, or no conversion exists."""
     current_kind = kind_of(node)
     if current_kind is None or current_kind is kind or isinstance(node, exp.Null):
         return node
@@ -187,6 +190,7 @@ def convert_to(conversions: Conversions, node: exp.Expr, kind: Kind) -> exp.Expr
     return node if conversion is None else typed_as(inherit(conversion(node), node), Datatype(kind))
 
 
+# Result types that do not depend on the arguments, by sqlglot's class of the call.
 RESULT_BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
     **dict.fromkeys(
         (
@@ -262,7 +266,7 @@ RESULT_BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
     exp.ParseBignumeric: BIGNUMERIC,
 }
 
-# Functions for which sqlglot has no class.
+# Result types of functions that sqlglot parses as Anonymous nodes, by function name.
 RESULT_BY_NAME: Final[dict[str, Datatype]] = {
     **{internal_function(name).upper(): result for name, result in RESULT_TYPES.items()},
     "TIMESTAMP_BUCKET": TIMESTAMP,
@@ -334,7 +338,7 @@ _ARRAY_ARGUMENT: Final = (
     Argument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
-# Arguments with checked types, by sqlglot's class of the call; each is named by its key in the node.
+# Arguments whose types are checked, by sqlglot's class of the call. `Argument.key` is the argument's key in the node.
 ARGUMENTS: Final[Mapping[type[exp.Expr], tuple[Argument, ...]]] = {
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_arguments("this")),
     **dict.fromkeys(

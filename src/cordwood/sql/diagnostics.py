@@ -18,7 +18,7 @@ def span_at(text: str, offset: int) -> Span:
 
 
 def span_of(node: exp.Expr, text: str) -> Span | None:
-    """Return the position of the node, or else of one of its descendants or ancestors."""
+    """Return the first position in the node and its descendants, or else in the nearest ancestor that has one."""
     offset = _parameter_start(node, text) if isinstance(node, exp.Parameter) else start_of(node)
     while offset is None and node.parent is not None:
         node = node.parent
@@ -27,7 +27,7 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 
 def _parameter_start(node: exp.Expr, text: str) -> int | None:
-    """Return the first occurrence of the parameter's name, because sqlglot keeps no position of an @name."""
+    """Return the offset of the first @name with the parameter's name, because sqlglot stores no position for it."""
     return next((match.start() for match in _PARAMETER_PATTERN.finditer(text) if match[1] == node.name), None)
 
 
@@ -68,7 +68,7 @@ def _similarity(name: str, candidate: str) -> float:
     if len(parts) > 1 and parts == candidate_parts:
         return 1.0
     ratio = SequenceMatcher(None, name, candidate).ratio()
-    # Demand more similarity of short names, where one letter matters: NOW is not similar to POW.
+    # Short names with different first letters are not similar: NOW is not a misspelling of POW.
     if min(len(name), len(candidate)) <= 3 and name[:1] != candidate[:1]:
         return 0.0
     shared = len(parts & candidate_parts) / max(len(parts), len(candidate_parts))

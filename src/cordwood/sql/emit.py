@@ -16,9 +16,9 @@ from cordwood.sql.stages import Alternative, Lowered, PartialTrees, Resolved, Sl
 
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
-    """Return the statement of a resolved tree.
+    """Lower and print a resolved tree, and return its statement.
 
-    Mutates the tree, so everything a step would change is read before it.
+    Lowering mutates the tree, so column names, slots and the row limit are read before it.
     """
     items = outermost_select(resolved.tree).expressions
     names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)
@@ -76,7 +76,8 @@ def _printed_segments(tree: exp.Expr, target: Target) -> Segments:
 def _typed_select(tree: exp.Expr) -> exp.Expr:
     """Return the SELECT whose columns have types.
 
-    An engine whose queries cannot begin with a parenthesis wraps such a query in `SELECT *`.
+    For an engine whose queries cannot begin with a parenthesis, lowering wraps such a query in `SELECT *`, whose column
+    has no type.
     """
     select = outermost_select(tree)
     from_ = select.args.get("from_")
@@ -94,7 +95,8 @@ def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple
 def _mark_optional_predicates(tree: exp.Expr) -> None:
     """Replace conditions such as `@p IS NULL OR …` in a lowered tree by optional predicates.
 
-    Each run prints only the operand of OR that the call's values need; an engine would plan both for each call.
+    The SQL of each call then contains only the operand of OR that the value of `@p` needs. If it contained both, an
+    engine would plan both.
     """
     # Innermost first, because replacing a condition copies the nodes in it.
     for where in reversed(list(tree.find_all(exp.Where))):
@@ -106,7 +108,7 @@ def _mark_optional_predicates(tree: exp.Expr) -> None:
 
 
 def _parameter_compared_with_null(condition: exp.Expr) -> exp.Parameter | None:
-    """Return the parameter that is compared with NULL; None for other conditions."""
+    """Return the parameter `@p` of a condition `@p IS NULL`; None for any other condition."""
     test = condition.unnest()
     if not isinstance(test, exp.Is) or not isinstance(test.expression, exp.Null):
         return None

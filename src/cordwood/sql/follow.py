@@ -1,9 +1,9 @@
 """Followed queries: each row is made from one event, so that the query can run on events as they arrive.
 
 The check refuses clauses that need several events. Then every read of a stream is restricted to a range of receive
-times, and hidden columns with the position of each row's event are added to the answer: its receive time, its own time,
-and a digest of its id. They are added after redaction, so that visible columns do not change. A digest replaces the id
-because the order of rows must not reveal ids.
+times, and hidden columns with the position of each row's event are added to the answer: the event's receive time, its
+timestamp, and a digest of its id. They are added after redaction, so that visible columns do not change. A digest
+replaces the id because the order of rows must not reveal ids.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,8 +30,8 @@ from cordwood.sql.nodes import (
 from cordwood.sql.query_templates import ordered
 from cordwood.sql.stages import Admitted, Resolved
 
-# The range of receive times: from FIRST_RECEIPT to LAST_RECEIPT. Events received at FIRST_RECEIPT count only if they
-# are after AFTER_TIME and AFTER_KEY.
+# The parameters of the range of receive times: from FIRST_RECEIPT to LAST_RECEIPT. Of the events received exactly at
+# FIRST_RECEIPT, only those whose (timestamp, digest of the id) is greater than (AFTER_TIME, AFTER_KEY) are read.
 FIRST_RECEIPT: Final = "cordwood_first_receipt"
 LAST_RECEIPT: Final = "cordwood_last_receipt"
 AFTER_TIME: Final = "cordwood_after_time"
@@ -92,7 +92,7 @@ def follow_events(resolved: Resolved) -> Resolved:
 
 
 class _FollowRewriter:
-    """Checks and rewrites one tree; each CTE that reads events is rewritten once."""
+    """Checks one tree and adds the hidden columns to it; each CTE that reads events is rewritten once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -136,7 +136,7 @@ class _FollowRewriter:
         query.set("order", None)
 
     def _event_source(self, select: exp.Select) -> exp.Expr:
-        """Return the only relation that reads events. Relations joined to it, such as its own arrays, read none."""
+        """Return the only relation that reads events. Relations joined to it, such as its arrays, read no events."""
         sources = [relation for relation in relations_of(select) if _reads_events(relation)]
         if not sources:
             self._refuse(select, "a SELECT that reads no events")
@@ -165,7 +165,7 @@ class _FollowRewriter:
                     self._refuse(part, "a sub-query over events in an expression")
 
     def _event_position(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
-        """Return the position of the event, as columns of the relation that the SELECT reads."""
+        """Return the position of the event (the values of the hidden columns), as columns of the relation `source`."""
         alias = source.alias_or_name
         if isinstance(source, exp.Table) and source.meta_get("stream") is not None:
             _add_range(select, alias)

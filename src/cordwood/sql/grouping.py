@@ -20,7 +20,7 @@ def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def selected_value(select: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """Return the selected value that an ordinal in GROUP BY refers to; any other key unchanged."""
+    """Return the selected expression that an ordinal in GROUP BY refers to; return any other key unchanged."""
     position = constant_int(key)
     if position is None or not 0 < position <= len(select.expressions):
         return key
@@ -48,7 +48,7 @@ def _first_ungrouped(
 
 
 def _is_undecidable(select: exp.Expr, group: exp.Expr | None) -> bool:
-    """Return whether grouping depends on columns that are not written: those of a star or of GROUP BY ALL."""
+    """Return whether grouping depends on columns that the query does not name: those of a star or of GROUP BY ALL."""
     return any(item.is_star for item in select.expressions) or bool(group is not None and group.args.get("all"))
 
 
@@ -84,7 +84,7 @@ def _all_keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Return whether the expression aggregates rows, ignoring sub-queries and windows."""
+    """Return whether the expression aggregates rows; aggregates in sub-queries or with OVER do not count."""
     pending = [node]
     while pending:
         current = pending.pop()

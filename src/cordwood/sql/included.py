@@ -16,7 +16,7 @@ from cordwood.sql.parse import parse
 from cordwood.sql.program import as_file_error
 from cordwood.sql.resolve.tables import written_name
 
-# Maximum nesting of endpoints that read each other. Each endpoint is computed anew for every endpoint that reads it.
+# Maximum nesting of endpoints that read other endpoints. An endpoint is computed anew for each endpoint that reads it.
 MAX_LEVELS: Final = 5
 
 
@@ -38,7 +38,8 @@ def link_included_endpoints(
 def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
     """Return False only if the query certainly reads none of these tables.
 
-    The parts of a name may be quoted separately and contain escapes.
+    The parts of a name may be quoted separately, so each part is searched for by itself. Quoted names may contain
+    escapes, so a query with a backslash may contain any name.
     """
     return any(True for _ in _possible_names_in(endpoint.sql, names))
 
@@ -56,7 +57,7 @@ def _possible_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
 
 
 class _EndpointLinker:
-    """Links each endpoint to those that it reads; each is linked once, after those that it reads."""
+    """Links each endpoint once to the endpoints that it reads, which are linked before it."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
@@ -111,7 +112,7 @@ class _EndpointLinker:
         return {name: span for name, span in _table_names(endpoint.sql).items() if name in self._endpoints}
 
 
-# The table names in each query, cached because all endpoints are linked again whenever one or a stream changes.
+# The table names in each query, cached because all endpoints are linked again when any endpoint or stream changes.
 _TABLES_CACHE: Final[BoundedCache[str, Mapping[str, Span | None]]] = BoundedCache(
     4 * 2**20, lambda sql, tables: bytes_of((sql, tables))
 )
@@ -145,7 +146,10 @@ def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
 
 
 def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None:
-    """Check an endpoint against its reader, the first of `endpoints`, and the other endpoints that this one reads."""
+    """Raise QueryRefused if the first of `endpoints` cannot read `included`; the others are those that it also reads.
+
+    Parameters with the same name in several of these endpoints are one parameter, so they must have the same type.
+    """
     endpoint = endpoints[0]
     if included.dialect is not endpoint.dialect:
         raise QueryRefused(
@@ -173,7 +177,7 @@ def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None
 
 
 def _merge_parameters(endpoint: Endpoint, included: Sequence[Endpoint]) -> Iterator[Parameter]:
-    """Yield the parameters of an endpoint and of those that it reads; the endpoint's own defaults take precedence."""
+    """Yield the parameters of an endpoint and of the endpoints that it reads; its own declarations take precedence."""
     names: set[str] = set()
     for parameter in (
         *endpoint.parameters,

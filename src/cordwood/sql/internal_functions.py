@@ -1,7 +1,8 @@
 """Internal functions that BigQuery does not have: other dialects are translated to them, and engines implement them.
 
 Besides their names and result types, this module has what the implementations of all engines must share: the patterns
-of durations and sizes in texts, and the limits of flattening an event into attributes.
+of durations and sizes in texts, and the limits of flattening an event into attributes. An attribute is one value within
+an event, as text, with a key such as `request.path`.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,11 +20,11 @@ _STRINGS: Final = Datatype(Kind.ARRAY, element=_STRING)
 
 # Result types by function name, without the prefix of internal functions.
 RESULT_TYPES: Final[dict[str, Datatype]] = {
-    # The text of a value within an event, as an attribute; NULL for a missing value, an object or an array.
+    # The text of a value within an event, when read as an attribute; NULL for a missing value, an object or an array.
     "attribute": _STRING,
-    # The text of metadata that is not an object, as an attribute.
+    # The text of the attribute `metadata` of an event whose metadata is not an object.
     "attribute_scalar": _STRING,
-    # A value within an event as JSON.
+    # The JSON text of a value within an event.
     "json_text": _STRING,
     # All attributes of an event. Arguments: the JSON of its metadata, the JSON of its other keys, its project, and the
     # number of levels to flatten.
@@ -32,10 +33,10 @@ RESULT_TYPES: Final[dict[str, Datatype]] = {
     "attribute_values": _STRINGS,
     # A time as ISO 8601 text with microseconds, without a time zone.
     "iso_time": _STRING,
-    # A text parsed as an integer within a range, and as a float; NULL if it is not a number.
+    # A text parsed as an integer within a range (`whole_number`) or as a float; NULL if it is not a number.
     "whole_number": _INT64,
     "float_number": _FLOAT64,
-    # A duration in Go's notation (1h30m) in seconds, and a size (1.5KiB) in bytes; NULL if the text is neither.
+    # A text parsed as a duration in Go's notation (1h30m), in seconds, or as a size (1.5KiB), in bytes; otherwise NULL.
     "duration_seconds": _FLOAT64,
     "size_bytes": _FLOAT64,
     # A float; NULL if it is infinite or NaN.
@@ -49,7 +50,7 @@ RESULT_TYPES: Final[dict[str, Datatype]] = {
     # A text with the letters A to Z in lower or upper case; other letters are unchanged.
     "lower": _STRING,
     "upper": _STRING,
-    # Aggregates of a number and a quantile level: with interpolation, and without.
+    # Aggregates of a number and a quantile level; `quantile` interpolates between values, `quantile_tdigest` does not.
     "quantile": _FLOAT64,
     "quantile_tdigest": _FLOAT64,
     # A JSON object from pairs of a constant key and a value.
@@ -90,7 +91,7 @@ DURATION_UNITS: Final = (
     ("([0-9.]+)[uµμ]s", "0.000001"),
     ("([0-9.]+)ns", "0.000000001"),
 )
-# Durations without a unit, as an SQL list.
+# Texts without a unit that are durations, as an SQL list.
 ZEROS: Final = "('0', '+0', '-0')"
 
 SIZE: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
@@ -105,23 +106,25 @@ SIZE_UNITS: Final[Mapping[str, int]] = {
 }
 
 
-# Limits of flattening an event into attributes. All engines share them, so that they find the same keys. If the JSON of an
-# event exceeds them, only its top level is flattened. An object whose flattened key is too long is kept as one value.
-# Each flattened key repeats those above it: without these limits, an event of 16 KB takes 10 MB.
+# Limits of flattening an event into attributes. All engines share them, so that they find the same keys. If the JSON of
+# an event has more characters or members, only its top level is flattened. An object whose flattened key is too long is
+# kept as one value. Each flattened key repeats the keys of the enclosing objects: without these limits, an event of
+# 16 KB takes 10 MB.
 MAX_CHARACTERS: Final = 16_384
 MAX_MEMBERS: Final = 512
 MAX_KEY_BYTES: Final = 128
-# The characters before each member's value in compact JSON.
+# The characters between the key and the value of a member in compact JSON; engines count members by them.
 MEMBER: Final = '":'
-# Levels expanded by nested calls, which hold every level in memory; further levels are expanded iteratively.
+# At most this many levels are expanded by nested calls, which hold every level in memory. More levels need a loop.
 _MAX_NESTED: Final = 8
 
 
 def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
     """Return SQL for entries whose objects are expanded `levels` levels deep.
 
-    `level` returns SQL that expands one level. `repeated` is the engine's SQL for expanding `{levels}` times, in which
-    `{level}` expands the accumulated entries `acc`, beginning with `{entries}`.
+    `level` returns SQL that expands one level of the entries in its argument. `repeated` is a template of the engine's
+    SQL for a loop: its accumulator `acc` begins with `{entries}`, and is replaced `{levels}` times by `{level}`, which
+    is `acc` with one more level expanded.
     """
     if levels > _MAX_NESTED:
         return repeated.format(levels=levels, level=level("acc"), entries=entries)

@@ -1,12 +1,12 @@
-"""Lowering of a tree to engine SQL: each node once, children first, by a table of rules that return fragments of SQL.
+"""Lowering of a tree to engine SQL: each node is visited once, children first, and its rule replaces it by a fragment.
 
-A fragment is a node for engine SQL, made of a template with placeholders that trees fill. A template contains only text
-of the rules. Names, texts, bytes and slots are always nodes that fill the placeholders. `tree_printer` prints trees
-with fragments.
+A fragment is a node that holds engine SQL: a template with placeholders, and the trees that fill them. The text of a
+template is written by the rules only. Names, texts, bytes and slots are always nodes that fill placeholders.
+`tree_printer` prints trees with fragments.
 
-Only this module and the printer read templates. The properties that this module derives from a template's text limit
-the plan's size, or prevent a rewrite that would change the result. The operation of a fragment is never derived from
-text: see `nodes`.
+Only this module and the printer read templates. This module derives from a template's text how large the plan will be,
+and whether a rewrite would change the result. What a fragment computes is never derived from its text: passes recognise
+it by its operation (see `nodes`).
 """
 
 import re
@@ -124,7 +124,7 @@ def span_in_text(node: exp.Expr) -> Span | None:
 def function_name(node: exp.Expr) -> str:
     """Return the function's name as in BigQuery."""
     written_name = node.meta_get("bigquery_name")
-    # Other nodes have no `name` of their own: theirs is that of their first argument.
+    # For functions with a class of their own, sqlglot's `name` is the name of the first argument.
     default_name = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
     return str(written_name or default_name).upper()
 
@@ -139,9 +139,9 @@ def is_safe(node: exp.Expr) -> bool:
 
 
 def is_evaluated_anyway(node: exp.Expr) -> bool:
-    """Return whether the node is in a query or aggregate below a branch, which engines evaluate in any case.
+    """Return whether engines evaluate the node even if its branch of IF, CASE or COALESCE is not chosen.
 
-    It must not fail, because the branch may not be chosen.
+    They do so for a node in a sub-query or aggregate within the branch. Such a node must not raise errors.
     """
     in_query = False
     while node.parent is not None and not isinstance(node.parent, exp.CTE):
@@ -152,26 +152,26 @@ def is_evaluated_anyway(node: exp.Expr) -> bool:
     return False
 
 
-# sqlglot's compiled classes cannot be subclassed, so these are names of Anonymous nodes. Admitted queries cannot
-# contain these names.
+# sqlglot's compiled classes cannot be subclassed, so our own classes of nodes are Anonymous nodes with these names.
+# Admitted queries cannot contain these names.
 FRAGMENT_NAME: Final = "$fragment"
 OPTIONAL_NAME: Final = "$optional"
 BLOCKS_NAME: Final = "$blocks"
 VERBATIM_TEXT_NAME: Final = "$verbatim"
-# Keys of the arguments of BLOCKS and VERBATIM nodes.
+# Keys of the arguments of nodes with the names BLOCKS_NAME and VERBATIM_TEXT_NAME.
 _BLOCK_FILTER_KEY: Final = "filter"
 _VERBATIM_TEXT_KEY: Final = "written"
 
 VERBATIM_NAME: Final = "verbatim_name"
 
-# A placeholder: the number of a part; or its letter, in `once` of the engines' rules.
+# A placeholder of a template: the number of a part in braces.
 PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
 # Constants that may be literals in a template: text without placeholders and without characters to escape.
 _CONSTANT_WITHOUT_ESCAPES: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
 def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None) -> exp.Expr:
-    """Return a node for engine SQL in which `{0}` is the first part; parts are parenthesised where needed.
+    """Return a fragment: engine SQL in which `{0}` is the first part. The printer adds parentheses where needed.
 
     A part may be used several times. `operation` is the fragment's operation, for passes that recognise it.
     """
@@ -201,7 +201,7 @@ def _renumber_placeholders(template: str, first: int) -> str:
     return PLACEHOLDER.sub(lambda placeholder: f"{{{int(placeholder[1]) + first}}}", template)
 
 
-# Long templates are not cached: they are lists whose length the caller chooses.
+# Long templates are not cached: they contain lists, whose length depends on the query.
 @remember_short(max_length=512, max_entries=4096)
 def split_template(template: str) -> tuple[str | int, ...]:
     """Split a template into texts and part numbers, alternating, beginning with a text."""
@@ -214,32 +214,32 @@ def placeholders(count: int, first: int = 0) -> str:
 
 
 def name_part(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
-    """Return a name as a part, which is always printed in quotes.
+    """Return a name as a part of a fragment, which is always printed in quotes.
 
-    It is printed in the engine's spelling, or unchanged with `is_verbatim`, for names that the engine already knows.
+    The printer converts the name to the engine's spelling. With `is_verbatim`, it prints the name unchanged.
     """
     identifier = exp.Identifier(this=name, quoted=True)
     return mark_verbatim_name(identifier) if is_verbatim else identifier
 
 
 def mark_verbatim_name(name: exp.Identifier) -> exp.Identifier:
-    """Mark a name to be printed unchanged."""
+    """Mark a name to be printed unchanged, without conversion to the engine's spelling."""
     name.meta[VERBATIM_NAME] = True
     return name
 
 
 def text_part(text: str) -> exp.Expr:
-    """Return a text as a part, which is always printed as a literal."""
+    """Return a text as a part of a fragment, which is always printed as a literal."""
     return exp.Literal.string(text)
 
 
 def data_part(data: bytes) -> exp.Expr:
-    """Return bytes as a part, printed as a bytes literal."""
+    """Return bytes as a part of a fragment, which is printed as a bytes literal."""
     return exp.ByteString(this=data.decode("latin-1"))
 
 
 def quoted_constant(text: str) -> str:
-    """Return a constant of the rules as a quoted literal in a template; raise ValueError if it would need escapes."""
+    """Return a rule's constant as a quoted literal for a template; raise ValueError if it would need escapes."""
     if not _CONSTANT_WITHOUT_ESCAPES.fullmatch(text):
         raise ValueError(f"no constant of the rules: {text!r}")
     return "'" + text.replace("'", "''") + "'"
@@ -266,13 +266,13 @@ def partial_rows(columns: int) -> exp.Expr:
 
 
 def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocks | PartialRows:
-    """Return the segment of the plan as which a placeholder is printed."""
+    """Return the segment of the plan for which a placeholder stands."""
     segment: BlockFilter | UncoveredBlocks | PartialRows = node.args[_BLOCK_FILTER_KEY]
     return segment
 
 
 def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the same fragment with other parts."""
+    """Return a new fragment with the template of `node` and other parts."""
     return fragment(template_of(node), *parts)
 
 
@@ -299,7 +299,7 @@ def parts_of(node: exp.Expr) -> list[exp.Expr]:
     return node.expressions[1:]
 
 
-# Operators that engines expand to comparisons which repeat the value.
+# Operators that engines expand to several comparisons, each of which repeats the captured operand.
 _REPEATED_OPERAND: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
 _LAMBDA_KEYWORD: Final = "lambda "
 _EXPENSIVE_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
@@ -308,7 +308,7 @@ _VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
 
 
 class TemplateSize(msgspec.Struct, frozen=True):
-    """A template's length, its expensive keywords, and how often the part in each placeholder is planned."""
+    """A template's length, its expensive keywords, and how often engines plan the part that fills each placeholder."""
 
     characters: int
     keywords: Mapping[str, int]

@@ -16,7 +16,8 @@ Columns
 
 Events (nodes with an operation; made and read by the functions below)
     `event_path(value, steps)`: a `PathRead` below an expression whose value is an event's. Its type is
-    VARIANT: typed by use. Its `meta[KINDS]` are the kinds that have been seen there.
+    VARIANT: the expression that uses it determines as which type it is read. Its `meta[KINDS]` are the
+    kinds of value that stored events have at the path; None if they are unknown.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
     `record_test(value)`: a `RecordTest`, BOOL.
     `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/flow.
@@ -24,12 +25,14 @@ Events (nodes with an operation; made and read by the functions below)
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
     `meta["stream"]` is the stream's name. `exp.Table` of a CTE: the CTE's own spelling, with an alias.
-    An `exp.CTE` with `materialized` False is a filter read more than once: it is run for each reference.
+    An `exp.CTE` with `materialized` False only filters and is read more than once: it is run for each
+    reference.
     `exp.Subquery` with an alias, or around a parenthesised join without one.
     `exp.Unnest`: one expression (an array, or `RecordElements`); its alias has `this` (the relation)
     and one column (the element); `offset`, if present, is the identifier of the offset's column.
-    Commas have become CROSS joins and USING has become ON. Unnests of objects are removed: their reads are
-    paths, and the rows that they drop are filtered by `RecordTest` in WHERE, or in the ON of their join.
+    Commas have become CROSS joins and USING has become ON. An UNNEST of an object is removed: reads of its
+    element have become paths, and `RecordTest` in WHERE, or in the ON of its join, filters the rows that
+    the UNNEST would drop.
 
 Selects
     Every projection is an `exp.Alias` (except in `exp.Select` with `kind`, where `VALUE` has one bare
@@ -73,17 +76,17 @@ class PathRead(Operation, frozen=True):
 
 
 class RecordElements(Operation, frozen=True):
-    """An event's value as a repeated record of BigQuery: an object is an array of itself, an array its elements.
+    """An event's value as a repeated record of BigQuery, which is an array.
 
-    NULL, missing and scalar values become the empty array. `only_arrays` is set if only arrays have been seen at that
-    path.
+    An object becomes an array with the object as its only element. An array is unchanged. NULL, missing and scalar
+    values become the empty array. `only_arrays` is set if only arrays have been seen at the value's path.
     """
 
     only_arrays: bool
 
 
 class AsText(Operation, frozen=True):
-    """An event's value as text; the expression needs nothing else of the value."""
+    """An event's value as text. The expression reads nothing but this text, so a scan may provide the text alone."""
 
 
 class AsEventValue(Operation, frozen=True):
@@ -93,7 +96,7 @@ class AsEventValue(Operation, frozen=True):
 class RecordTest(Operation, frozen=True):
     """A test of whether an event's value is an object; never NULL.
 
-    With `only_objects`, only objects have been seen at that path, so a test for NULL suffices.
+    With `only_objects`, only objects have been seen at the value's path, so a test for NULL suffices.
     """
 
     only_objects: bool = False
@@ -118,7 +121,10 @@ class RedactedEvent(Redacted, frozen=True):
 
 
 class RedactedSecret(Redacted, frozen=True):
-    """A redacted event's value whose key names a secret. `may_be_record`: objects or arrays were seen at that path."""
+    """An event's value, redacted because its key names a secret.
+
+    With `may_be_record`, objects or arrays have been seen at its path.
+    """
 
     may_be_record: bool
 
@@ -150,7 +156,7 @@ class RedactionCall(Operation, frozen=True):
 class RedactText(RedactionCall, frozen=True):
     """The redacted text of the only operand.
 
-    `optimistic` names the function that fails instead of redacting a match.
+    `optimistic` is the name of the engine's function that raises an error at a match instead of redacting it.
     """
 
     optimistic: str
@@ -176,7 +182,7 @@ def operation_of(node: object, kind: type[Kind]) -> Kind | None:
 
 
 def with_operation(node: exp.Expr, operation: Operation) -> exp.Expr:
-    """Set the operation of an expression that was made from parts."""
+    """Set the operation of a node, such as a fragment, and return the node."""
     node.set(OPERATION_KEY, operation)
     return node
 
@@ -208,6 +214,7 @@ COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 
+# The metadata key of the kinds of value that have been seen at the path of a node.
 KINDS: Final = "kinds"
 
 _RELATION_ARGUMENTS: Final = (exp.Table, exp.Subquery, exp.Unnest)
@@ -234,7 +241,7 @@ def set_type(node: exp.Expr, type_: exp.DType) -> exp.Expr:
 
 
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
-    """Return the read of a path below an event's value; a path below another path is merged into one."""
+    """Return a read of the path `steps` below an event's value; if that is a read of a path, both become one path."""
     root, outer_steps = root_and_steps(value)
     return set_type(operation_node(PathRead(outer_steps + steps), root), exp.DType.VARIANT)
 
@@ -331,7 +338,7 @@ def placeholder(name: str, type_: exp.DType) -> exp.Expr:
 
 
 def digest(text: exp.Expr) -> exp.Expr:
-    """Return SQL for the MD5 of a text: equal for equal texts, and in an order that does not reveal them."""
+    """Return a call of MD5 for a text: equal for equal texts, and with an order that does not reveal the texts."""
     return set_type(exp.MD5(this=text), exp.DType.TEXT)
 
 
@@ -353,7 +360,7 @@ def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
             yield node
 
 
-# The metadata key of a name that refers to all keys of a stream's events which are not columns.
+# The metadata key that marks a name which refers to the object of all top-level keys that are not columns.
 WHOLE_EXTRAS: Final = "whole_extras"
 
 _INTERNAL: Final = "$"
@@ -373,7 +380,7 @@ _LISTS: Final = (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.P
 
 
 def is_list(node: exp.Expr) -> bool:
-    """Return whether a parenthesised list is not a struct: the operand of IN, of a pivot or of a grouping."""
+    """Return whether a parenthesised list is not a struct, but the list of ANY, ALL, a pivot or a grouping."""
     return isinstance(node.parent, _LISTS)
 
 
@@ -437,14 +444,14 @@ def _integer_value(digits: str) -> int:
     return int(digits, 16) if digits.lower().startswith("0x") else parse_digits(digits)
 
 
-# More digits than any engine's integers have, but fewer than Python's limit for int().
+# More digits than the integers of any engine have, but fewer than the limit of Python's int().
 _MAX_PARSED_DIGITS: Final = 100
 
 
 def parse_digits(digits: str) -> int:
-    """Return the number that decimal digits spell.
+    """Return the value of decimal digits.
 
-    For more than a hundred digits, return the smallest number of that length, which is out of range in any case.
+    For more than a hundred digits, return 10^100, which is also out of range for every integer type.
     """
     digits = digits.lstrip("0") or "0"
     return int(digits) if len(digits) <= _MAX_PARSED_DIGITS else 10**_MAX_PARSED_DIGITS

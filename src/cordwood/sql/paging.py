@@ -32,6 +32,7 @@ _ID_COLUMN: Final = "id"
 _RECEIPT_COLUMN: Final = "ingested_at"
 _HIDDEN_COLUMNS: Final = ("time of the row", "id of the row")
 _BOUNDARY_PARAMETERS: Final = ("time_of_last_row", "id_of_last_row")
+# Statements are compiled only for page sizes that are powers of this number, and for the endpoint's maximum.
 SIZE_STEP: Final = 10
 # Maximum nesting of queries in which columns of events are searched; deeper queries are paged by row offset.
 _MAX_DEPTH: Final = 30
@@ -43,11 +44,11 @@ class Page(msgspec.Struct, frozen=True):
     """The page that a statement answers: its size, and the number of rows before it.
 
     `rows` is None for the endpoint's maximum, and otherwise the next power of `SIZE_STEP`: a separate statement for
-    each possible size would fill the statement cache. With `is_after_row` the page begins with the time and id of the
-    last row of the page before, and `skip` counts the rows with that time and id that were already answered; otherwise
-    `skip` counts all rows that were already answered. `remaining` is the rest of the query's own LIMIT if it is less
-    than a page. With `is_requested` the caller pages through the answer, which is ordered totally whatever that costs.
-    With `follows` it is a page of a followed query instead, in the order of receipt.
+    each possible size would fill the statement cache. With `is_after_row`, the page begins at the time and id of the
+    last row of the page before, and `skip` counts the rows with that time and id that were already sent; otherwise
+    `skip` counts all rows that were already sent. `remaining` is the rest of the query's own LIMIT if it is less
+    than a page. With `is_requested`, the caller asked for pages, so the answer gets a total order whatever that costs.
+    With `follows`, it is a page of a followed query instead, in the order of receipt.
     """
 
     rows: int | None = None
@@ -58,12 +59,12 @@ class Page(msgspec.Struct, frozen=True):
     follows: bool = False
 
     def smallest(self, max_rows: int) -> int:
-        """Return the rows of the smallest page that the same statement reads."""
+        """Return a lower bound of the page sizes for which the same statement is used."""
         return max_rows if self.rows is None else self.rows // SIZE_STEP
 
     @property
     def is_read_once(self) -> bool:
-        """Whether the statement is unlikely to be needed again: it contains the number of rows that were answered before."""
+        """Whether the statement is unlikely to be used again, because it contains the number of rows sent before."""
         return self.remaining is not None or (self.skip > 0 and not self.is_after_row)
 
 
@@ -71,7 +72,7 @@ FIRST_PAGE: Final = Page()
 
 
 class Paging(msgspec.Struct, frozen=True):
-    """How the pages of an answer are continued.
+    """What is needed to continue an answer with its next page.
 
     With `is_by_time`, the last columns of the statement are the time and id of each row, and `boundary` names the
     parameters for the time and id of the last row of a page. With `has_elements`, rows with the same time and id have
@@ -87,7 +88,7 @@ class Paging(msgspec.Struct, frozen=True):
 
 
 class _TimeOrder(msgspec.Struct, frozen=True):
-    """An order by the time of events and then by their ids: the columns of the outermost SELECT that hold them.
+    """An order by the time of events and then by their ids, with the columns that hold them in the outermost SELECT.
 
     `others` are the ids of joined events. With `has_elements`, an event yields a row for each element of its arrays.
     """
@@ -167,7 +168,7 @@ class PageBuilder:
     def restrict(self) -> None:
         """Restrict the read events to those that may be on the page.
 
-        Sort keys with texts of events are added here, so that they are redacted.
+        Sort keys that contain texts of events are added here, before redaction, so that redaction applies to them.
         """
         if not self._is_paged:
             return
@@ -179,7 +180,7 @@ class PageBuilder:
             self._add_keys(self._column_sort_keys())
 
     def order(self, *, hashes_ids: bool) -> None:
-        """Order the rows totally and limit them to one page and one row more, which shows whether another page follows.
+        """Order the rows totally and limit them to the page size plus one: the extra row shows that a page follows.
 
         `hashes_ids` is set if ids are redacted: then neither the order of the rows nor a cursor may reveal ids.
         """
@@ -233,7 +234,7 @@ class PageBuilder:
 
 
 def _find_row_positions(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
-    """Return the order by time, if the query has it, and the ids that identify each row."""
+    """Return the order by time, or None if the query has another order, and the ids that identify each row."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
     columns = _EventColumns()
@@ -327,7 +328,7 @@ class _EventColumns:
     def row_ids(self, tree: exp.Select) -> list[exp.Column]:
         """Return the ids of the events from which a row of a SELECT is made; none if they do not identify the row.
 
-        All elements of an array have the same id.
+        Rows made from the elements of one array have the same id, so ids do not identify them.
         """
         relations = list(self.relations(tree).values())
         if not all(self._has_ids(relation, tree) for relation in relations):
@@ -358,7 +359,7 @@ class _EventColumns:
     def is_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
         """Return whether a column is a stream's column `name`, passed on unchanged by the queries between.
 
-        The time must not be NULL, because a comparison with it would remove rows.
+        For the time column, return False if an outer join may make it NULL: comparisons with NULL would remove rows.
         """
         key = id(select), column.table, column.name, name
         if key not in self._found:
@@ -416,7 +417,7 @@ def _may_be_null_filled(relation: exp.Expr, select: exp.Select) -> bool:
         return True
     clause = relation.parent
     if clause is None or clause.parent is not select:
-        # The relation is part of a parenthesised join.
+        # The relation is part of a parenthesised join, whose joins are not examined.
         return True
     return isinstance(clause, exp.Join) and bool(clause.side)
 
@@ -446,9 +447,9 @@ def _union_branches(query: exp.Expr) -> Iterable[exp.Select]:
 
 
 def _restrict_to_received(table: exp.Table) -> None:
-    """Add a condition: only events received up to the time of the call.
+    """Restrict a read of a stream to the events received up to the time of the call.
 
-    On the right side of a LEFT JOIN the condition goes into ON; in other outer joins there is none.
+    On the right side of a LEFT JOIN, the condition is added to ON. In other outer joins, no condition is added.
     """
     clause = table.parent
     select = clause.parent if clause is not None else None

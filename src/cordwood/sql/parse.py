@@ -35,6 +35,7 @@ from cordwood.sql.token_checks import (
 
 MAX_CHARACTERS: Final = 256 * 1024
 MAX_TOKENS: Final = 40_000
+# The maximum nesting of brackets in the text, and the maximum depth of the parsed tree.
 MAX_NESTING: Final = 100
 MAX_DEPTH: Final = 300
 # sqlglot copies all tokens before a pipe at each step: 400 steps take it three seconds.
@@ -48,6 +49,7 @@ _BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING_BRACKETS: Final = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS: Final = frozenset({")", "]", "}"})
+# Words after which sqlglot parses parentheses twice.
 _WORDS_PARSED_TWICE: Final = frozenset(
     [
         "array",
@@ -144,7 +146,7 @@ _OTHER_STATEMENTS: Final = frozenset(
         "while",
     ]
 )
-# Anything but whitespace between tokens, which can only be a comment.
+# A character that is not whitespace; between two tokens, it can only be part of a comment.
 _NON_SPACE: Final = re.compile(r"\S")
 _TOKEN_IN_ERROR: Final = re.compile(r" but got <Token.*>$")
 _ERROR_POSITION: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
@@ -159,7 +161,7 @@ def parse(text: str) -> Parsed:
         escaped = escape_doubled_quotes(text)
         if escaped == text:
             raise
-        # A literal that begins or ends with a doubled quote is read as a triple-quoted one.
+        # The tokenizer reads a literal that begins or ends with a doubled quote as triple-quoted: escape such quotes.
         with suppress(QueryFault):
             return Parsed(_parse_text(escaped).tree, text)
         raise
@@ -225,7 +227,7 @@ def tokenizer_fault(error: TokenError, text: str) -> QuerySyntax:
 
 
 def check_beginning(first: Token, text: str) -> None:
-    """Raise QueryRefused for a statement that is not a query, and QuerySyntax for an empty text."""
+    """Raise QueryRefused for a statement that is not a query, and QuerySyntax for a text that begins otherwise."""
     word = first.text.lower()
     if word in _QUERY_STARTS:
         return
@@ -300,9 +302,9 @@ def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
 
 
 def _replace_dotted(tokens: list[Token]) -> dict[str, str]:
-    """Replace backquoted names with dots, which the parser would split; return the names by their replacements.
+    """Replace backquoted names that contain dots, which the parser would split; return the names by replacement.
 
-    No other token of the text begins as the replacements do, so that no other name is taken for one of them.
+    The replacements have a prefix with which no other token of the text begins, so no other name is equal to one.
     """
     dotted = [token for token in tokens if token.token_type == TokenType.IDENTIFIER and "." in token.text]
     if not dotted:

@@ -19,7 +19,7 @@ PERMITTED_NODES: Final = _split_words("""
     UnicodeString Union Unnest Var WeekStart Where Window WindowSpec With Xor
 """)
 
-# The permitted arguments of these nodes; sqlglot also parses clauses of other dialects into them.
+# The permitted arguments of some nodes, because sqlglot also parses clauses of other dialects into these nodes.
 PERMITTED_ARGUMENTS: Final = {
     "Between": _split_words("this low high"),
     "CTE": _split_words("this alias"),
@@ -42,7 +42,8 @@ PERMITTED_ARGUMENTS: Final = {
     "With": _split_words("expressions recursive"),
 }
 
-# Functions whose written name sqlglot does not keep, and which only permitted names can produce.
+# Node classes of functions for which sqlglot does not keep the written name; all names that it parses into these
+# classes are permitted.
 FUNCTIONS_WITHOUT_WRITTEN_NAME: Final = _split_words("""
     And ArgMax ArgMin Array Case Cast Ceil Coalesce Concat CurrentDate CurrentDatetime CurrentTime CurrentTimestamp
     Exists Extract Floor GroupConcat If JSONArray JSONObject Mod NetFunc Or ParseJSON Pivot SafeFunc StrPosition

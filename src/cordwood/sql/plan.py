@@ -14,7 +14,8 @@ import msgspec
 class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
     """A condition `(test OR predicate)` that is true if the parameter is NULL.
 
-    `test` checks whether the parameter is NULL. A call needs only one of the two; an engine would plan both.
+    `test` checks whether the parameter is NULL. The SQL of a call contains only `test` or only `predicate`, depending
+    on the parameter's value, because an engine would plan both.
     """
 
     parameter: str
@@ -25,7 +26,8 @@ class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
 class BlockFilter(msgspec.Struct, frozen=True, tag=True):
     """A condition that restricts a scan to blocks of a stream's flushed events whose messages may contain all n-grams.
 
-    The message must also contain the values of the parameters `texts` and match those of `patterns`.
+    `texts` and `patterns` are names of parameters: the message must also contain the values of `texts`, and match the
+    regular expressions that are the values of `patterns`.
     """
 
     stream: str
@@ -35,9 +37,10 @@ class BlockFilter(msgspec.Struct, frozen=True, tag=True):
 
 
 class UncoveredBlocks(msgspec.Struct, frozen=True, tag=True):
-    """The flushed events of a stream that a scan reads because no partial answer counts them.
+    """A condition for the flushed events of a stream that a scan must read because no partial answer includes them.
 
-    With `at_edges`, those of blocks that are partly counted; else whole blocks.
+    With `at_edges`, these are the events outside of the included hours, in blocks of which partial answers include some
+    hours. Otherwise, they are the events of blocks of which partial answers include nothing.
     """
 
     stream: str
@@ -59,7 +62,10 @@ _ALL_BLOCKS_CONDITION: Final[Blocks] = {}
 
 
 class EventRange(StrEnum):
-    """The part of a stream's events that a variant reads."""
+    """The part of a stream's events that a variant reads.
+
+    `RECENT` are the events in DuckDB's cache of recent events. `ARRIVED` are new events, for followed queries.
+    """
 
     ALL = "all"
     FLUSHED = "flushed"
@@ -68,7 +74,7 @@ class EventRange(StrEnum):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One way to run a statement; an optimistic variant fails if a text may need redaction."""
+    """One way to run a statement; an optimistic variant does not redact, and fails if a text may need redaction."""
 
     segments: Segments
     reads: EventRange = EventRange.ALL
@@ -89,7 +95,7 @@ class TimeBound(StrEnum):
 
 
 class Merge(StrEnum):
-    """The aggregate that merges partial results of a column; `KEY` for a column that the rows are grouped by."""
+    """The aggregate that merges partial results of a column; `KEY` for a column by which the rows are grouped."""
 
     KEY = "key"
     SUM = "sum"
@@ -103,11 +109,13 @@ class Merge(StrEnum):
 
 
 class PartialPlan(msgspec.Struct, frozen=True):
-    """How an aggregation over one stream is put together from partial answers of blocks that do not change.
+    """The plan of an aggregation over one stream that reuses partial answers of blocks.
 
-    `blocks` aggregates each hour of each block by itself, without the bounds of time, to the columns of `merges`, the
-    hour and the block's number. `bounds` selects the values that the events' times are compared with, in microseconds;
-    `comparisons` has the comparison for each. The variants aggregate the other events and merge the partial rows.
+    `blocks` is a query that aggregates each hour of each block separately, without the time bounds of WHERE. Its
+    columns are those that `merges` describes, the hour, and the block's number. `bounds` is a query for the values of
+    the time bounds in microseconds, and `comparisons` has the operator that compares an event's time with each of them.
+    The `variants` aggregate the events that no partial answer includes, and merge the result with the rows of the
+    partial answers.
     """
 
     stream: str
@@ -137,9 +145,9 @@ class Plan(msgspec.Struct, frozen=True):
         return next(matches, None)
 
     def choose(self, reads: EventRange, *, optimistic: bool = False) -> Variant | None:
-        """Return the variant for a store that has only the events `reads`, or else the one that reads all events.
+        """Return the variant that reads these events; if the plan has none for flushed events, the one for all events.
 
-        Return None if the plan has no optimistic variant, or no variant that reads only recent events, as requested.
+        Return None if the plan has no such variant: it may have no optimistic variant, or none for recent events.
         """
         variant = self.variant(reads, optimistic=optimistic)
         if variant is None and reads is EventRange.FLUSHED:
@@ -148,7 +156,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def fixed_plan(sql: str) -> Plan:
-    """Return the plan of a text that is always run unchanged."""
+    """Return a plan whose only variant is this SQL, without placeholders."""
     return Plan((Variant((sql,)),))
 
 
@@ -160,7 +168,11 @@ def print_segments(
 
 
 class BlockSql(msgspec.Struct, frozen=True):
-    """The SQL for a call's blocks: the conditions of the events to read, and the SELECT of the partial rows."""
+    """The SQL by which `fill_segments` replaces placeholders of a plan with partial answers.
+
+    `blocks` and `edges` are the conditions of `UncoveredBlocks`, without and with `at_edges`. `rows` is the SELECT of
+    the rows of partial answers.
+    """
 
     blocks: str
     edges: str = "false"
@@ -168,7 +180,7 @@ class BlockSql(msgspec.Struct, frozen=True):
 
 
 def fill_segments(segments: Segments, filling: BlockSql) -> Segments:
-    """Replace the blocks to read and the partial rows by SQL."""
+    """Replace the segments `UncoveredBlocks` and `PartialRows` by SQL."""
     return tuple(_fill_segment(segment, filling) for segment in segments)
 
 

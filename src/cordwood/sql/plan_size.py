@@ -1,8 +1,8 @@
 """Estimate the size of an engine's plan for a lowered tree, before the engine expands the tree.
 
 An engine inlines a CTE at every reference, so 40 CTEs that each read the previous one twice are 2^40 relations. The
-estimate measures each CTE once and multiplies its size by the references. A point is about a microsecond of the slower
-planner; docs/decisions/0086 has the measurements.
+estimate measures each CTE once and multiplies its size by the number of references. Sizes are in points: a point is
+about half a microsecond of planning in the slower engine; docs/decisions/0086 has the measurements.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from cordwood.sql.budget import spend
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.lowering import is_fragment, measure_fragment, parts_of
 
-# Ten times the points that the largest known client query needs, and about a second of the slower planner.
+# Ten times the points that the largest known client query needs; one to two seconds of planning in the slower engine.
 MAX_POINTS: Final = 3_200_000
 # Maximum length of the printed SQL. Planners use some 300 bytes for each character.
 MAX_CHARACTERS: Final = 350_000
@@ -38,22 +38,24 @@ _MAX_SUM: Final = 10**15
 _HALF_RELATIONS: Final = 2
 _HALF_RELATIONS_PER_DISTINCT: Final = 1
 _HALF_RELATIONS_PER_CORRELATED: Final = 1
-# Number of times a CTE is planned if its reader has correlated sub-queries or laterals.
+# How often a CTE is planned for a reference in a query with correlated sub-queries or LATERAL joins.
 _CORRELATED_REPEATS: Final = 3
 
-# IN with at most this many values is planned as comparisons; BETWEEN is planned as two.
+# IN with at most this many values is planned as separate comparisons, and BETWEEN as two comparisons.
 _MAX_EXPANDED_IN: Final = 5
 _NO_COLUMNS: Final[Mapping[str, int]] = {}
+# Clauses that prevent planners from joining a query's relations together with those of the query that reads it.
 _OPTIMIZATION_BARRIERS: Final = ("group", "distinct", "limit", "offset")
 
 
 class PlanSize(msgspec.Struct):
     """The estimated size of a part of a tree.
 
-    `half_relations` are twice the relations that its reader joins with its own. `expanded_characters` are the
-    characters with every column replaced by its expression, as planners do when they push filters down and merge
-    SELECTs: `x || x AS x` doubles with every sub-query. `columns` are the expanded characters of a query's columns by
-    name, and `free_relations` the relations that are referenced in the part but not read there.
+    `half_relations` is twice the number of relations in the part that planners join with those of the enclosing query.
+    `expanded_characters` is the number of characters if every column is replaced by its expression, as planners do when
+    they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query. `columns` has the expanded
+    characters of each column of a query, by name. `free_relations` are the relations to which columns in the part
+    refer, but which are read outside of it.
     """
 
     points: int = 0
@@ -75,7 +77,7 @@ class PlanSize(msgspec.Struct):
             self.free_relations |= other.free_relations
 
     def add_with_columns(self, other: "PlanSize") -> None:
-        """Add the size of a part that is planned once, and take over its number of columns."""
+        """Add the size of a part that is planned once, and take over its columns."""
         self.add(other)
         self.columns = other.columns or self.columns
 
@@ -108,7 +110,7 @@ def measure_plan(tree: exp.Expr) -> MeasuredPlan:
 
 
 def check_plan(tree: exp.Expr, text: str) -> None:
-    """Raise PlanTooLarge if the engine's plan would be too large; `text` is the author's, for the position."""
+    """Raise PlanTooLarge if the engine's plan would be too large, with the position in `text`, the author's SQL."""
     plan = measure_plan(tree)
     if plan.is_too_large:
         raise plan_too_large_error(
@@ -153,7 +155,7 @@ class _PlanMeter(msgspec.Struct):
         return size
 
     def _add_node(self, node: exp.Expr, size: PlanSize) -> None:
-        """Add the size of a node and its descendants to a size; tables and queries are measured as units of their own."""
+        """Add the size of a node and its descendants to `size`; tables and queries in it are measured separately."""
         role = _ROLE_BY_NODE_CLASS.get(type(node), _NodeRole.OTHER)
         if role is _NodeRole.TABLE:
             size.add_with_columns(self._measure_table(node))
@@ -265,7 +267,7 @@ class _PlanMeter(msgspec.Struct):
             size.points = min(size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS**3, _MAX_SUM)
 
     def _measure_cte(self, cte: exp.Expr) -> PlanSize:
-        """Return the size of a CTE at its definition; `ctes` has its size at each reference."""
+        """Return what a CTE adds to the size at its definition; store what each reference to it adds in `ctes`."""
         name = cte.alias
         self.ctes[name] = PlanSize(_POINTS_PER_RELATION, half_relations=_HALF_RELATIONS, relations=1)
         body_size = self.measure(cte.this)
@@ -291,7 +293,7 @@ class _PlanMeter(msgspec.Struct):
         )
         size.relations += keywords["FROM"]
         if keywords["SELECT"] and not keywords["FROM"]:
-            # The fragment is an array as the right operand of IN.
+            # A SELECT without FROM in a fragment is an array as the right operand of IN, which acts as a sub-query.
             size.half_relations += _HALF_RELATIONS + 2 * _HALF_RELATIONS_PER_CORRELATED
             self.correlated += 1
         for index, part in enumerate(parts_of(node)):

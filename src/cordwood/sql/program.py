@@ -29,9 +29,9 @@ class SubQuerySource(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
-    For an endpoint in another dialect, `dialect_text` is its own query, and `sources` are the streams of its table, by
-    the names that callers see. `included` has the programs of the endpoints that the query reads, by name. `page` is
-    the part of the answer for which a statement is compiled.
+    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sources` are the streams that
+    form its table, by the names that callers see. `included` has the programs of the endpoints that the query reads, by
+    name. `page` is the part of the answer for which a statement is compiled.
     """
 
     endpoint: Endpoint
@@ -77,7 +77,7 @@ def with_positions(program: Program) -> Program:
 
 
 def _remove_positions(tree: exp.Expr) -> None:
-    """Remove positions, which cost half the time of a copy; errors of sandbox queries must not point into saved SQL."""
+    """Remove positions: they double the time of a copy, and errors of sandbox queries must not point into saved SQL."""
     for node in tree.walk():
         metadata = {key: node.meta_get(key) for key in _METADATA_WITHOUT_POSITIONS if node.meta_get(key) is not None}
         node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one

@@ -11,7 +11,10 @@ TemplatePart = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
 def fill(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
-    """Return the template's tree with a part for each `@name`, positioned at `offset`; strings become literals."""
+    """Return the template's tree with each `@name` replaced by a part; text and number parts become literals.
+
+    The template's nodes get the position `offset` in the author's text.
+    """
     tree = copied(parse_template(template))
     for node in list(tree.walk()):
         node.meta["start"] = node.meta["end"] = offset
@@ -35,7 +38,7 @@ def number(text: str, offset: int = 0) -> exp.Expr:
 
 
 def identifier(name: str, offset: int = 0) -> exp.Identifier:
-    """Return an identifier, quoted only if necessary, because an unquoted key matches in any case."""
+    """Return an identifier, quoted only if necessary: an unquoted name also matches keys in another letter case."""
     identifier_node = exp.to_identifier(name, quoted=not exp.SAFE_IDENTIFIER_RE.match(name))
     identifier_node.meta["start"] = identifier_node.meta["end"] = offset
     return identifier_node
@@ -46,7 +49,7 @@ def table(name: str) -> exp.Expr:
 
 
 def column(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
-    """Return a dotted name in the form of a parsed tree."""
+    """Return the tree that the parser would make of a dotted name."""
     first, *fields = [identifier(name, offset) for name in names]
     tree: exp.Expr = _at_position(exp.Column(this=first), offset)
     if fields:
@@ -98,7 +101,7 @@ def parse_template(template: str) -> exp.Expr:
 
 
 def _keep_written_name(function: exp.Func, template: str) -> None:
-    """Keep the function's written name: `admit` looks it up in the source text, which is not SQL here."""
+    """Store the function's name as written: otherwise, `admit` would look for it in the author's text, not here."""
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]
         function.meta.setdefault("bigquery_name", word.upper())

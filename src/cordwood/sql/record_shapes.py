@@ -15,7 +15,7 @@ from cordwood.sql.stages import ShapeLookups
 
 _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 150
-# The budget of an origin, in nodes: its path is as long as the value is deep.
+# The number of nodes that an origin counts in the budget. It is more than one, because an origin holds a whole path.
 _COST_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
@@ -32,9 +32,10 @@ _child_keys_cache: BoundedCache[int, tuple[Kinds, KeysByPath]] = BoundedCache(
 
 
 class RecordShapes(msgspec.Struct):
-    """A recorder of lookups in shapes: names are those that the caller may see, kinds those of all events.
+    """Looks up keys and kinds of values in shapes, and records every lookup.
 
-    `shape_lookups` records every lookup with its result, and `unseen_paths` the paths that were read but never seen.
+    Keys are looked up only in the events that the caller may see, and kinds in the events of all projects.
+    `shape_lookups` has every lookup with its result, and `unseen_paths` the paths that were read but never seen.
     """
 
     shapes: Mapping[str, Shape]
@@ -46,7 +47,7 @@ class RecordShapes(msgspec.Struct):
         return self._record_lookup("kinds", self._kinds(lineage), lineage)
 
     def keys(self, lineage: Lineage) -> tuple[str, ...]:
-        """Return every key seen in objects at the path, sorted, so that the order of arrival changes no answer."""
+        """Return every key seen in objects at the path, sorted, so that the order of arrival has no effect."""
         return self._record_lookup("keys", self._keys(lineage), lineage)
 
     def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
@@ -59,7 +60,10 @@ class RecordShapes(msgspec.Struct):
         return self._record_lookup("depth", self._depth(lineage), lineage)
 
     def keys_for(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
-        """Return the keys to which a name refers: the exact key if seen or quoted, else those of equal normal form."""
+        """Return the keys to which a name refers: with `exact`, the name itself, else all keys of equal normal form.
+
+        Normalization ignores letter case, leading special characters, and which special character is used elsewhere.
+        """
         return self._record_lookup(
             "keys_for", (name,) if exact else self._keys_for(lineage, name), lineage, name, exact
         )
@@ -86,7 +90,7 @@ class RecordShapes(msgspec.Struct):
         return self._record_lookup("nearest", self._nearest_record(origin), origin)
 
     def elements(self, lineage: Lineage) -> Lineage:
-        """Return the lineage of a repeated record's elements: an object is its own element, an array has its elements.
+        """Return the lineage of the elements of a repeated record: an object itself, or the elements of an array.
 
         Only paths where a value may exist are followed; otherwise the origins would double with every level.
         """
@@ -95,7 +99,7 @@ class RecordShapes(msgspec.Struct):
         return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
 
     def child(self, lineage: Lineage, key: str) -> Lineage:
-        """Return the lineage of the value at a key; of several paths only those that may exist are followed."""
+        """Return the lineage of the value at a key; if it has several origins, only those where a value may exist."""
         spend(_COST_PER_ORIGIN * len(lineage.origins))
         candidates = lineage_below(lineage, (key,))
         if len(candidates.origins) == 1:
@@ -180,7 +184,8 @@ class RecordShapes(msgspec.Struct):
 def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[str, Path]]:
     """Yield the paths below a column whose last step may be similar to a name.
 
-    Senders choose keys, so most paths are excluded cheaply by the first letter and length of their last step.
+    Senders choose the keys, so there may be many paths: most are excluded cheaply by the first letter and length of
+    their last step.
     """
     for path in shape.kinds:
         name = path[-1].lower() if len(path) > 1 and path[0] == root else ""

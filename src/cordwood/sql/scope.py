@@ -55,7 +55,10 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def copy_value(value: exp.Expr) -> exp.Expr:
-    """Return a copy. Columns and paths are constructed directly, because they are copied most and this is cheaper."""
+    """Return a copy of an expression.
+
+    Columns and paths are constructed anew, which is cheaper than copying them, because they are copied most often.
+    """
     if is_event_path(value):
         return event_path(copy_value(path_value(value)), path_steps(value))
     if not isinstance(value, exp.Column):
@@ -70,9 +73,9 @@ def copy_value(value: exp.Expr) -> exp.Expr:
 class Relation(msgspec.Struct):
     """A relation of FROM.
 
-    `record` is the value of its alias if it is an unnested element. `extra_keys` is set for a stream: any name that is
-    not a column is a key of its events. `qualified_name` is the whole name of a stream without an alias, which in
-    backquotes may qualify a column.
+    `record` is set for an unnested array: the element, to which the relation's alias refers. `extra_keys` is set for a
+    stream: any name that is not a column is a key of its events. `qualified_name` is the whole name of a stream without
+    an alias, which in backquotes may qualify a column.
     """
 
     name: str

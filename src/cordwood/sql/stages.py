@@ -1,4 +1,7 @@
-"""The types that the compiler's stages pass on, so that omitting a stage is a type error, and the target that they use."""
+"""The result types of the compiler's stages, and the interface `Target` to an engine's SQL dialect.
+
+Each stage accepts only the result type of the stage before it, so that omitting a stage is a type error.
+"""
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
@@ -58,7 +61,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class AttributeMap(msgspec.Struct, frozen=True, tag=True):
-    """A column with the map of an event's attributes, which the engine makes from other columns of the row.
+    """A column with the map of an event's attributes, which the engine computes from other columns of the row.
 
     `metadata`, `extras` and `project` are the positions of these columns, which are selected once even if several
     columns need them. Objects are flattened `levels` levels deep.
@@ -128,12 +131,12 @@ class Slot(msgspec.Struct, frozen=True):
 class Statement(msgspec.Struct, frozen=True, dict=True):
     """A compiled query: an engine's plan, its slots, and properties of its answer.
 
-    `column_types` are BigQuery's; an engine with less specific types (text for BYTES and JSON) encodes values by them.
-    `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads only
-    recent events is sufficient if it finds that many rows. `paging` says how the pages of an answer are continued;
-    `pages_on_request` is set if there are pages only on request. `completions` are the columns that are completed after
-    they are fetched. `shape_lookups` are all lookups in the shapes of streams: shapes with the same results compile to
-    the same statement.
+    `column_types` are BigQuery's; an engine with less specific types (text for BYTES and JSON) uses them to encode
+    values. `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads
+    only recent events is sufficient if it finds that many rows. `paging` states how the pages of an answer are
+    continued; `pages_on_request` is set if the answer has no pages, but would have them if the caller requested pages.
+    `completions` are the columns that are completed after they are fetched. `shape_lookups` are all lookups in the
+    shapes of streams: shapes with the same results compile to the same statement.
     """
 
     plan: Plan
@@ -167,7 +170,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     def digest(self) -> bytes:
         """A digest of every field except the shape lookups, whose effects are in the other fields.
 
-        It covers fields that are added later as well, and is equal only for equal statements.
+        It needs no change when a field is added to the class, and is equal only for equal statements.
         """
         digested = msgspec.structs.replace(self, shape_lookups={})
         return sha256(msgspec.msgpack.encode(digested, order="deterministic")).digest()

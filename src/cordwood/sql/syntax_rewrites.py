@@ -18,8 +18,8 @@ _OPENING_BRACKETS: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING_BRACKETS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
-# By LIMIT and DISTINCT: the pipe operators after it that sqlglot may merge into the same SELECT. Any other operator must
-# run on the rows of the one before it.
+# For LIMIT and DISTINCT: the pipe operators after them that sqlglot may merge into the same SELECT. Any other operator
+# must read the result of the LIMIT or DISTINCT from a sub-query.
 _MERGEABLE_STEPS_AFTER: Final = {
     "LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}),
     "DISTINCT": frozenset({"ORDER", "LIMIT"}),
@@ -92,7 +92,7 @@ def _select_star(pipe: Token) -> tuple[Token, ...]:
     return tuple(_token_at(pipe, kind, text) for kind, text in step)
 
 
-# Marks the result among the fields of a STRUCT that was WITH(name AS value, …, result).
+# The name of the result in the STRUCT into which WITH(name AS value, …, result) is rewritten.
 _WITH_RESULT_NAME: Final = "$with"
 # The limit on inlined nodes: values may refer to earlier ones, so that their size can double each time.
 _MAX_INLINED_NODES: Final = 10_000
@@ -151,9 +151,9 @@ def _struct_tokens(first: Token, parts: list[list[Token]], last: Token) -> list[
 
 
 def inline_with_expressions(tree: exp.Expr) -> exp.Expr:
-    """Replace the STRUCTs that were WITH(…) by their results.
+    """Replace the STRUCTs that were made from WITH(…) by their results.
 
-    Innermost first, because inner names shadow outer ones.
+    Inner STRUCTs are replaced first, because inner names shadow outer ones.
     """
     for struct in reversed(list(tree.find_all(exp.Struct))):
         if struct.expressions and _field_name(struct.expressions[-1]) == _WITH_RESULT_NAME:
@@ -314,7 +314,10 @@ def _complete_json_object(tokens: list[Token], open_index: int) -> Iterator[tupl
 
 
 def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Parenthesise the keys of JSON_OBJECT(keys, values), which the parser would zip to pairs, dropping the excess."""
+    """Parenthesise the keys of JSON_OBJECT(keys, values).
+
+    The parser would otherwise combine keys and values to pairs, and drop the excess elements of the longer array.
+    """
     depth = 0
     for index in range(open_index, _find_closing(tokens, open_index)):
         token = tokens[index]
@@ -326,7 +329,7 @@ def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[i
 
 
 def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Parenthesise columns named `key` and `value`, which the parser takes for keywords and drops."""
+    """Parenthesise columns named `key` and `value`, which the parser would treat as keywords and drop."""
     depth = 0
     for index in range(open_index, _find_closing(tokens, open_index)):
         token = tokens[index]

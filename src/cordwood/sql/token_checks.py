@@ -1,6 +1,6 @@
 """Normalize and check tokens before parsing: invalid literals, and syntax of other dialects.
 
-Doubled quotes, raw bytes and names that sqlglot takes for keywords are read as BigQuery reads them. Invalid escapes and
+Doubled quotes, raw bytes and names that sqlglot treats as keywords are read as BigQuery reads them. Invalid escapes and
 numbers out of range are refused, and so is syntax of other dialects that sqlglot's parser would accept.
 """
 
@@ -229,8 +229,8 @@ _TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTER: Final = re.compile(r"[a-zA-Z]")
 
 
-# Functions that need arguments, without which the rules of the engines would fail: the least number of arguments. Other
-# functions are checked by the parser.
+# The minimum number of arguments of functions whose lowering rules would fail with fewer arguments. The parser checks
+# the other functions.
 _MIN_ARGUMENT_COUNTS: Final[Mapping[str, int]] = {
     **dict.fromkeys(
         "ARRAY CEIL CEILING DATE DATETIME ERROR FLOOR NET.HOST NET.IPV4_FROM_INT64 NET.IPV4_TO_INT64 NET.IP_FROM_STRING"
@@ -289,7 +289,7 @@ def _called_name(tokens: list[Token], start: int) -> str:
 
 
 def _check_position(tokens: list[Token], start: int, text: str) -> None:
-    """Refuse words that are functions only in one place: positions in arrays, and weeks in the arguments of others."""
+    """Refuse ORDINAL and SAFE_ORDINAL outside of an array's brackets, and WEEK(…) without a day of the week."""
     name = _called_name(tokens, start)
     called = tokens[start - 1]
     if name in ("ORDINAL", "SAFE_ORDINAL") and tokens[max(0, start - 2)].token_type != TokenType.L_BRACKET:

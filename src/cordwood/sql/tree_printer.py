@@ -157,7 +157,7 @@ class TokenizedSql:
     def render(self, text: str) -> Printed:
         """Replace the tokens in `text` by their written forms.
 
-        `text` is the tokenized SQL, with the printer's text around it.
+        `text` is the tokenized SQL, to which the caller may have added SQL of its own.
         """
         self._slots, self._length = set(), 0
         segments = self._segments(text, list(self._parts))
@@ -295,7 +295,7 @@ def _prints_own_children(node: exp.Expr) -> bool:
 
 
 def _join_texts(segments: Sequence[Segment]) -> Segments:
-    """Return the pieces with adjacent texts joined."""
+    """Return the segments with adjacent texts joined, and without empty texts."""
     merged: list[Segment] = []
     for is_text, run in groupby(segments, lambda item: isinstance(item, str)):
         parts = list(run)

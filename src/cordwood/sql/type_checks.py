@@ -47,7 +47,10 @@ class _TypeMistakeError(Exception):
 
 
 def check_types(tree: exp.Expr, text: str) -> None:
-    """Raise QuerySyntax with the position if operand types do not fit; all nodes must be typed."""
+    """Raise QuerySyntax or QueryValue, with the position, for a wrong type, an ungrouped column or an invalid literal.
+
+    All nodes must be typed.
+    """
     spend(1)
     for node in tree.walk():
         check = _CHECK_BY_NODE_CLASS.get(type(node))
@@ -92,7 +95,7 @@ def _check_match(node: exp.Expr) -> None:
 
 
 def _check_set_columns(node: exp.Expr) -> None:
-    """Check the column types of a set operation; a text may be a literal that is converted to a time."""
+    """Check the column types of a set operation; accept text beside a time, since it may be a literal of a time."""
     left, right = node.meta_get(SIDE_TYPES_KEY) or ((), ())
     for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
         kinds = _type_family(left_type), _type_family(right_type)

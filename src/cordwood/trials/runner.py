@@ -1,4 +1,4 @@
-"""Run test pages: an engine in temporary folders or databases, a clock that a case sets, and the report."""
+"""Run test pages with engines in temporary folders or databases, and report the results."""
 
 import tempfile
 import time
@@ -52,7 +52,7 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def alert_file(self) -> str:
-        """The tested alert file, if the page is beside one."""
+        """The file name of the tested alert, if the page is beside an alert file."""
         return self.file.removesuffix(PAGES[1:]) + ".toml"
 
 
@@ -96,7 +96,7 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
 
 
 class _TestSubject(msgspec.Struct, frozen=True):
-    """What a page tests: an endpoint, and an alert of its file or of a separate file."""
+    """The endpoint that a page tests, and the name of the tested alert, which is in the same or in a separate file."""
 
     endpoint_id: UUID
     alert: str | None
@@ -111,7 +111,7 @@ def _run_page(settings: Settings, page: Page, subject: _TestSubject) -> Iterator
 
 
 def update(trials: Sequence[Trial]) -> list[Page]:
-    """Replace the expectations of failed cases by the actual answers; return the changed pages."""
+    """Replace the expected answers of failed cases by the actual ones in the files; return the changed pages."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
         replacements = [_replacement(trial) for trial in trials if trial.page == page and not trial.passed]
@@ -120,7 +120,7 @@ def update(trials: Sequence[Trial]) -> list[Page]:
 
 
 class _CaseServices:
-    """Services with engines, by the data of cases; each is opened on first use in a temporary folder."""
+    """The services that run cases: one for each distinct `CaseData`, opened on first use in a temporary folder."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
@@ -144,7 +144,7 @@ class _CaseServices:
 
 
 def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
-    """Return the settings with an empty store: a new folder, or a new database on a server."""
+    """Return a context with the settings for an empty store: a new database if the engine is ClickHouse."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
     new_database: AbstractContextManager[Settings] = clickhouse_module().in_new_database(settings)
@@ -152,7 +152,7 @@ def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
 
 
 def _isolated_settings(settings: Settings, engine: str) -> Settings:
-    """Return settings without limits and keys, which would change the answers of endpoints."""
+    """Return the settings with default keys, limits and compatibility, because others might change the answers."""
     return msgspec.structs.replace(settings, engine=engine, keys=Keys(), limits=Limits(), compat=Compat())
 
 
@@ -222,7 +222,7 @@ def _replacement(trial: Trial) -> Replacement:
 
 
 def line_of(trial: Trial) -> str:
-    """Return the report of one case: a line if it passed, and the differences below if it failed."""
+    """Return the report of one case: one line, with the differences below it if the case failed."""
     verdict = "ok    " if trial.passed else "FAILED"
     head = f"{verdict} {trial.page.file}:{trial.case.line} {trial.case.title} ({trial.seconds * 1000:.0f} ms)"
     return "\n".join([head, *(f"       {line}" for line in trial.differences)])

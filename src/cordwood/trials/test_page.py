@@ -1,4 +1,4 @@
-"""Pages of tests: cases with their inputs and expected answers, and the differences between these and actual answers."""
+"""Parse test pages into cases with inputs and expected answers, and compare the expected answers with actual ones."""
 
 import difflib
 import re
@@ -20,7 +20,7 @@ _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILIN
 _FENCE_MARK = re.compile(r"^```", re.MULTILINE)
 
 DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
-# The words that may follow ```call.
+# The words that may follow ```call, with the value of the redaction header for each.
 REDACT_MODES = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
@@ -36,7 +36,7 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A heading with its fences. Fences before the first heading belong to every case."""
+    """A test case: a heading with its fences. Fences before the first heading of the page belong to every case."""
 
     file: str
     title: str
@@ -48,7 +48,7 @@ class Case(msgspec.Struct, frozen=True):
         return [fence for fence in self.fences if fence.kind == kind]
 
     def last_fence(self, kind: str) -> Fence | None:
-        """Return the last fence of a kind, so that a case overrides the page."""
+        """Return the last fence of a kind, so that a fence of the case overrides one that belongs to every case."""
         fences = self.all(kind)
         return fences[-1] if fences else None
 
@@ -152,7 +152,7 @@ class CaseData(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request for the endpoint. `texts` are its parameters and the sandbox query."""
+    """A request for the endpoint. `texts` has its parameters and the sandbox query by name."""
 
     texts: Mapping[str, str]
     redact: str | None = None
@@ -214,7 +214,7 @@ def _parameters(case: Case, call: Fence) -> Mapping[str, str]:
 
 
 def _text(case: Case, call: Fence, name: str, value: object) -> str:
-    """Return a value as a query string would have it."""
+    """Return a TOML value as the text that a query string would contain."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | datetime | time):
@@ -255,7 +255,10 @@ class _ErrorBody(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """An answer in the notation of test pages: rows, or the head of a refusal with its message below."""
+    """An answer in the notation of test pages: rows, firing groups of an alert, or an error.
+
+    The lines of an error are its status, code and position, then its message, then its hint.
+    """
 
     kind: str
     lines: tuple[str, ...]

@@ -40,17 +40,18 @@ from cordwood.web.services import Services
 
 # A query has at most 256 Ki characters, and JSON may escape each of them.
 _BODY_BOUNDS = BodyBounds(2**20, 2**20)
-# The memory that a call reserves beside its body, for rows as they arrive and for the answer made of them. What is read
-# beyond these bytes is reserved as it arrives.
+# The memory that a call reserves in addition to its body, for the rows that it reads and for the answer made of them.
+# For rows beyond these bytes, memory is reserved as they arrive.
 _CALL_BYTES = 2**20
 # The library makes several copies of a message while it parses it. Measured: five to nine times its size in all.
 _COPIES = 8
-# Methods that send requests of their own: each of these is counted against the rate of the key.
+# Methods that send HTTP requests of their own. Each of these requests is counted against the rate of the key, so the
+# message itself is not.
 _METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
 
 
 async def show_key(request: Request, services: Services) -> Response:
-    """Return the permissions of the key: its terms, and the endpoints that it may query with their parameters."""
+    """Return the permissions of the key: its terms, and the endpoints that it may query, each with its parameters."""
     caller, _ = identified_caller(request, services)
     services.answers.admit(caller)
     return no_store_json(key_view(caller, services.catalog.endpoints()))
@@ -173,7 +174,7 @@ class InProcessApi:
 
 
 class _Exchange:
-    """A request that is sent inside the process. Its client counts as disconnected once no more is needed of the answer."""
+    """A request that is sent inside the process. Its client counts as disconnected once the rest is not needed."""
 
     def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: Reservation) -> None:
         self.status = 0

@@ -79,7 +79,7 @@ def ignored_headers(names: Iterable[str]) -> list[Header]:
 
 
 def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: Cursors | None) -> list[Header]:
-    """Return the header with the cursor of the next page, if there is one. It is signed for each request."""
+    """Return the header with the cursor of the next page, if there is one. A cursor is signed for each request."""
     if receipt.next is None or cursors is None:
         return []
     return [(b"cordwood-next", cursors.encode(query_request, receipt.next).encode())]
@@ -130,7 +130,7 @@ def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
 
 
 def header_text(text: str) -> bytes:
-    """Replace all characters but printable ASCII, because names from events may contain any character."""
+    """Escape non-ASCII characters and remove control characters, because names from events may contain any."""
     return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")
 
 
@@ -217,7 +217,7 @@ def _streamed(
 
 
 async def _log_at_end(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a streamed answer; at the end, log its receipt, which the sent headers could not have."""
+    """Yield the chunks of a streamed answer; then record its receipt, known only after the last row, for the log."""
     async with aclosing(streamed.chunks()) as pieces:
         async for piece in pieces:
             yield piece

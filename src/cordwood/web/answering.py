@@ -47,11 +47,11 @@ class _SentBody(msgspec.Struct):
 
 
 class SendBudget:
-    """Reserves memory for large bodies. No account may use more than half of it while others need memory.
+    """The memory budget for large bodies that are being sent.
 
-    When the budget is used up, connections are aborted, those with the largest answers first: connections of an account
-    that uses more than half of the budget, and connections that have read nothing for several seconds. Not thread-safe:
-    use it on the event loop.
+    No account may use more than half of the budget while others need memory. When the budget is used up, connections
+    are aborted, those with the largest answers first: connections of an account that uses more than half of the budget,
+    and connections that have read nothing for several seconds. Not thread-safe: use it on the event loop.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -60,7 +60,7 @@ class SendBudget:
 
     @contextmanager
     def held(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Reserve memory while a body is sent, and yield the callback for sending progress.
+        """Reserve memory while a body is sent, and yield the function to call whenever the client has read a part.
 
         Raise Busy if the budget is used up.
         """
@@ -153,7 +153,7 @@ class HttpApplication:
         _log_request(self._observer, request, status, time.perf_counter() - began)
 
     def cached_response(self, scope: Scope) -> Response | None:
-        """Answer a repeated request from the cache; return None if the full path has to answer it, as it does errors."""
+        """Answer a repeated request from the cache; return None if the full path has to answer it, or to refuse it."""
         began = time.perf_counter()
         request = self._new_request(scope, _nothing_to_receive)
         try:
@@ -169,7 +169,7 @@ class HttpApplication:
         """Send the response and return its status.
 
         If a streamed answer fails, its body is left incomplete and the server closes the connection, so that the client
-        cannot take the answer for complete.
+        detects that the answer is incomplete.
         """
         try:
             response = await _respond_or_refuse(
@@ -194,7 +194,7 @@ class HttpApplication:
     def _reserve_body(
         self, request: Request, response: Response, body: bytes, reservations: ExitStack
     ) -> tuple[Response, Callable[[], None]]:
-        """Reserve memory for the body; return the response, or a refusal, and the callback for sending progress."""
+        """Reserve memory for the body; return the response, or a refusal, and the function to call on progress."""
         account = account_of_key(request, request.facts.get("key", ""))
         try:
             return response, reservations.enter_context(self._send_budget.held(body, account, abort_of(request.scope)))
@@ -236,7 +236,7 @@ async def _respond_or_refuse(
 
 
 def _log_failure(observer: Observer, request: Request, fault: Fault) -> None:
-    """Log the error of the engine under the request id. The caller is given only that id, not the error."""
+    """Log the details of an engine error under the request id. The caller gets only this id in the hint."""
     if isinstance(fault, EngineFailed) and fault.__cause__ is not None:
         observer.note(BugFound(incident=request.id, trace="".join(traceback.format_exception(fault))))
         fault.hint = fault.hint or _report_hint(request)
@@ -264,7 +264,7 @@ def _protocol_error(request: Request, fault: Fault, *, logflare_errors: bool) ->
 
 
 def _complete(request: Request, response: Response) -> None:
-    """Add the headers that every response has. A pre-rendered block of headers has most of them already."""
+    """Add the headers that every response has. A pre-rendered block of headers already has the CORS headers."""
     response.headers.append((b"x-request-id", request.id.encode()))
     if isinstance(response.body, bytes) and response.status not in (204, 304):
         response.headers.append((b"content-length", b"%d" % len(response.body)))

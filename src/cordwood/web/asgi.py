@@ -26,13 +26,13 @@ Header = tuple[bytes, bytes]
 # A larger body is written in chunks as the client reads it, a smaller one in one piece.
 CHUNK_BYTES = 128 * 1024
 
-# The scope key of a function of the server that writes a whole answer at once. It returns whether it did.
+# The scope key of a function of the server that writes a whole answer at once, or returns False if it cannot.
 WRITE_WHOLE = "cordwood.write_whole"
 
-# The scope key of a function of the server that writes a part of a streamed answer at once. It returns whether it did.
+# The scope key of a function of the server that writes a part of a streamed answer at once, or returns False.
 _WRITE_PART = "cordwood.write_part"
 
-# The scope key of a function of the server that ends a streamed answer with trailers. It returns whether it did.
+# The scope key of a function of the server that ends a streamed answer with trailers, or returns False if it cannot.
 _WRITE_TRAILERS = "cordwood.write_trailers"
 
 # The scope key of a function of the server that aborts the connection.
@@ -51,7 +51,7 @@ def set_write_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
 
 
 def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
-    """Return the function that writes a part of a streamed answer in HTTP framing; it fails for a slow client."""
+    """Return the function that writes a framed part of a streamed answer, or returns False if the client is slow."""
     found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART)
     return found
 
@@ -71,7 +71,7 @@ def abort_of(scope: Scope) -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Do nothing: the default of optional callbacks."""
 
 
 def mark_fault(scope: Any, fault: Fault) -> None:
@@ -192,7 +192,7 @@ EXPOSED_HEADERS = (
 )
 MAX_AGE_SECONDS = b"1728000"
 
-# Sent with every response, because without them a page could not read an error.
+# Sent with every response, also with errors: without them, a web page of another origin could not read the response.
 CORS_HEADERS: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", EXPOSED_HEADERS),
@@ -319,7 +319,7 @@ def weighted_names(header: str) -> Iterator[tuple[str, float]]:
 
 
 def chosen_coding(accept_encoding: str) -> str | None:
-    """Return the content coding that the client prefers, or the server among equals; None for no compression."""
+    """Return the coding with the highest weight, among equals the first of `COMPRESSORS`; None for no compression."""
     weights = dict(weighted_names(accept_encoding))
     others = weights.get("*", 0.0)
     ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]

@@ -1,4 +1,4 @@
-"""The key of a request: where it is sent, which account is charged, and the audit log of what is done with it."""
+"""The key of a request: where it is sent, which account is charged, and the audit log of refusals and changes."""
 
 import base64
 import binascii
@@ -138,7 +138,7 @@ def identified_caller(request: Request, services: Services) -> tuple[Caller, Map
 
 
 def private_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string of a request with a private key, and count it against its rate.
+    """Return the caller and the query string of a request with a private key; count the request against the key's rate.
 
     Raise Forbidden for other keys.
     """

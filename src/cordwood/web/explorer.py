@@ -77,7 +77,10 @@ def show_file(request: Request, address: str) -> Response:
 
 
 def show_sign_in(request: Request) -> Response:
-    """Return the page that stores the key in a demo's link. Browsers do not send the key, which follows the #."""
+    """Return the page that reads the key from a demo's link and stores it in the browser.
+
+    The key follows the # in the link, so that browsers do not send it to the server.
+    """
     return _file_response(request, _files().by_name[_SIGN_IN_PAGE], _REVALIDATE)
 
 

@@ -4,7 +4,7 @@ The base class answers malformed requests, and URLs over 64 KiB, with status 400
 long is passed to the application as an error, and malformed requests are answered with a problem document.
 
 Protocol upgrades (`Upgrade: h2c`, which `curl --http2` and the JDK's client request) are ignored. The base class
-ignores them as well, but its parser then takes the body for the start of the next request.
+ignores them as well, but its parser then parses the body as the start of the next request.
 
 A connection *waits* while none of its requests is being answered: it has sent nothing or only a part of a request head,
 or is idle between two requests. A waiting connection is closed when it takes too long, when all unfinished heads
@@ -50,7 +50,7 @@ STALL_SECONDS: Final = 30.0
 SWEEP_SECONDS: Final = 1.0
 # File descriptors reserved for the engine, the log, the files of a backup, and the listener.
 RESERVED_DESCRIPTORS: Final = 128
-# Further connections that are accepted while all others are being answered, for probes and for callers with a key.
+# Connections that are accepted beyond the limit if no other one can be closed, so that probes and callers are answered.
 RESERVED_CONNECTIONS: Final = 64
 
 
@@ -92,10 +92,10 @@ class ConnectionTable:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection. If there are too many, close a waiting one; return False if none can be closed.
+        """Add a connection. At the limit, close another one; return False if the reserved connections are in use too.
 
-        If no connection waits, close one that is being answered, of the address with most connections. It must not be
-        the address of the new connection.
+        A waiting connection is closed. If none waits, the newest connection of an address that has more than half of
+        all connections is closed, unless the new connection has the same address.
         """
         if len(self._open) >= self.limit:
             self._evict(connection.address)
@@ -158,7 +158,10 @@ class ConnectionTable:
             self._sweep_later()
 
     def _evict(self, new_address: str) -> None:
-        """Close the longest-waiting connection of the address that has most waiting connections."""
+        """Close a connection of the address that has most waiting connections.
+
+        Those that are idle between two requests are closed last, and of the others the longest-waiting one first.
+        """
         waiting = list(self._waiting())
         if not waiting:
             self._evict_busy(new_address)
@@ -286,7 +289,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._chunk_bytes = len(data)
         if self._is_in_head:
-            # Until the head is complete, each chunk after the one in which it began is a part of it.
+            # The head began in an earlier chunk and is incomplete, so this chunk belongs to it.
             self._head_bytes += self._chunk_bytes
             self._table.hold_head(self, self._chunk_bytes)
             if self.transport.is_closing():
@@ -301,7 +304,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(self._head_limit_fault())
 
     def _head_limit_fault(self) -> Fault:
-        """Return the error for an unfinished head that already exceeds a limit, else None."""
+        """Return the error for an unfinished head that already exceeds a limit."""
         return _too_many_headers() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _too_long()
 
     def _refuse(self, fault: Fault) -> None:
@@ -430,7 +433,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _is_busy(self) -> bool:
         """Return whether an earlier request is still being answered, or the client reads too slowly."""
         if self._written_bytes > CHUNK_BYTES:
-            # The responses to pipelined requests may be a thousand times as large as the requests.
+            # Pipelined responses may be a thousand times as large as the requests, so only some of them are collected.
             self._write_pipelined()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 

@@ -25,7 +25,7 @@ from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
 from cordwood.web.receiving import inflate, read_body
 from cordwood.web.services import Services, Webhooks, WebOptions, stream_of_events
 
-# In order of precedence: names before UUIDs, the query string before headers. Each parameter accepts both.
+# The parameters and headers that name the stream, in order of precedence. Each accepts a name or a UUID.
 STREAM_URL_PARAMETERS = ("source_name", "collection_name", "source", "collection")
 NAMED_IN_HEADER = (b"x-source", b"x-collection")
 

@@ -116,9 +116,9 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def _names_in(body: bytes) -> AbstractSet[str]:
-    """Return the names of the body's members; raise BadTerms for a misspelled term and for a duplicate.
+    """Return the names of the body's members; raise BadTerms for a misspelled term, BadBody for a duplicate name.
 
-    A key whose `pins` were misspelled and ignored could read every project.
+    If misspelled `pins` were ignored, the key could read every project.
     """
     twice = find_duplicate_name(body)
     if twice is not None:
@@ -136,7 +136,7 @@ def _check_names(names: AbstractSet[str]) -> None:
 
 
 def _with_query_string(key_request: KeyRequest, in_body: AbstractSet[str], query: Mapping[str, str]) -> KeyRequest:
-    """Add the terms in the query string; raise BadTerms for one that is also in the body or may be there only."""
+    """Add the terms in the query string; raise BadTerms for a term that is also in the body, or must be in the body."""
     _check_names(query.keys())
     for name in query.keys() & _TERMS:
         if name not in _QUERY_STRING_TERMS:

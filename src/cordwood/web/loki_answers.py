@@ -63,7 +63,10 @@ def _read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
 
 
 def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> Iterator[bytes]:
-    """Encode entries by stream. With `is_categorized`, only labels of streams distinguish streams."""
+    """Encode entries by stream.
+
+    With `is_categorized`, entries are grouped by their stream labels only, and each has its other labels beside it.
+    """
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):
         labels = entry.labels.stream if is_categorized else entry.labels.all()
@@ -163,7 +166,7 @@ def _format_value(value: float) -> str:
 
 
 def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
-    """Yield labels and samples of each series; raise TooManyRows if the answer lacks some series."""
+    """Yield labels and samples of each series; raise TooManyRows at the end if there are more series than the limit."""
     names = [label_of_column(column.name) for column in rows.columns[:-2]]
     count = 0
     for batch in rows.batches:
@@ -183,7 +186,7 @@ def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[
 
 
 def _rank(samples: Sequence[tuple[int, float]]) -> float:
-    """Return the sum of the values, by which series are ordered. Series with NaN come first."""
+    """Return the sum of the values, by which series are ordered. A sum that is NaN counts as the smallest."""
     total = sum(value for _, value in samples)
     return -math.inf if math.isnan(total) else total
 

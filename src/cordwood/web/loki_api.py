@@ -1,4 +1,4 @@
-"""Request handlers of Loki's read API, and their routes: the caller, the sub-queries with their parameters, and the time range."""
+"""Loki's read API: its routes and request handlers, which parse the caller, the parameters and the time range."""
 
 import math
 import re
@@ -46,7 +46,7 @@ from cordwood.web.route import HandlerContext, Route
 from cordwood.web.services import Services, WebOptions, existing_endpoint
 
 _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
-# The endpoint that is read if the address names none.
+# The endpoint that is read if the path of the request names none.
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _MAX_ROWS: Final = 1000
 
@@ -102,7 +102,10 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 def _read_caller(request: Request, services: Services, query: Mapping[str, str], address: str) -> _Reader:
-    """Return the reader of a request, counted against the key's rate. `address` is the endpoint's name or empty."""
+    """Return the caller and the endpoint of a request, and count the request against the key's rate.
+
+    `address` is the endpoint's name, or empty for the default: all streams for a private key, else logs.all.
+    """
     key = presented(request, query, _KEY_PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
     caller = services.access.authenticate_for_endpoint(key, found, address)
@@ -226,7 +229,7 @@ _PREFIX: Final = "/loki/api/v1/"
 
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON: Final = JSON.decode()
-# Loki's clients take status 400 for a mistake in the query.
+# Loki's clients treat status 400 as an error in the query.
 _STATUSES_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
 
 _HOUR_SECONDS: Final = 3600
@@ -371,7 +374,8 @@ async def _log_lines(loki: _LokiRequest, query: Pipeline, time_range: _TimeRange
     direction = loki.texts.get("direction", "").lower() or "backward"
     if direction not in ("forward", "backward"):
         raise BadParameter(f"direction is {direction[:40]!r}.", hint="It must be forward or backward.")
-    # A client that gets fewer lines than it requested takes them for all that match.
+    # A client that gets fewer lines than it requested assumes that no more lines match. So a limit above the endpoint's
+    # maximum is refused instead of reduced.
     limit = loki.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, loki.reader.endpoint.max_rows))
     logql_request = LogqlRequest(
         wanted=ResultKind.ENTRIES,

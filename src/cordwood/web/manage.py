@@ -53,7 +53,7 @@ SOURCES: Final = Kind[Stream](
 
 
 class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
-    """The handling of one request to create, read or change a definition."""
+    """The handler of one request to create, read, change, delete or restore a definition."""
 
     kind: Kind[T]
     request: Request
@@ -122,7 +122,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     async def _changed(
         self, action: str, change: Callable[[Definitions[T]], DefinitionSource[T]], *, is_dry: bool = False
     ) -> DefinitionSource[T]:
-        """Make the change in a thread, after all earlier changes, so that changes occupy one thread of the pool."""
+        """Make the change in a thread. Changes run one after the other, so that they occupy one thread of the pool."""
         definitions = self._definitions()
         async with self.services.changing:
             changed = await asyncio.to_thread(change, definitions)

@@ -1,4 +1,4 @@
-"""Routes for operating the service: health, metrics without a key, status, running queries, and backups."""
+"""Routes for operating the service: health and metrics (without a key), status, running queries, and backups."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ def metrics(counted: Metrics) -> Response:
 
 
 def _readiness(lifecycle: Lifecycle, status: str) -> Response:
-    """Report status 200 while queries are answered, with the degraded parts of the service."""
+    """Respond with 200 and what is degraded while queries can be answered, otherwise with 503 and the reasons."""
     if lifecycle.phase is not Phase.READY or lifecycle.services is None:
         return no_store_json({"status": status}, 503, RETRY)
     reasons = lifecycle.unready_reasons()
@@ -92,7 +92,10 @@ def _query_load_json(load: Load, caller: Caller) -> dict[str, Any]:
 
 
 def _may_see(caller: Caller, run: EngineRun) -> bool:
-    """Return whether the caller may see a run. Texts of other keys may reveal what a restricted key must not see."""
+    """Return whether the caller may see a run.
+
+    The query texts of other keys may contain values that a restricted key must not see.
+    """
     return run.key_id == caller.key_id or not (caller.pins or caller.redact_always)
 
 

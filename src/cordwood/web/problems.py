@@ -131,7 +131,7 @@ def retry_after_headers(fault: Fault, status: int) -> list[Header]:
 
 
 def logflare_error(fault: Fault, failed: int = 200) -> Response | None:
-    """Return an error of a query as Logflare does, with the status `failed`; None if Logflare does it otherwise.
+    """Return the error of a query in Logflare's format with the status `failed`; None if it stays a problem document.
 
     Rate limits keep their status, because clients react to it.
     """

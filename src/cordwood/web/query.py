@@ -1,4 +1,4 @@
-"""Handlers of queries: of endpoints, sandbox, ad hoc and followed queries, and helpers of query editors.
+"""Handlers for queries (endpoint, sandbox, ad hoc and followed queries) and for the requests of query editors.
 
 The request cache finds the parsed form of a repeated request by the bytes of the request. Permissions and the revision
 of the endpoint are checked for each request. The rows of a followed query are sent as Server-Sent Events when their
@@ -91,7 +91,7 @@ class RequestCache:
 
 
 def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> int:
-    """Return the estimated bytes of an entry, without the shared endpoint and key."""
+    """Return the estimated bytes of an entry, without the endpoint, which entries share."""
     query_request = cached_request.query_request
     own = (
         cached_request.address,
@@ -115,7 +115,10 @@ def _request_key(request: Request) -> RequestKey:
 
 
 class AdmittedQuery(msgspec.Struct, frozen=True):
-    """A parsed request that may query the endpoint, counted against the key's rate. `texts` is the query string."""
+    """A parsed request whose caller may query the endpoint. `texts` is the query string.
+
+    The request was counted against the key's rate, of which `allowance` remains.
+    """
 
     texts: Mapping[str, str]
     key: str | None
@@ -126,7 +129,7 @@ class AdmittedQuery(msgspec.Struct, frozen=True):
 async def admit_query(
     request: Request, services: Services, options: WebOptions, address: str, only_format: Format | None = None
 ) -> AdmittedQuery:
-    """Check the key, count the request and parse it. `only_format` is the format of a route that has no other."""
+    """Check the key, count the request and parse it. `only_format` is set for a route with one answer format."""
     query = urlencoded_pairs(request.query_string, "query string")
     key = presented(request, query)
     found = services.catalog.endpoint(address)
@@ -204,7 +207,10 @@ async def answer_ad_hoc(request: Request, services: Services, options: WebOption
 
 
 async def parse_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
-    """Return the parameters of a query. `expanded_query` equals the text, which cannot refer to saved queries."""
+    """Return the parameters of a query.
+
+    `expanded_query` is the unchanged text, because an ad hoc query cannot refer to saved queries.
+    """
     _, endpoint, _ = await _read_ad_hoc(request, services, options)
     names = [parameter.name for parameter in endpoint.parameters]
     return no_store_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
@@ -310,7 +316,7 @@ def _encode_followed(rows: Rows) -> Iterator[bytes]:
 def _followed_row(names: list[str], row: Row) -> FollowedRow:
     data = _encode_json(dict(zip(names, row[:-HIDDEN_COLUMNS], strict=True)))
     if b"\n" in data or b"\r" in data:
-        # The JSON of the sender may have line breaks between its tokens, which would end the line of the event stream.
+        # The sender's JSON may have line breaks between its tokens, which would end the `data:` line of the event.
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
     receipt_us, time_us, key = row[-HIDDEN_COLUMNS:]
     return FollowedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
@@ -354,7 +360,8 @@ async def follow_query(request: Request, services: Services, options: WebOptions
         request, services.tails.follow(query_request, position, access_fault, write, client)
     )
     chunks = follower.chunks()
-    # The first chunk is read here: from now on, closing the generator ends the follower, however the connection ends.
+    # Reading the first chunk starts the generator. Closing a generator that was never started would not run its
+    # `finally` block, which ends the follower.
     first = await anext(chunks)
     ignored = ignored_headers(name for name in query_request.ignored if name != _SINCE)
     notices = [(b"cordwood-notice", header_text(notice)) for notice in follower.notices]
@@ -367,7 +374,7 @@ def _write_http_chunk(write: Callable[[bytes], bool], chunk: bytes) -> bool:
 
 
 class _LastChunk:
-    """The last chunk and its framed form. Followers of one query are sent the same chunk one after the other."""
+    """A cache of the last chunk in HTTP framing: followers of one query are sent the same chunk one after the other."""
 
     chunk = b""
     framed = b""

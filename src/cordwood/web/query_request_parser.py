@@ -23,7 +23,7 @@ REDACT = b"lf-endpoint-redact-pii"
 # In structured fields (RFC 9651), booleans are ?1 and ?0.
 REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_NAMES = ("sql", "lql")
-# Names that are not parameters, unless the endpoint declares a parameter of that name.
+# Reserved names. If the endpoint declares a parameter with such a name, it is a parameter like others.
 FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
 _ROWS = re.compile(r"[0-9]{1,9}", re.ASCII)
 # The maximum number of ignored names that are reported, and the maximum length of each.
@@ -41,7 +41,7 @@ async def parse_endpoint_request(
     cursors: Cursors,
     only_format: Format | None = None,
 ) -> QueryRequest:
-    """Parse a request for an endpoint. `only_format` is the format of a route that has no other."""
+    """Parse a request for an endpoint. `only_format` is set for a route with one answer format."""
     known_names = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, FORMAT, CURSOR, PAGE_SIZE}
     of_get = SANDBOX_NAMES if endpoint.sandbox else ()
     unknown_names: dict[str, None] = {}
@@ -106,9 +106,10 @@ async def texts_in_body(
     known_names: Collection[str] | None = None,
     unknown_names: dict[str, None] | None = None,
 ) -> Mapping[str, str]:
-    """Return the parameters in the body with names in `known_names`, or all if it is None. Add other names to `unknown_names`.
+    """Return the parameters in the body with names in `known_names`, or all if it is None.
 
-    The body of a GET may only contain a query that is too long for a URL.
+    Other names are added to `unknown_names`. A GET may have a body for a query that is too long for a URL: it is read
+    only for the names in `of_get`, and only if the query string has none of them.
     """
     if request.method != "POST":
         if not request.has_body() or not of_get or any(name in query for name in of_get):
@@ -167,7 +168,7 @@ def _texts_of_json(
 
 
 def _text(name: str, raw: bytes) -> str | None:
-    """Return the value of a JSON member as a query string would have it, or None for null."""
+    """Return the value of a JSON member as the text that a query string would have, or None for null."""
     if raw[:1] in b"[{":
         raise BadParameter(f"The parameter {name} is a list or an object; it must be one value.")
     if raw == b"null":

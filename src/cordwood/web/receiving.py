@@ -296,9 +296,9 @@ def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
 MAX_SNAPPY_ELEMENTS: Final = 2_000_000
 # The maximum bytes of the uncompressed length at the beginning, a varint of 32 bits.
 _SNAPPY_LENGTH_BYTES: Final = 5
-# By tag: the length of the element in the body. The two low bits of a tag are the kind of element: 0 is a literal, 1 to
-# 3 are copies with an offset of 11, 16 and 32 bits. The length of a literal of more than 60 bytes is in the bytes after
-# its tag.
+# By tag: the number of bytes that the element adds to the content. The two low bits of a tag are the kind of element:
+# 0 is a literal, 1 to 3 are copies with an offset of 11, 16 and 32 bits. For tags of literals of more than 60 bytes,
+# this number is 60 plus the number of bytes after the tag that contain the length.
 _SNAPPY_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 

@@ -47,7 +47,7 @@ Handler = Callable[[HandlerContext], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A route. Metrics and logs have its `name`, which does not change with the path."""
+    """A route. Metrics and logs have its `name`, which is the same for all paths of the route."""
 
     name: str
     methods: tuple[str, ...]

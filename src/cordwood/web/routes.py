@@ -294,7 +294,7 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/livez": Route("live", READ, _answer_liveness),
     b"/metrics": Route("metrics", READ, _metrics),
 }
-# URL paths with one variable segment.
+# URL paths with one variable part, which is the `address` in the handler's context.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
     (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow)),

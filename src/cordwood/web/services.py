@@ -91,7 +91,10 @@ EVENT_BODY_BOUNDS = BodyBounds(16 * _MEBIBYTE, 128 * _MEBIBYTE)
 
 
 class Webhooks(msgspec.Struct, frozen=True):
-    """The secrets by sender; no secret means no check. `vercel_verify` is the token that proves ownership to Vercel."""
+    """The secrets with which senders sign their bodies. Without its secret, the signatures of a sender are not checked.
+
+    `vercel_verify` is the token that proves ownership to Vercel.
+    """
 
     vercel_secret: str = ""
     vercel_verify: str = ""
@@ -159,7 +162,7 @@ _SUB_QUERY = re.compile(r"\w{1,60}", re.ASCII)
 
 
 async def stream_of_events(services: Services, caller: Caller, name: str) -> Stream:
-    """Return the stream for events, which is created if the settings allow it; otherwise raise UnknownStream."""
+    """Return the stream of this name, and create it if the settings allow that; otherwise raise UnknownStream."""
     stream = services.catalog.stream(name)
     if stream is not None or services.stream_maker is None:
         return stream or existing_stream(services, name)

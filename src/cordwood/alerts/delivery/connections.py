@@ -1,6 +1,7 @@
-"""Connections to checked addresses: a name is resolved once, and the connection is closed at a deadline.
+"""Connections to permitted network addresses only, which prevents server-side request forgery.
 
-Nothing is sent to some network addresses. An address is checked together with every address that it embeds.
+A name is resolved once; each address is checked, together with every IPv4 address that it embeds, before a connection
+to it is opened. A connection is shut down at a deadline.
 """
 
 import contextlib
@@ -36,13 +37,14 @@ def _networks(texts: str) -> tuple[Network, ...]:
     return tuple(map(ip_network, texts.split()))
 
 
-# An address is of the first kind that contains it. A connection to the unspecified address reaches this machine.
+# An address is of the first kind with a network that contains it. The unspecified addresses (0.0.0.0 and ::) are listed
+# as loopback addresses, because a connection to them reaches this machine.
 _KINDS: Final = (
     (AddressKind.LOOPBACK, _networks("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
     (
         AddressKind.LINK_LOCAL,
-        # The metadata services of clouds: AWS over IPv6, Alibaba, Oracle, Azure, Google over IPv6. The usual address is
-        # in 169.254.0.0/16.
+        # The single addresses are the metadata services of clouds: AWS over IPv6, Alibaba, Oracle, Azure, Google over
+        # IPv6. Other metadata services have an address in 169.254.0.0/16.
         _networks(
             "169.254.0.0/16 fe80::/10 fd00:ec2::254/128 100.100.100.200/32 192.0.0.192/32 168.63.129.16/32 fd20:ce::254/128"
         ),
@@ -66,8 +68,8 @@ class AddressPolicy(msgspec.Struct, frozen=True):
     refused: frozenset[AddressKind] = frozenset({AddressKind.LOOPBACK, AddressKind.LINK_LOCAL})
 
     def refusal(self, text: str) -> str | None:
-        """Return why an address is refused, as a phrase, or None if it is allowed."""
-        # The zone (network interface) of the address does not matter.
+        """Return the reason for refusing an address, as a phrase; None if the address is allowed."""
+        # Remove the zone (network interface) of an IPv6 address, which does not matter here.
         given = ip_address(text.partition("%")[0])
         embedded = tuple(_embedded_addresses(given))
         kinds = [_kind(address) for address in (given, *embedded)]
@@ -82,7 +84,7 @@ class AddressPolicy(msgspec.Struct, frozen=True):
 def read_policy(text: str) -> AddressPolicy:
     """Parse the setting `alerts.refuse_addresses`; raise BadSetting for an unknown kind."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    # `none` stands for an empty list, which an environment variable cannot be.
+    # `none` stands for an empty list, because an environment variable cannot express one.
     if names == ["none"]:
         return AddressPolicy(frozenset())
     unknown = [name for name in names if name not in set(AddressKind)]
@@ -103,7 +105,7 @@ def _is_in_any(address: Address, networks: tuple[Network, ...]) -> bool:
 
 
 def _embedded_addresses(address: Address) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses to which a gateway or the system itself would connect instead."""
+    """Yield the IPv4 addresses embedded in an IPv6 address, to which a gateway or the system might connect instead."""
     if isinstance(address, IPv4Address):
         return
     if address.ipv4_mapped is not None:
@@ -117,7 +119,8 @@ def _embedded_addresses(address: Address) -> Iterator[IPv4Address]:
         yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-# The system's resolver cannot be interrupted: a look-up that takes too long continues in its thread.
+# The maximum number of look-ups at once. The system's resolver cannot be interrupted, so a look-up that takes too long
+# continues in its thread.
 _MAX_LOOKUPS: Final = 16
 _MAX_ADDRESSES: Final = 20
 _MAX_RECEIVED_BYTES: Final = 64 * 1024
@@ -125,7 +128,7 @@ _Resolved = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Deadline:
-    """The time at which a delivery is given up."""
+    """The time at which a delivery is abandoned."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -144,7 +147,7 @@ class Deadline:
 
 
 class Connector:
-    """Opens connections to addresses that the policy allows. Proxies of the environment are not used."""
+    """Opens connections to addresses that the policy allows. Proxies named by environment variables are not used."""
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
@@ -161,7 +164,7 @@ class Connector:
         problem: OSError = OSError("no address")
         for number, (family, address) in enumerate(resolved):
             try:
-                # The maximum time for one address, so that some time is left for the others.
+                # Divide the remaining time among the remaining addresses.
                 connection = _open_socket(family, address, deadline.remaining() / (len(resolved) - number))
                 connection.settimeout(deadline.remaining())
             except OSError as one:
@@ -233,8 +236,8 @@ class _Lookup(threading.Thread):
 
 @contextmanager
 def _shutting_down_at(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
-    """Shut the connection down at the deadline, which ends reads and writes, under TLS too, however slow the peer is."""
-    # The file descriptor moves to another object when TLS begins, so it is duplicated.
+    """Shut the connection down at the deadline, which ends blocked reads and writes, including those of TLS."""
+    # Duplicate the file descriptor, because TLS moves the original to another socket object.
     with connection.dup() as twin:
         timer = threading.Timer(deadline.remaining(), _shut_down, [twin])
         timer.name = "alerts-deadline"
@@ -256,7 +259,7 @@ def _shut_down(connection: socket.socket) -> None:
 
 
 def with_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """Begin TLS with a host, whose certificate must have its name."""
+    """Begin TLS on a connection to a host, whose certificate must be valid for its name."""
     return context.wrap_socket(connection, server_hostname=host.rstrip("."))
 
 

@@ -1,7 +1,7 @@
-"""The deliverer: sends a notification to a target in its format, within a time limit, or raises the reason.
+"""Deliver a notification to a target in the target's format within a time limit, or raise the reason of the failure.
 
-HTTP POST requests use one connection for several, without redirects, and sign webhooks. E-mail is sent over SMTP,
-encrypted if the server supports it, and always if there is a password.
+Several HTTP POST requests may use one connection; redirects are not followed, and webhooks are signed. E-mail is sent
+over SMTP, encrypted if the server supports it; a password is never sent without encryption.
 """
 
 import base64
@@ -39,12 +39,12 @@ from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Alerts
 
-# The bytes that are read of an answer's body, to report why a message was refused.
+# The maximum number of bytes that are read of a response's body, to report why a message was refused.
 _MAX_BODY_BYTES: Final = 1024
 _MAX_WAIT_SECONDS: Final = 86400.0
 _DEFAULT_PORTS: Final = {True: 443, False: 80}
 
-# Returns the headers of a body at the time when it is sent.
+# A function that returns the headers for a body. It is called when the body is sent, because they contain the time.
 Headers = Callable[[bytes], Mapping[str, str]]
 
 _ENCODED_KEY_PREFIX: Final = "whsec_"
@@ -68,7 +68,7 @@ class _HttpPost:
     def _post_on(
         self, tcp_socket: socket.socket, target: Target, remaining_bodies: list[bytes], headers: Headers
     ) -> None:
-        """Post bodies and remove them from the list while the connection can be used for another one."""
+        """Post bodies on one connection as long as it stays usable; remove each accepted body from the list."""
         address = _address(target)
         connection = with_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
         with connection:
@@ -83,10 +83,10 @@ class _HttpPost:
 
 
 def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last: bool) -> bool:
-    """Read an answer; return whether another may follow; raise DeliveryFailed if it is not a success."""
+    """Read a response; return whether the connection stays usable; raise DeliveryFailed if it is not a success."""
     with client.getresponse() as answer:
         _check_status(target, answer)
-        # The content of a successful response is ignored. It is read because the next response follows on the connection.
+        # The body of a successful response is ignored, but must be read before the next request on the connection.
         if is_last or answer.will_close or (answer.length or 0) > _MAX_BODY_BYTES:
             return False
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -95,7 +95,7 @@ def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last:
 
 
 class _HttpAnswer(http.client.HTTPResponse):
-    """An answer of which a limited number of bytes is read, whatever its head says."""
+    """A response of which only a limited number of bytes is read, whatever length its head states."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -104,7 +104,7 @@ class _HttpAnswer(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._file)
 
     def begin(self) -> None:
-        """Read the head. The library would accept a head that ends with the connection."""
+        """Read the head; raise ConnectionResetError if the connection ends in it, which the library would accept."""
         super().begin()
         if self._file.is_at_end:
             raise ConnectionResetError
@@ -112,7 +112,7 @@ class _HttpAnswer(http.client.HTTPResponse):
 
 class _HttpClient(http.client.HTTPConnection):
     response_class = _HttpAnswer
-    # The library must never connect by itself, because the address has to be checked.
+    # The library must not open connections by itself, because the address would not be checked.
     auto_open = 0
 
 
@@ -146,7 +146,7 @@ def _check_status(target: Target, answer: http.client.HTTPResponse) -> None:
 
 
 def read_retry_after(text: str | None, now: float) -> float | None:
-    """Return the seconds of a Retry-After header, which has a number or a date, or None if it is invalid."""
+    """Return the seconds of a Retry-After header, which contains a number or a date; None if the header is invalid."""
     if text is None:
         return None
     given = text.strip()
@@ -179,7 +179,7 @@ def read_signing_key(secret: str) -> bytes:
 def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> Mapping[str, str]:
     """Return the headers of Standard Webhooks (https://www.standardwebhooks.com) for a message.
 
-    The id is the same when the message is sent again; `timestamp` is in seconds.
+    `identity` is the same when the message is sent again; `timestamp` is in seconds since 1970.
     """
     # A dot separates the id from the rest of the signed text, so the id must not contain one.
     own = (
@@ -196,7 +196,7 @@ def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> M
 
 _ACCEPTED_SMTP_CODES: Final = {250, 251}
 
-# Creates the message, which names the recipients that the server refused.
+# A function that creates the message from the recipients that the server refused, whom the message names.
 MakeMessage = Callable[[tuple[str, ...]], EmailMessage]
 
 
@@ -250,7 +250,7 @@ class _SmtpSession(smtplib.SMTP):
 
 
 def _own_name(connection: socket.socket) -> str:
-    """Return this end's address for EHLO, because the name of the machine should not be revealed."""
+    """Return this end's IP address for EHLO, because the name of the machine should not be revealed."""
     address = connection.getsockname()[0].partition("%")[0]
     return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
 
@@ -320,7 +320,7 @@ class Deliverer:
             retry_after = None
         else:
             return
-        # Not `from problem`, whose text may contain secrets.
+        # The exception is not chained to the original one, whose text may contain secrets.
         raise DeliveryFailed(shortened(target.secrets.remove_secrets_from(reason), _MAX_REASON_LENGTH), retry_after)
 
     def _send(self, target: Target, notification: Notification, deadline: Deadline) -> None:
@@ -373,7 +373,7 @@ def _problem_sentence(host: str, problem: Exception, deadline: Deadline) -> str:
 
 
 def _check_literal(target: Target, policy: AddressPolicy) -> None:
-    """Raise BadSetting for an address that is always refused. Names are checked when they are resolved."""
+    """Raise BadSetting if the host is a refused IP address or localhost; other names are checked when resolved."""
     try:
         literal = str(ip_address(target.host))
     except ValueError:

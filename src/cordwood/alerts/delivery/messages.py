@@ -21,6 +21,7 @@ import msgspec
 from cordwood.alerts.delivery.targets import MAX_CHANGES, Kind, MailAddress
 from cordwood.alerts.notification import Change, Notification, State
 
+# Maximum lengths in characters of the parts of a message, and the maximum number of its labels.
 _NAME: Final = 200
 _MAX_TEXT_LENGTH: Final = 2000
 _LABEL_NAME: Final = 100
@@ -33,7 +34,7 @@ _SLACK_HEADER: Final = 150
 _SLACK_LABELS: Final = 8
 _SLACK_LABEL_NAME: Final = 60
 _SLACK_TEXT: Final = 1200
-# The limit of Discord. Mattermost and Discord show this text instead of the blocks.
+# The limit of Discord for the fallback text, which Mattermost and Discord show instead of Slack's blocks.
 _SLACK_FALLBACK: Final = 2000
 _SLACK_FALLBACK_TEXT: Final = 300
 _SLACK_LINK: Final = 300
@@ -43,10 +44,10 @@ _SUBJECT: Final = 150
 
 _STATE_EMOJI: Final = {State.FIRING: "\U0001f534", State.RESOLVED: "\U0001f7e2"}
 
-# The characters of a text that are processed.
+# The maximum number of characters of a text that are processed; the rest is cut off.
 _MAX_PROCESSED_CHARACTERS: Final = 20_000
-# Joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters are at
-# worst shown as a box.
+# Joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters are kept
+# too, because at worst they are shown as a box.
 _ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
 _KEPT_CATEGORIES: Final = {"Cn", "Co"}
 _SPACE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
@@ -54,17 +55,17 @@ _SLACK: Final = {
     "&": "&amp;",
     "<": "&lt;",
     ">": "&gt;",
-    # Mattermost and Discord read this format too, and also interpret @all and [text](address): an invisible space
-    # breaks these up.
+    # Mattermost and Discord read this format too, and also interpret @all and [text](address). An invisible space
+    # prevents this.
     "@": "@\u200b",
     "]": "]\u200b",
-    # The end of a code span, or the beginning of one that would extend over the rest of the text.
+    # A backquote could end a code span, or begin one that extends over the rest of the text.
     "`": "'",
 }
 
 
 class _MessagePart(msgspec.Struct, frozen=True):
-    """The changes of a notification that are in a message, and the number of further ones."""
+    """The changes of a notification that are in a message, and the number of further changes that are not."""
 
     changes: tuple[Change, ...]
     omitted: int
@@ -80,7 +81,7 @@ class _MessagePart(msgspec.Struct, frozen=True):
 
 
 def webhook_body(notification: Notification) -> bytes:
-    """Return the JSON of a webhook. The guide documents its format, which only gains fields within a version."""
+    """Return the JSON of a webhook. Within a version, the format (documented in the guide) only gains fields."""
     part = _message_part(notification, Kind.WEBHOOK)
     return msgspec.json.encode(
         {
@@ -124,7 +125,7 @@ def slack_body(notification: Notification) -> bytes:
     short_lines = [_slack_line(change, _SLACK_FALLBACK_TEXT) for change in part.changes]
     origin = f"{notification.severity.value}, endpoint {for_slack(notification.endpoint, _NAME)}"
     url = _url(notification.url)
-    # Slack's notation of a link. A quoted address contains none of its delimiters.
+    # Slack's notation of a link. The URL is percent-encoded, so it contains none of the delimiters.
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
     further = [f"{part.omitted} further changes are not shown"] if part.omitted else []
     fallback = [_slack_fallback(title, short_lines, part.omitted), *([link] if 0 < len(link) <= _SLACK_LINK else [])]
@@ -132,7 +133,7 @@ def slack_body(notification: Notification) -> bytes:
         {
             "text": "\n".join(fallback),
             "blocks": [
-                # A plain text has no markup, but Slack decodes entities in it as well.
+                # The type plain_text has no markup, but Slack decodes entities such as &amp; in it as well.
                 {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": False}},
                 *({"type": "section", "text": _slack_text(line)} for line in lines),
                 {"type": "context", "elements": [_slack_text(" · ".join(filter(None, [origin, *further, link])))]},
@@ -154,7 +155,7 @@ def _slack_line(change: Change, limit: int) -> str:
 
 
 def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
-    """Return the title, and as many whole lines as fit."""
+    """Return the fallback text: the title, and as many whole lines as fit into its limit."""
     shown = [title]
     room = _SLACK_FALLBACK - _SLACK_LINK - utf16_length(title) - len("\nand 1000000000 more\n")
     for line in lines:
@@ -242,7 +243,7 @@ def _alertmanager_alert(notification: Notification, change: Change, omitted: int
 
 
 def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[str, str]:
-    """Return valid labels, which are the same for a group in every notification."""
+    """Return labels with names that Alertmanager accepts; for a group, they are the same in every notification."""
     made = {"alertname": shortened(notification.alert, _NAME) or "unnamed", "severity": notification.severity.value}
     shown = _labels(change)
     for name, value in shown:
@@ -251,7 +252,7 @@ def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[
         while valid in made:
             valid += "_"
         made[valid] = value
-    # Labels identify an alert, so two groups must not become one because their labels were changed.
+    # Labels identify an alert, so cleaning and shortening must not make the labels of two groups equal.
     if shown != sorted(change.labels.items()):
         made["cordwood_group"] = shortened(change.fingerprint, _NAME)
     return made
@@ -306,7 +307,7 @@ def _message_part(notification: Notification, kind: Kind) -> _MessagePart:
 
 
 def _labels(change: Change) -> list[tuple[str, str]]:
-    """Return the labels by name, cleaned and limited in number and length."""
+    """Return the labels sorted by name, cleaned and limited in number and length."""
     ordered = sorted(change.labels.items())[:_MAX_LABELS]
     return [(shortened(name, _LABEL_NAME), shortened(value, _LABEL)) for name, value in ordered]
 
@@ -321,7 +322,7 @@ def _format_number(value: float | None) -> str:
 
 
 def _url(url: str) -> str:
-    """Return an HTTP URL in ASCII, with every character quoted that could end a link; else an empty text."""
+    """Return an HTTP URL in ASCII, with every character percent-encoded that could end a link; else an empty text."""
     try:
         parts = urlsplit(url)
         is_http = parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -336,7 +337,7 @@ def _iso_time(microseconds: int) -> str:
 
 
 def _datetime(microseconds: int) -> datetime:
-    # Times are limited to the year 9999.
+    # Times after the year 9999, which a datetime cannot express, become its end.
     return datetime.fromtimestamp(min(max(microseconds, 0) // 1000, 253_402_300_799_000) / 1000, UTC)
 
 

@@ -1,4 +1,4 @@
-"""The targets of alerts from the settings: a name, and an address in one of five formats."""
+"""The targets of alerts: parsed from the settings, where each has a name and an address in one of five formats."""
 
 import base64
 import re
@@ -22,7 +22,8 @@ _MAIL: Final = re.compile(
 )
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]*")
 _MAX_RECIPIENTS: Final = 50
-# Shorter parts of a path are not treated as secrets: removing them would make messages unreadable.
+# Parts of a URL path or query that are shorter than this are not treated as secrets: removing such short texts from
+# error messages would make the messages unreadable.
 _MIN_SECRET_LENGTH: Final = 8
 _PAGERDUTY: Final = "pagerduty+https://events.pagerduty.com/v2/enqueue?routing_key="
 
@@ -38,7 +39,10 @@ class Kind(StrEnum):
 
 
 class HttpAddress:
-    """The URL to which messages are posted. It contains secrets, so it is neither shown nor encoded."""
+    """The URL to which messages are posted, without the host.
+
+    It contains secrets, so it is a plain class, which has no readable repr and which msgspec cannot encode.
+    """
 
     def __init__(self, *, is_tls: bool, path: str, authorization: str = "", routing_key: str = "") -> None:
         self.is_tls = is_tls
@@ -48,7 +52,7 @@ class HttpAddress:
 
 
 class MailAddress:
-    """The server and recipients of mails. It contains secrets, so it is neither shown nor encoded."""
+    """The sender, recipients and login of mails. It contains secrets, so it is a plain class, like HttpAddress."""
 
     def __init__(
         self, *, is_tls: bool, sender: str, recipients: tuple[str, ...], user: str = "", password: str = ""
@@ -61,7 +65,7 @@ class MailAddress:
 
 
 class Secrets:
-    """Passwords, keys and secret parts of a path, which must not appear in the reason of a failure."""
+    """Passwords, keys and secret parts of a path, which must not appear in the stated reason of a failed delivery."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted(set(filter(None, texts)), key=len, reverse=True)
@@ -95,12 +99,13 @@ class Target(msgspec.Struct, frozen=True):
         return {"name": self.name, "kind": self.kind.value, "host": self.host}
 
 
-# PagerDuty takes one change per request. Messages of other kinds have to be read by people, or parsed.
+# The maximum number of changes in one notification: PagerDuty accepts only one change per request, and messages of the
+# other kinds must be short enough to be read or parsed.
 MAX_CHANGES: Final = {Kind.WEBHOOK: 100, Kind.SLACK: 20, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 100, Kind.EMAIL: 50}
 
 
 class _Unreadable(Exception):
-    """Raised with what is wrong with an address, without any part of the address."""
+    """Raised with a description of the error in an address, without any part of the address."""
 
 
 def read_targets(text: str) -> Mapping[str, Target]:
@@ -225,7 +230,7 @@ def _credentials(url: SplitResult) -> tuple[str, str]:
 
 
 def _secrets_of(address: HttpAddress | MailAddress) -> Secrets:
-    """Collect the secrets that the other side may repeat in its answer, as they are sent."""
+    """Collect the secrets that the target may repeat in its response, in each form in which they are sent."""
     if isinstance(address, MailAddress):
         forms = (address.password, f"\0{address.user}\0{address.password}")
         encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []

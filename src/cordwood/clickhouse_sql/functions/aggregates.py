@@ -1,4 +1,4 @@
-"""Aggregates: over no rows they return the default of their type, and a sum of conditions counts them."""
+"""Aggregate functions: over no rows, they return the default value of their type; a condition counts as 0 or 1."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -18,7 +18,7 @@ _MAX_ARRAY_ELEMENTS: Final = 10_000
 
 
 def aggregate(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return the aggregate of rows with the columns of `translator`."""
+    """Translate the call of an aggregate function over the rows whose columns `translator` has in scope."""
     return _AGGREGATE_BY_NAME[call.name](translator, call)
 
 

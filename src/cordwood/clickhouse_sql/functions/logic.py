@@ -86,7 +86,7 @@ def _comparison_function(kind: type[exp.Expr]) -> _FunctionTranslation:
 def _operator_function(
     make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int
 ) -> _FunctionTranslation:
-    """Return a function that is equivalent to an operator."""
+    """Return the translation of a function that is equivalent to an operator, whose node `make` creates."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         return translator.value(make(tuple(copied(part) for part in arguments(translator, call, minimum, maximum))))

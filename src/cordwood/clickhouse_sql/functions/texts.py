@@ -28,7 +28,7 @@ def _nullable_like(type_: Type, *values: Value) -> Type:
 def _template_function(
     template: str, type_: Type, minimum: int = 1, maximum: int | None = None
 ) -> _FunctionTranslation:
-    """Return a function of texts, given as a template of @a, @b and so on."""
+    """Return the translation of a function of texts, given as a template with the arguments @a, @b and @c."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.string(part) for part in arguments(translator, call, minimum, maximum)]
@@ -39,7 +39,7 @@ def _template_function(
 
 
 def _internal_function(name: str) -> _FunctionTranslation:
-    """Return a function of one text that BigQuery does not have."""
+    """Return the translation of a function of one text to an internal function, because BigQuery has no equivalent."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.string(*arguments(translator, call, 1))

@@ -64,7 +64,7 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _number_function(template: str) -> _FunctionTranslation:
-    """Return a function that fills the template with a time and has a whole number as its result."""
+    """Return the translation of a function of a time with a whole number as its result, given as a template."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
@@ -86,7 +86,10 @@ def _from_unix_function(template: str, type_: Type) -> _FunctionTranslation:
 
 
 def _parse_function(suffix: str, *, has_decimals: bool) -> _FunctionTranslation:
-    """Return the conversion of a text to a time: constants in several formats, columns in ISO 8601."""
+    """Return the conversion of a text to a time.
+
+    Constants may have several formats, unless `suffix` is set for a function -OrNull; other texts are in ISO 8601.
+    """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = arguments(translator, call, 1, 3 if has_decimals else 2)
@@ -162,7 +165,7 @@ def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _digits_function(pattern: str) -> _FunctionTranslation:
-    """Return a function that writes a time's parts as the digits of one number, such as toYYYYMM."""
+    """Return the translation of a function, such as toYYYYMM, that writes parts of a time as digits of one number."""
     return _number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 

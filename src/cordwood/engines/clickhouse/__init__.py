@@ -1,1 +1,1 @@
-"""ClickHouse: a server or a cluster, or chDB inside the process, through one client."""
+"""The ClickHouse engine: a server, a cluster, or chDB inside this process, all through the same client library."""

@@ -34,7 +34,7 @@ _KINDS: Final = {
 
 
 def datatype_of(kind: Any) -> Datatype:
-    """Return the data type of the client's type object; a String may hold types that ClickHouse lacks."""
+    """Return the data type for the client's type object. A String may represent another type: see `rendered_type`."""
     base = kind.base_type or ""
     if base == "Array":
         return Datatype(Kind.ARRAY, element=datatype_of(kind.element_type))
@@ -78,7 +78,7 @@ def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype
     )
 
 
-# Pairs of a type of ClickHouse and a type that it may represent: in texts, numbers and times.
+# Pairs of the kind of a ClickHouse type, and the kind of a BigQuery type that it may represent.
 _REPRESENTATIONS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {

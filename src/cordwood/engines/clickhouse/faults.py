@@ -92,9 +92,9 @@ _QUERY_FAULTS: Final = (
 # The driver's messages if a connected server did not answer in time.
 _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
-# The in-process engine's error message about a value may contain bytes that are not UTF-8.
+# Part of the client's error if a message of the in-process engine quotes a value that is not UTF-8.
 _NOT_DECODED: Final = "codec can't decode"
-# The driver converts each DATE to a Python date while it reads an answer.
+# Part of the driver's error for a DATE in an answer that it cannot convert to a Python date.
 _NO_DATE: Final = "is outside the date range"
 _UNTRUSTED_CERTIFICATE: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS: Final = "SSLError("
@@ -247,7 +247,7 @@ _TYPES: Final = {
     "Variant": "a value of an event",
     "Map": "JSON",
 }
-# BigQuery's operators and functions by the ClickHouse function that they are compiled to; others are not named.
+# BigQuery's operators and functions by the ClickHouse function that they are compiled to. Messages name no others.
 _OPERATORS: Final = {
     "plus": "+", "minus": "-", "multiply": "*", "divide": "/", "modulo": "MOD", "negate": "-",
     "greater": ">", "less": "<", "greaterOrEquals": ">=", "lessOrEquals": "<=", "equals": "=", "notEquals": "!=",

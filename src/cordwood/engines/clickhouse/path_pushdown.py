@@ -2,11 +2,11 @@
 
 ClickHouse stores the paths of a JSON column as subcolumns and reads one without the others, but only if the path is in
 the SELECT that reads the table. So each path that is read from a sub-query's column becomes a column of that sub-query,
-down to the stream's table. Only paths at which the shape has only texts, numbers and booleans are read so; all others
-are read from the stored JSON text.
+down to the stream's table. A path is read in this way only if the shape has nothing but texts, numbers and booleans at
+the path; all others are read from the stored JSON text.
 
-An unnested record leaves a test of whether the event has it, which reads the column `object_paths`. Where a condition
-holds only if a path below the record has a value, the record exists: `r.status >= 500` needs no test of `r`.
+An UNNEST of a record `r` becomes a test of whether the event has the record, which reads the column `object_paths`. The
+test is unnecessary beside a condition such as `r.status >= 500`, which holds only if a path below `r` has a value.
 """
 
 import re
@@ -107,7 +107,7 @@ def _query(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
 
 
 def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Expr | None:
-    """Return the subcolumn, except in an outer join, which could not distinguish it from one of a missing row."""
+    """Return the read of a subcolumn; None in an outer join, where missing values and rows would look alike."""
     if read.column not in PATHS or any(join.side for join in select.args.get("joins") or ()):
         return None
     return stored_path(table.alias_or_name, read.column, read.steps, read.mode)
@@ -207,7 +207,7 @@ def _is_below(path: exp.Expr, record: exp.Expr) -> bool:
 
 
 def _remove(condition: exp.Expr) -> None:
-    """Remove a condition of a conjunction of at least two."""
+    """Remove a condition from a conjunction of at least two conditions."""
     node = condition
     while isinstance(node.parent, exp.Paren):
         node = node.parent

@@ -31,11 +31,11 @@ KEY: Final = "cordwood_redaction_key"
 # The separator of JSON texts; no JSON text contains this character unescaped.
 SEPARATOR: Final = "\x04"
 
-# A long number in an array; a number in an object is recognised by its key.
+# A number in an array that is long enough for a card number; a number in an object is recognised by the key before it.
 _ARRAY_NUMBER: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
-# The names of the functions' variables; no rule uses them, because ClickHouse would confuse variables of one name.
+# The names of the functions' variables. Lowering rules use other names: ClickHouse confuses variables of the same name.
 _VALUE: Final = "_redacted_value"
 _TEXT: Final = "_redacted_text"
 _KNOWN: Final = f"assumeNotNull({_TEXT})"
@@ -63,7 +63,7 @@ def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) 
     `piece0` and so on are slices of the texts joined by `SEPARATOR`.
     """
     chunks = ", ".join(f"{{piece{index}:String}}" for index in range(chunk_count))
-    # Materialized, because ClickHouse would otherwise fold the constant: redact while it plans the query.
+    # `materialize` prevents constant folding, by which ClickHouse would redact the texts while it plans the query.
     texts = f"splitByString({literal(SEPARATOR)}, materialize(arrayStringConcat([{chunks}])))"
     return f"SELECT arrayMap({_TEXT} -> {_json(rules, Masking(_RedactionSQL(), mode))}, {texts})"
 
@@ -85,7 +85,7 @@ def _optimistic_text(rules: RedactionRules) -> str:
 
 
 def _json(rules: RedactionRules, masking: Masking) -> str:
-    """Return SQL that redacts a JSON text; a custom pattern is applied to each text, so that it cannot match quotes."""
+    """Return SQL that redacts a JSON text; custom patterns are applied to each string in it without its quotes."""
     detection, text = Detection(rules), _KNOWN
     if detection.operator_stages:
         redacted_text = masking.apply_stages(f"JSONExtractString({_STRING})", detection.operator_stages)

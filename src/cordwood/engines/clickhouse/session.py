@@ -25,7 +25,7 @@ from cordwood.errors import BadSetting, DataFolderUnusable, QueryValue
 
 Values = Mapping[str, object]
 
-# The setting that holds a query's mark: unlike a query id, the in-process engine supports it as well.
+# The setting that holds a query's mark. The in-process engine supports this setting, but no query ids.
 MARK: Final = "log_comment"
 
 # Failures are reported as faults, so log lines of the client's libraries are not printed.
@@ -33,10 +33,11 @@ for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
 _KILL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
-# A placeholder of a bound value; it matches at least what the client's own pattern matches.
+# The pattern of a placeholder for a bound value. It matches everything that the client's own pattern matches.
 _PLACEHOLDER: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 # The default of a server's `http_max_field_value_size`.
 _MAX_VALUE_BYTES: Final = 128 << 10
+# The number of attempts to cancel a query, which may not have begun yet, and the time between them.
 _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
 # The maximum age of the progress before it is read again.
@@ -65,7 +66,7 @@ class Query(msgspec.Struct, frozen=True):
     def bound(self) -> Values:
         """Return the values, or none if the SQL has no placeholder.
 
-        With values, the client would interpolate them at percent signs.
+        If it is given values, the client also interpolates them at percent signs in the SQL.
         """
         return self.values if _PLACEHOLDER.search(self.sql) else {}
 
@@ -142,7 +143,7 @@ class Session:
             )
 
     def stop(self, mark: str, finished: threading.Event) -> None:
-        """Cancel the query of this mark in the background, also if it has not begun yet."""
+        """Cancel the query with this mark in the background, even if it has not begun yet."""
         threading.Thread(target=self._stop, args=(mark, finished), name="stop", daemon=True).start()
 
     def _stop(self, mark: str, finished: threading.Event) -> None:
@@ -199,7 +200,7 @@ class Session:
         """Return whether the client can be used again after a failure."""
         if not self.is_in_process:
             return getattr(problem.__cause__, "code", None) is not None
-        # A failed query's partial output precedes the in-process engine's next answer: discard it with this query.
+        # The in-process engine's next answer begins with the partial output of the failed query: discard both here.
         with suppress(ClickHouseError):
             client.query("SELECT 1")
         return True
@@ -280,7 +281,8 @@ class RunningProgress:
 def _progress(rows_read: int, rows_total: int) -> Progress:
     """Return the progress; the number of rows a query will read is an estimate, which is 0 before it is planned.
 
-    The part of the rows is not the part of the work: rows may be read long before they have been joined or sorted.
+    `part` is not set, because the share of rows read is not the share of work done: rows may be read long before they
+    have been joined or sorted.
     """
     return Progress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)
 

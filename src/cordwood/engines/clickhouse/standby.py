@@ -40,7 +40,7 @@ _decoder = msgspec.msgpack.Decoder(list[_PendingBatch])
 
 
 class Pending:
-    """A queue on disk, bounded in size: one numbered file for each call that could not be stored."""
+    """A queue of batches on disk, bounded in size, with one numbered file for each append."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -71,10 +71,10 @@ class Pending:
             self._bytes += len(body)
 
     def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
-        """Send all stored batches, oldest first; a failure to reach ClickHouse is raised and ends the attempt.
+        """Send all queued batches, oldest first; a failure to reach ClickHouse is raised and ends the attempt.
 
-        A file is removed only after its events are stored: those sent twice are recognised by their ids. More batches
-        may be stored meanwhile.
+        A file is removed only after its events are stored. If its events are sent twice, they are recognised as
+        duplicates by their ids. More batches may be added meanwhile.
         """
         if not self._drain_lock.acquire(blocking=False):
             return
@@ -113,7 +113,7 @@ class RetryIntervals(msgspec.Struct, frozen=True):
 
 
 class Standby:
-    """Append batches in order, to the server or to the disk."""
+    """Appends batches in order, to the server or, while the server is unavailable, to the queue on disk."""
 
     def __init__(self, storage: Storage, pending: Pending | None, intervals: RetryIntervals, report: Report) -> None:
         self._storage = storage

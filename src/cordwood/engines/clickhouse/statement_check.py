@@ -1,13 +1,14 @@
 """Check with ClickHouse's own parser that a statement reads only its streams' tables, by permitted syntax and functions.
 
-The server gets the text as a value and returns its parse tree; only the names of the streams and the settings of every
-statement come from cordwood. Where CTEs share a name, each reference is resolved as ClickHouse resolves it.
-
-A statement with any other function is refused. No listed function reads a file, a setting, a table or a dictionary by
-its name, another server, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
+The server gets the text as a value and returns its parse tree. Apart from the tree, the check uses only the names of
+the streams and the fixed settings. Where CTEs share a name, each reference is resolved as ClickHouse resolves it.
 
 The structs at the top are the nodes of the parse tree that `parseQueryToJSON` returns, with the fields that a compiled
 statement may have. A statement with any other node or field cannot be decoded and is refused.
+
+The lists at the end are the functions that a statement may call; a statement with any other is refused. No listed
+function reads a file, a setting, another server, or a table or dictionary by its name, or runs a query given as text.
+If a lowering rule emits a new function, add the function to the list, in alphabetical order.
 """
 
 import re
@@ -237,7 +238,7 @@ _EXPECTED_SETTINGS: Final = [
     (name, int(value) if value.isdigit() else value.strip("'")) for name, value in SETTINGS.items()
 ]
 
-# Functions whose second argument is a table if it is a name.
+# IN and similar functions: if their second argument is a plain name, it refers to a table.
 _MEMBERSHIP: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
 
 # The most references that are followed where CTEs share names.
@@ -245,7 +246,7 @@ _MAX_CTE_STEPS: Final = 50_000
 
 
 class StatementCheck:
-    """The check, on the server that runs the text afterwards; safe from several threads."""
+    """Checks statements on the server that runs them afterwards; safe from several threads."""
 
     def __init__(self, session: Session, isolation: IsolationCheck) -> None:
         self._session = session
@@ -263,7 +264,7 @@ class StatementCheck:
             _follow_ctes(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
-        """Return whether the server has the function, or an aggregate of that name with a suffix such as sumIf."""
+        """Return whether the server has the function, or the aggregate without its suffix: `sum` for `sumIf`."""
         sql = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
         ((count,),) = self._session.rows(sql, {"name": name})
         return bool(count)
@@ -302,7 +303,7 @@ def _follow_ctes(query: SelectWithUnionQuery, tables: frozenset[str]) -> None:
 
 
 def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
-    """Return the settings of the statement; refuse settings other than the fixed ones in their order."""
+    """Return the settings of the statement; raise BreachError unless they are exactly `SETTINGS`, in that order."""
     select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, SelectQuery)]
     all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
     if (
@@ -342,7 +343,10 @@ class _Inspection:
 
 
 def _visit_union(union: SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Children:
-    """Visit a union. The others see the CTEs of its first SELECT; only the others see the recursive CTE itself."""
+    """Visit a union, whose later SELECTs see the CTEs of the first one.
+
+    Only the later SELECTs see `recurring`: the name of the CTE whose body is the union, if the CTE is recursive.
+    """
     first, *others = union.list_of_selects.children
     yield first, scope
     if isinstance(first, SelectQuery):
@@ -386,7 +390,7 @@ class _Frame(msgspec.Struct, eq=False):
 
 
 class _CteResolution:
-    """The resolution of one statement: wherever a table reference resolves, it must be a CTE or a permitted table.
+    """Resolves the table references of one statement; each must be resolved to a CTE or a permitted table.
 
     ClickHouse resolves the body of a CTE where it is read, not where it is defined. So if two CTEs have the same name, a
     body may refer to another CTE than its author intended, and if that leads back to a CTE that is being resolved, the

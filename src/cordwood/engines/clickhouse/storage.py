@@ -3,9 +3,9 @@
 The shapes of streams and of their single projects are in tables of the server, from which each process reads the shapes
 that others have learnt.
 
-Freed memory is returned to the operating system while events are loaded, and once when the engine is idle. Texts of
-events are freed by one thread in blocks of another, which the allocators keep: after a load a process held 250 MB more
-than before it.
+Freed memory is returned to the operating system while events are loaded, and once when the engine is idle. One thread
+frees texts of events that another has allocated, and the allocators keep such memory: after a load, a process held
+250 MB more than before it.
 """
 
 import hashlib
@@ -35,15 +35,16 @@ WINDOW_EVENTS: Final = 100_000
 # The oldest supported release.
 _MIN_VERSION: Final = (26, 8)
 
+# The maximum size of the ids in one bound value: see `split_for_binding`.
 _MAX_VALUE_BYTES: Final = 60 << 10
 
-# The checksums of a bound value and of a statement: all values together, escaped, must fit the 1 MiB that a server takes
-# as the address of a request.
+# The maximum numbers of checksums in a bound value and in a statement. All values of a statement are sent, escaped, in
+# the URL of a request, which a server limits to 1 MiB.
 _CHECKSUMS_OF_VALUE: Final = 5_000
 _CHECKSUMS_OF_STATEMENT: Final = 25_000
-# How many stored ids with equal checksums are read before ids are looked up themselves.
+# A lookup of n ids by their checksums is given up, and ids are compared instead, if it finds 2 n plus this many ids.
 _MAX_COLLISIONS: Final = 1_000
-# The Bloom filters of the ids exclude no block for thousands of ids, but would be read and asked for each.
+# With thousands of ids, the Bloom filters of the table exclude no block, but would be read and checked for each id.
 _LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
 
 # The most characters of events that are inserted in one statement. The server combines the blocks of a statement into
@@ -159,7 +160,7 @@ class Storage:
         }
 
     def sweep(self, now_us: int) -> int:
-        """Delete events beyond retention that share a part with younger ones; ClickHouse itself drops whole parts."""
+        """Delete events beyond their stream's retention; with a TTL, ClickHouse drops parts without newer ones."""
         return sum(self._sweep(stream, now_us) for stream in self._streams.values())
 
     def _append(self, batches: Sequence[Batch]) -> list[Appended]:
@@ -279,10 +280,10 @@ class Window:
         return self._ids_exactly(epoch_seconds(since), ids) if stored_ids is None else stored_ids
 
     def _ids_by_checksum(self, since: str, ids: Sequence[str]) -> set[str] | None:
-        """Return the stored ids that have the checksum of one of these; None if many have.
+        """Return the stored ids whose checksums equal those of given ids; None if there are too many.
 
-        A list of numbers is bound, parsed and searched in a third of the time of the ids themselves. A random id has
-        the checksum of another once in four thousand million pairs, but ids can be made that have the same one.
+        A list of numbers is bound, parsed and searched in a third of the time of the ids themselves. Of random ids, one
+        pair in four billion has equal checksums, but a sender can make ids with equal checksums.
         """
         checksums = iter({crc32(id_.encode("utf-8", "surrogatepass")) for id_ in ids})
         most = 2 * len(ids) + _MAX_COLLISIONS
@@ -312,9 +313,9 @@ class Window:
         return (str(row[0]) for row in self._session.rows(sql, values, _LOOKUP_SETTINGS))
 
     def _window_start_us(self) -> int:
-        """Return the arrival time of the window's oldest event.
+        """Return the receive time of the oldest of the newest `WINDOW_EVENTS` events.
 
-        An outdated value is correct: it only reaches further back.
+        The time is queried again only after many appends: an outdated time makes the window reach further back.
         """
         if self._since_us is None or self._appended > WINDOW_EVENTS // 4:
             window = f"SELECT ingested_at FROM {self._table} ORDER BY ingested_at DESC LIMIT {WINDOW_EVENTS}"  # noqa: S608 - our own name
@@ -339,7 +340,7 @@ def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield chunk
 
 
-# The columns that are fields of an event without change.
+# The columns that hold fields of an event unchanged, with the names of the fields.
 _FIELDS: Final[Mapping[str, str]] = {
     "id": "id",
     "timestamp": "timestamp_us",
@@ -371,7 +372,7 @@ def _characters(event: Event) -> int:
 def _outcome(batch: Batch, stored: Sequence[Event]) -> Appended:
     if len(stored) == len(batch.events):
         return Appended(len(stored), 0)
-    # Events that are equal are distinct objects, so that identity tells which of them is stored.
+    # Recognise the stored events by identity, because a batch may contain equal events as distinct objects.
     stored_objects = set(map(id, stored))
     repeated = tuple(position for position, event in enumerate(batch.events) if id(event) not in stored_objects)
     return Appended(len(stored), len(repeated), repeated)
@@ -427,7 +428,7 @@ def epoch_seconds(micros: int) -> str:
 
 
 class _LearntProjects:
-    """The shapes of projects, which only grow; each row that other processes wrote is read once or a few times."""
+    """The shapes of projects, which only grow; because reads overlap, a row may be read several times."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -475,8 +476,9 @@ def _new_project_rows(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iter
         )
 
 
+# How long the engine must be idle before memory is returned.
 _IDLE_SECONDS: Final = 6.0
-# The characters of inserted events after which memory is returned during a load; it takes milliseconds.
+# The number of inserted characters after which memory is returned during a load, which takes milliseconds.
 _CHARACTERS: Final = 64 << 20
 
 # The in-process engine has an allocator of its own.
@@ -484,7 +486,7 @@ _PURGE: Final = "SYSTEM JEMALLOC PURGE"
 
 
 class MemoryReclaimer:
-    """The decisions when to return memory; safe from several threads."""
+    """Returns freed memory to the operating system at suitable times; safe from several threads."""
 
     def __init__(self, session: Session, clock: Callable[[], float] = time.monotonic) -> None:
         self._session = session
@@ -500,7 +502,7 @@ class MemoryReclaimer:
         self._is_reclaimed = False
 
     def mark_inserted(self, characters: int) -> None:
-        """Record an insert of that many characters."""
+        """Record an insert of this many characters; return memory if enough were inserted."""
         self.mark_active()
         with self._lock:
             self._inserted_characters += characters
@@ -511,7 +513,7 @@ class MemoryReclaimer:
             trim_heap()
 
     def reclaim_when_idle(self) -> None:
-        """Return memory once after each activity."""
+        """Return memory if the engine is idle and has been active since the last time."""
         if self._is_reclaimed or self._clock() - self._active_at < _IDLE_SECONDS:
             return
         self._is_reclaimed = True

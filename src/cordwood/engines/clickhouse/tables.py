@@ -21,8 +21,9 @@ INSERTED: Final = {
     "object_paths": "LowCardinality(String)",
 }
 
-# Each JSON text is also stored as a JSON column, to read one path without the rest. Answers use the text: the JSON type
-# loses nulls, empty objects and the order of keys, and takes a dot in a key for a nested path.
+# The column with the paths of an event's objects; and the JSON columns in which the JSON texts are also stored, to read
+# one path without the rest. Answers use the texts: the JSON type loses nulls, empty objects and the order of keys, and
+# treats a dot in a key like a nested path.
 OBJECT_PATHS: Final = "object_paths"
 PATHS: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
 _JSON: Final = "JSON(max_dynamic_paths = 256)"
@@ -31,7 +32,7 @@ SHAPES: Final = "cordwood_shapes"
 PROJECT_SHAPES: Final = "cordwood_project_shapes"
 
 _CODECS: Final = {
-    # A UUID takes 18 bytes instead of 36.
+    # With this codec, an id that is a UUID takes 18 bytes instead of 36.
     "id": "CODEC(ZSTD(1))",
     "timestamp": "CODEC(Delta, ZSTD(1))",
     "ingested_at": "CODEC(Delta, ZSTD(1))",
@@ -42,7 +43,10 @@ _CODECS: Final = {
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """The statements of one database; in a cluster each table is a pair: the shard's local and the distributed one."""
+    """Makes the statements that create and change the tables of a database.
+
+    In a cluster, each table is a pair: a local table on each server, and a distributed table over the local ones.
+    """
 
     cluster: str = ""
     with_ttl: bool = True
@@ -93,7 +97,7 @@ class Tables(msgspec.Struct, frozen=True):
         return f"Replicated{engine}({replica_path}, '{{replica}}')"
 
     def _alter_ttl(self, stream: Stream) -> str:
-        """Return the statement that applies a changed retention; one that was removed becomes a hundred years."""
+        """Return the statement that applies a changed retention; a removed one becomes a TTL of a hundred years."""
         retention_seconds = stream.retention_seconds
         ttl = _ttl(retention_seconds) if retention_seconds is not None else "TTL timestamp + toIntervalYear(100)"
         return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY {ttl}"
@@ -125,7 +129,7 @@ _PROJECT_SHAPE_COLUMNS: Final = (
 _PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
 
 
-# Columns whose codec is newer than some tables: new parts and merges use it.
+# Columns whose codec was changed after tables were created with another: new parts and merges use the new one.
 _CHANGED_CODECS: Final = ("id",)
 
 

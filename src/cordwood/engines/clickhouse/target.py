@@ -39,7 +39,7 @@ SETTINGS: Final = {
     "output_format_json_escape_forward_slashes": "0",
 }
 
-# The meta key of the redaction functions that a lowered tree may call: those of its mode.
+# The meta key of a lowered tree's redaction mode, which determines the redaction functions that it may call.
 _REDACTION_MODE: Final = "hiding"
 
 
@@ -88,7 +88,7 @@ class ClickHouseTarget:
 
 
 def _with_functions(tree: exp.Expr, definition_by_name: Mapping[str, str]) -> exp.Expr:
-    """Define the functions that the tree calls in its WITH."""
+    """Add to the tree's WITH the definitions of the redaction functions that the tree calls."""
     called_functions = {call.function for _, call in find_operations(tree, RedactionCall)}
     definitions = [verbatim(function) for name, function in definition_by_name.items() if name in called_functions]
     if not definitions:
@@ -106,7 +106,7 @@ def with_settings(sql: str) -> str:
 
 
 def _keep_stream_names(tree: exp.Expr) -> None:
-    """Keep the names of streams as they are when names are spelled for the engine."""
+    """Mark the names of streams to be printed unchanged, instead of in the engine's spelling."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
             mark_verbatim_name(table.this)

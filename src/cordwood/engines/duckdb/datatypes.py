@@ -1,4 +1,4 @@
-"""Map DuckDB's types to BigQuery's, and render cells of each type; in SQL if possible, because that is faster."""
+"""Map DuckDB's types to BigQuery's, and convert values to cells: in SQL where possible, because that is faster."""
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
@@ -99,6 +99,7 @@ _TEMPLATES = {
     "bit": "{0}::VARCHAR",
 }
 
+# JSON has no infinity and no NaN, so they become texts.
 _FINITE_TEMPLATE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
 _NESTED_TEMPLATES = _TEMPLATES | {
     "json": "{0}::JSON",
@@ -111,7 +112,7 @@ _NESTED_TEMPLATES = _TEMPLATES | {
 
 
 def _render_nested(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
-    """Render a value inside an array or a struct, which is converted to JSON as a whole."""
+    """Return SQL that renders a value inside an array or struct; the caller converts the whole of it to JSON."""
     name = _type_name(duckdb_type)
     if name in {"list", "array"}:
         variable = f"x{depth}"
@@ -156,7 +157,7 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
 
 
 def _structured_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
-    """Return a reader for STRUCT or ARRAY values, in which only events' values become records."""
+    """Return a reader of STRUCT or ARRAY values: objects within events' values become records, structs stay objects."""
     datatype = datatype_of(duckdb_type)
     return lambda values: [None if value is None else as_structured(str(value), datatype) for value in values]
 

@@ -30,13 +30,14 @@ from cordwood.sql.stages import Question, Target
 
 _MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
 _MIN_MEMORY_TO_KEEP_FREED = 600 * 10**6
-# With fewer bytes for pending events than this, row groups are flushed in parts, so that a whole one need not be
-# buffered.
+# The limit on pending bytes of an engine with less memory than `_MIN_MEMORY_FOR_TWO_WORKERS`. It flushes a fifth of a
+# row group at a time, so that it need not buffer a whole one.
 _MAX_PENDING_FOR_PARTIAL_FLUSH = 16 * 10**6
 # The capacity of a stream's cache of its newest events: some ten thousand events of a gateway.
 _MAX_RECENT_BYTES = 16 * 10**6
 
-# The most memory for partial answers: those of usage.api-counts over a week of 2,000,000 events take 100 KB.
+# The most memory for partial answers: those of the endpoint `usage.api-counts` for a week with 2,000,000 events take
+# 100 KB.
 _MAX_PARTIAL_BYTES = 8 * 2**20
 
 
@@ -53,7 +54,7 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
     parsed_cache_bytes: int = PARSED_CACHE_BYTES
-    # Whether fields do not become columns for the first minutes, which needs less memory.
+    # Whether row groups that are flushed in the first minutes are not shredded into columns, which needs less memory.
     starts_without_shredding: bool = False
     # The space for partial answers of repeated questions.
     reuse: ReuseLimits = ReuseLimits(memory_bytes=_MAX_PARTIAL_BYTES, disk_bytes=64 * 2**20)
@@ -70,7 +71,7 @@ def reuse_limits(disk_bytes: int, memory_bytes: int) -> ReuseLimits:
 def _flush_limits(options: DuckDBOptions) -> FlushLimits:
     """Choose the flush limits by the engine's memory.
 
-    Writing a row group takes 50 to 100 MB, and freed memory that is kept for reuse is some 200 MB.
+    Each worker takes 50 to 100 MB to write a row group. Freed memory that is kept for the next flush is some 200 MB.
     """
     if options.memory_bytes < _MIN_MEMORY_FOR_TWO_WORKERS:
         return FlushLimits(1, min(_MAX_PENDING_FOR_PARTIAL_FLUSH, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
@@ -138,7 +139,8 @@ class DuckDBEngine:
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
         """Append batches that an unacknowledged append may have stored already.
 
-        Their stored events with numbers from `acknowledged` on count as accepted.
+        Events that are already stored count as accepted, rather than as repeated, if their sequence numbers are at or
+        after the stream's number in `acknowledged`, at which its acknowledged events end.
         """
         with append_faults(self._report):
             return self._storage.append(batches, acknowledged)

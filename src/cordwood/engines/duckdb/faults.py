@@ -35,7 +35,7 @@ _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 # The fault of each of DuckDB's error classes, with the sentence for a message that has no rewording; the first match
-# counts. A class that is not listed is a failure of the engine, whatever its message.
+# counts. Errors of other classes are not caused by the query: see `_file_fault`.
 _FAULT_BY_ERROR_CLASS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], ...]] = (
     (duckdb.NotImplementedException, QueryUnsupported, "The query combines types or clauses in a way that is not supported"),
     (duckdb.InvalidInputException, QueryValue, "A function is given a value that it cannot take"),
@@ -63,9 +63,10 @@ def duckdb_faults() -> Iterator[None]:
 
 @contextmanager
 def append_faults(report: Report) -> Iterator[None]:
-    """Translate any failure to store events: the events are correct, so senders are told to repeat them.
+    """Translate failures to store events; a query error or lack of memory becomes Backlog, so that senders try again.
 
-    Ids are looked up among stored events, which needs memory that queries may be using at that moment.
+    Such an error is not caused by the events. Storing looks up their ids among stored events, which needs memory that
+    queries may be using at that moment.
     """
     try:
         with duckdb_faults():
@@ -79,7 +80,7 @@ def append_faults(report: Report) -> Iterator[None]:
 
 @contextmanager
 def open_faults(file: Path) -> Iterator[None]:
-    """Translate any failure to open a store: it is damaged, or the disk is full."""
+    """Translate failures to open a store: into OutOfDisk if the disk is full, else into DataFolderUnusable."""
     try:
         yield
     except duckdb.Error as problem:
@@ -97,7 +98,7 @@ def open_faults(file: Path) -> Iterator[None]:
 
 def fault_of(problem: duckdb.Error) -> Fault:
     message = _first_line(problem)
-    # The message of a file that must be reopened quotes the reason of its failed checkpoint.
+    # If the file must be reopened, the message quotes the cause of the failed checkpoint, such as a lack of memory.
     if is_out_of_memory(problem) and _MUST_REOPEN_MESSAGE not in message:
         return _out_of_memory_fault()
     if _NESTED_TOO_DEEPLY_MESSAGE in message:
@@ -113,7 +114,7 @@ def fault_of(problem: duckdb.Error) -> Fault:
 
 
 def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
-    # Search the marker at the beginning only: elsewhere it may be part of SQL that the engine quotes.
+    # Look for the prefix `RAISED` at the beginning only: elsewhere it may be part of SQL that the engine quotes.
     raised = _RAISED_MESSAGE.match(message)
     if raised:
         return QueryValue(message[raised.end() :])
@@ -123,7 +124,7 @@ def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
 
 
 def _file_fault(message: str) -> Fault:
-    """Translate errors of reading, writing and committing; DuckDB's message goes to the log."""
+    """Translate errors of reading, writing and committing; only the fault of a damaged file shows DuckDB's message."""
     if _MUST_REOPEN_MESSAGE in message:
         return Cancelled("The query was stopped: the engine reopens its file.", hint="Ask again.", retry_after=1)
     if _SPILL_MESSAGES.search(message):
@@ -196,8 +197,8 @@ _RAISED_MESSAGE = re.compile(f"(?:Could not convert string ')?{RAISED}")
 # DuckDB's message when functions and operators are nested a thousand deep; `a || b || c` counts as nested.
 _NESTED_TOO_DEEPLY_MESSAGE = "Max expression depth limit"
 _SPLIT_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
-# DuckDB's message for sub-queries in expressions that its planner copies: those of grouping sets, and of a list whose
-# elements are compared.
+# DuckDB's message for a sub-query inside an expression that its planner copies: an expression in grouping sets, or in a
+# list whose elements are compared.
 _SUBQUERY_COPIED_MESSAGE = "Cannot copy BoundSubqueryExpression"
 _SUBQUERY_HINT = "Compute it in a sub-query of WITH, and use its column."
 _ERROR_CLASS_PREFIX = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")

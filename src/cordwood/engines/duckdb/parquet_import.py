@@ -47,13 +47,13 @@ def read_stored(file: Path) -> Iterator[bytes]:
 
 
 def is_export(file: Path) -> bool:
-    """Return whether the columns are those of an export."""
+    """Return whether the file has exactly the columns of an export of stored events."""
     with _open_query(file, "DESCRIBE FROM read_parquet($file)") as reader:
         return {row[0] for row in reader.fetchall()} == _STORED_NAMES
 
 
 def count_parquet(file: Path) -> int:
-    """Return the number of rows, which the file's metadata contains."""
+    """Return the number of rows; DuckDB takes it from the file's metadata."""
     with _open_query(file, "SELECT count(*) FROM read_parquet($file)") as reader:
         count: int = next(iter(reader.fetchall()))[0]
         return count
@@ -77,7 +77,7 @@ def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
 
 
 def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
-    """Return the fields of an event to be ingested again; its receive time will be set anew."""
+    """Return the fields of an exported event as they were sent; ingesting it again sets a new receive time."""
     posted = {name: stored[name] for name in _POSTED_FIELDS}
     metadata, extras = _decoded_text(stored["metadata"]), _decoded_text(stored["extras"])
     if metadata is not None:

@@ -1,9 +1,11 @@
-"""Check with DuckDB's own parser that a statement reads only its streams' tables, by permitted syntax and functions.
+"""Check with DuckDB's own parser that a statement reads only its streams' tables and calls only permitted functions.
 
-The connection that runs the text also serialises its parse tree; only the names of the streams come from the compiler.
+The connection that will run the statement first serialises its parse tree. The check relies on the compiler only for
+the names of the streams.
 
-A statement with any other function is refused. No listed function reads a file, a setting, the catalog, a table by its
-name, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
+A statement that calls a function outside of the lists at the end is refused. No listed function reads a file, a
+setting, the catalog, a table given by name, or runs a query given as text. When a lowering rule emits a new function,
+add it to the list, in alphabetical order.
 
 The structs at the top are the nodes of the parse tree that `json_serialize_sql` returns, with the fields that a
 compiled statement may have. A statement with any other node or field cannot be decoded and is refused.
@@ -403,7 +405,7 @@ _ASCII_LOWER_CASE: Final = {letter: letter + 32 for letter in range(ord("A"), or
 
 _QUERY_NODES: Final = frozenset({SelectNode, SetOperation, RecursiveCte})
 
-# DuckDB resolves an unqualified name that is not a column as one of these.
+# If an unqualified name is one of these and not that of a column, DuckDB returns this value of the session.
 _SESSION_VALUES: Final = frozenset(
     """
     current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
@@ -413,7 +415,7 @@ _SESSION_VALUES: Final = frozenset(
 
 
 class StatementCheck:
-    """Checks SQL with the connection that runs it afterwards. Thread-safe."""
+    """The check of a statement by the connection that runs it afterwards. Thread-safe."""
 
     def __init__(self, isolation: IsolationCheck) -> None:
         self._isolation = isolation
@@ -496,7 +498,7 @@ def fold_case(name: str) -> str:
 
 
 def _visit_query(node: AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
-    """Visit a query.
+    """Yield the nodes below a query, each with the names of the CTEs that are visible in it.
 
     Each CTE sees the CTEs before it; a recursive CTE also sees itself, except in its first part.
     """
@@ -513,7 +515,7 @@ def _visit_query(node: AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct,
 
 
 def _require_defined(names: set[str], statement: Query) -> None:
-    """Require that the statement defines each of the names."""
+    """Raise BreachError unless the statement defines each of the names, which then are not session values."""
     defined: set[str] = set()
 
     def visit(node: msgspec.Struct, scope: Scope) -> Children:

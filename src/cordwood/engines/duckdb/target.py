@@ -82,7 +82,7 @@ class DuckDBTarget:
 
 
 def _lower_followed(resolved: Resolved, lowered: exp.Expr, sources: Sequence[ScanSource]) -> Lowered:
-    """Return a followed query over all events, and one over arrived events alone."""
+    """Return a followed query: over all events, with an alternative that reads only the events that just arrived."""
     arrived = copied(lowered)
     arrived_sources = _sources_in_copy(arrived, sources, frozenset(resolved.streams))
     alternative = Alternative(plan_arrived_scan(arrived, arrived_sources), EventRange.ARRIVED)
@@ -112,7 +112,7 @@ class DuckDBQuoting:
         return literal(text)
 
     def quote_bytes(self, data: bytes) -> str:
-        """Return the content of a BLOB literal."""
+        """Return bytes as a quoted text of escapes, which the rules cast to BLOB."""
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
     def slot_for(self, slot: exp.Parameter) -> str:

@@ -35,7 +35,7 @@ from cordwood.model.event import Batch
 from cordwood.observe.observation import Note
 from cordwood.processes.frames import FrameConnection
 
-# Far more than the number of queries that the serving process admits.
+# The maximum number of threads: far more than the number of queries that the serving process admits.
 _MAX_THREADS = 256
 
 
@@ -48,7 +48,8 @@ class Restartable(Engine, Protocol):
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
         """Append batches that an unacknowledged append may have stored already.
 
-        Their stored events with numbers from `acknowledged` on count as accepted.
+        Events that are already stored count as accepted, rather than as repeated, if their sequence numbers are at or
+        after their stream's number in `acknowledged`, at which its acknowledged events end.
         """
 
     def must_restart(self) -> bool:
@@ -60,9 +61,9 @@ OpenEngine = Callable[[Any, Note], Restartable]
 
 
 def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
-    """Open the engine as the first frame says and serve until the connection closes; then end the process at once.
+    """Open the engine with the settings in the first frame, answer requests until the connection closes, and exit.
 
-    The engine is crash-only: everything that it acknowledged is durable, even if the process ends during other work.
+    The process exits without cleaning up: everything that the engine acknowledged is durable.
     """
     frames = FrameConnection(link)
     open_frame = frames.receive()
@@ -247,7 +248,7 @@ class _RequestLoop:
         return run.stats(), last_chunk
 
     def _send_snapshot(self, number: int, _: memoryview) -> None:
-        """Send the names and sizes of the files, then their bytes one after the other."""
+        """Send the names and sizes of the files, then the content of one file after the other."""
         outgoing = self._outgoing[number]
         with self._engine.snapshot() as files:
             outgoing.send([pack([(file.name, file.size) for file in files])])

@@ -54,7 +54,7 @@ class EngineDialect(msgspec.Struct, frozen=True):
 class HostedEngine:
     """An engine in a process of its own.
 
-    A failure to open the first process is raised; while a later process is opened, calls wait.
+    The constructor raises if the first process cannot open the engine. While a later process opens it, calls wait.
     """
 
     def __init__(self, fork_server: ForkServer, plan: LaunchOptions, dialect: EngineDialect, note: Note) -> None:
@@ -83,7 +83,7 @@ class HostedEngine:
         self._call_engine("check_streams", list(streams))
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """Append; repeat an unacknowledged request, whose events count as accepted if they had been stored."""
+        """Append the batches; if the request has to be repeated, events that it stored before count as accepted."""
         acknowledged = self._mirror.tails()
         call = Call(FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None))
         result = cast(AppendResult, self._dispatcher.run_call(call))
@@ -176,7 +176,8 @@ class _HostedRun:
     def chunks(self) -> Generator[bytes, None, None]:
         """Yield the chunks.
 
-        If closed early, wait until the engine has stopped or was replaced, which frees the slot.
+        If closed early, wait until the engine has stopped the query or its process was replaced, so that the query
+        keeps its admission slot until then.
         """
         call = self._call
         try:
@@ -204,7 +205,7 @@ class _HostedRun:
 
 
 def _discard_chunk(call: Call) -> None:
-    """Discard a chunk, so that the process sends the next ones."""
+    """Discard a chunk of a cancelled call, so that the next wait does not return at once because of this chunk."""
     if not call.has_ended:
         call.next_chunk()
 

@@ -1,4 +1,4 @@
-"""A connection to an engine's process: the requests that are sent over it, and the reason for its end."""
+"""A connection to an engine's process: the requests that are sent over it, and the reason why the process ended."""
 
 import itertools
 import threading
@@ -23,18 +23,18 @@ from cordwood.processes.fork_server import Child
 from cordwood.processes.frames import FrameConnection
 from cordwood.processes.memory_watchdog import MEMORY_SIGNAL
 
-# A query that has waited longer than this for a process has less than its full time to run.
+# A query that waited longer than this for a process counts as delayed: it had less than its full time to run.
 _MAX_WAIT_SECONDS = 0.5
 _call_numbers = itertools.count(1)
 _CALL_NUMBER_LIMIT = 2**32
 
 
 class Call:
-    """A request to the engine's process: the connection's reader adds chunks and the end, the caller takes them.
+    """A request to the engine's process and its answer, in chunks that the reader thread adds and the caller takes.
 
-    `build_payload` writes the request; its argument says whether it was sent before. `seconds` is the time limit of a
-    query. A query is repeatable until a chunk was `delivered`. The chunks of a buffered answer are delivered at its
-    end.
+    `build_payload` encodes the request; its argument says whether the request was sent before. `seconds` is the time
+    limit of a query. A query can be repeated on another process until `delivered` is set, when the caller takes a first
+    chunk. The chunks of a buffered answer can be taken only when it is complete.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Call:
         self.cancel_is_sent = False
         # When the supervisor first saw that the query's time was over.
         self.overdue_since: float | None = None
-        # Whether the call runs again while no other suspect does, because it may have ended the process.
+        # Set if the query is a suspect, one that may have ended a process, and is sent again apart from other suspects.
         self.runs_alone = False
         # If the supervisor interrupted the call: the error to raise in the caller, and the time of the interruption.
         self.stop_fault: Fault | None = None
         self.stopped_at = 0.0
-        # The memory of the engine's process when the call began.
+        # The lowest memory use of the engine's process, in bytes, that was read since the call began.
         self.bytes_before: int | None = None
         # The progress that the engine's process reported last.
         self.progress: Progress | None = None
@@ -86,7 +86,7 @@ class Call:
         return self.times_sent > 1 or began_at - self.created_at > _MAX_WAIT_SECONDS
 
     def frame(self) -> bytes:
-        """Return the frame that sends the request."""
+        """Return the payload of the frame that sends the request, and count the request as sent."""
         self.times_sent += 1
         return with_number(self.number, self._build_payload(self.times_sent > 1))
 
@@ -105,7 +105,7 @@ class Call:
         self._end_call(exception=self.stop_fault or unpack_exception(payload))
 
     def reset(self) -> None:
-        """Drop the chunks that have arrived, none of which was delivered."""
+        """Prepare the call to be sent again: drop its chunks, none of which was delivered, and the state of its run."""
         with self._changed:
             self._chunks.clear()
         self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
@@ -165,8 +165,9 @@ class KillReason:
 class Link:
     """A connection to one engine process.
 
-    `calls` were sent and not answered; the dispatcher's lock guards them. `explain_end` returns why a signal has
-    ended the process, from the calls that were running; None if the signal does not tell.
+    `calls` are those that were sent and are not answered yet; the dispatcher's lock guards them. `explain_end` gets the
+    number of the signal that ended the process and the calls that were running. It returns the reason for the end, or
+    None if the signal does not reveal it.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Link:
     def read(
         self, handle_frame: Callable[["Link", int, bytes], None], handle_disconnect: Callable[["Link"], None]
     ) -> None:
-        """Dispatch arriving frames, in a thread, until the connection ends."""
+        """Start a thread that dispatches arriving frames until the connection ends."""
 
         def work() -> None:
             while (frame := self.frames.receive()) is not None:
@@ -225,7 +226,7 @@ class Link:
         return reason
 
     def close(self) -> None:
-        """Kill the process if it has not ended; call it when no thread sends any more."""
+        """Kill the process if it has not ended, and close the connection; no thread may be sending at this time."""
         self.child.kill()
         self.frames.shut_down()
         if self._reader is not None and self._reader is not threading.current_thread():
@@ -245,7 +246,10 @@ class Link:
 
 
 def _cause_of_unexpected_end(calls: Sequence[Call]) -> KillReason:
-    """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
+    """Return the reason for an unexpected end of the process.
+
+    Its cause is the suspect that was running for the second time, if there was exactly one.
+    """
     alone_calls = [call for call in calls if call.runs_alone]
     if len(alone_calls) > 1:
         alone_calls = []

@@ -1,4 +1,4 @@
-"""Keep memory below its ceiling: stop the query that takes it, or replace the engine's process."""
+"""Keep memory below its ceiling: stop the query that uses too much, or kill the engine's process."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ _HARD_LIMIT_RATIO = 1.08
 _FREE_MEMORY_SECONDS = 0.3
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
 _MIN_GROWTH_SHARE = 1 / 16
-# The process is replaced if memory stays above the ceiling for this long, but not again before the second time.
+# How long memory may stay above the ceiling before the process is killed, and the shortest time between two such kills.
 _MAX_EXCESS_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
 
 
@@ -27,7 +27,7 @@ class MemoryCeiling:
         self._own_memory = ResidentMemory(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
         self._memory: ResidentMemory | None = None
-        # As it was read last.
+        # The memory of the engine's process, as it was read last.
         self._process_bytes = 0
         self._exceeded_since: float | None = None
         self._replace_after = 0.0
@@ -62,12 +62,13 @@ class MemoryCeiling:
             link.kill(KillReason("memory", "memory stayed above its ceiling"))
 
     def explain_end(self, signal_number: int, calls: Sequence[Call]) -> KillReason | None:
-        """Return why a signal from outside has ended the process while these calls were running, if memory tells."""
+        """Return why a signal ended the process during these calls; None for a signal unrelated to memory."""
         queries = [call for call in calls if call.is_query]
         if signal_number == MEMORY_SIGNAL:
             return self._limit_exceeded(queries)
         if signal_number == signal.SIGKILL:
-            # A person, or the kernel because memory ran out: then it grew.
+            # The signal came from a person, or from the kernel because memory ran out. In the second case, the memory
+            # of the process has grown while the query that caused it was running.
             alone_calls = [call for call in self._grown_calls(queries, self._process_bytes) if call.runs_alone]
             return KillReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
         return None
@@ -76,7 +77,7 @@ class MemoryCeiling:
         """Return why the memory watchdog killed the engine's process.
 
         The memory may have been taken by background work, or by several queries together. So the queries run again one
-        at a time; a query that was running alone when the process was killed is the cause.
+        at a time. If exactly one query was already running again like this (`runs_alone`), it is the cause.
         """
         process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
         new_queries = [call for call in queries if call.bytes_before is None]
@@ -87,7 +88,7 @@ class MemoryCeiling:
         return KillReason("memory", "memory passed its hard limit", [], suspects)
 
     def _grown_own_bytes(self) -> int:
-        """Return the resident bytes of this process, without the pages that it shares with the engine's process."""
+        """Return by how many bytes this process has grown; it may share the initial ones with the engine's process."""
         return max(0, (self._own_memory.read() or 0) - self._initial_own_bytes)
 
     def _stop_newest_query(
@@ -100,7 +101,7 @@ class MemoryCeiling:
     ) -> None:
         """Interrupt the newest query during which memory grew much; kill the process if that does not help.
 
-        A query is known to be the cause only if memory grew while no other query was running.
+        A query is known to be the cause only if it is the only one during which memory grew much.
         """
         grown_calls = self._grown_calls(queries, process_bytes)
         if not grown_calls:

@@ -1,8 +1,8 @@
 """The protocol between the serving process and the engine's process: kinds of frames, and encodings.
 
-A frame about a request begins with the request's number. Values are pickled: both ends are this program, one forked
-from the other, and no third party has access to the connection. Events are encoded as msgpack. Rows for a caller that
-encodes them itself are pickled batch by batch.
+A frame about a request begins with the request's number. Values are pickled, which is safe because both ends are
+processes of this program and no third party has access to the connection. Events are encoded as msgpack. If the caller
+encodes the rows itself, they are sent pickled, batch by batch.
 """
 
 import pickle
@@ -52,7 +52,7 @@ class FrameKind(IntEnum):
 
 
 class StreamCounts(msgspec.Struct, frozen=True):
-    """The counts of a stream; `tail` is the number of its next event.
+    """The counts of a stream; `tail` is the sequence number of its next event.
 
     Counts with a higher `number` are newer. `newest_receipt_us` is the receive time of the newest event of all streams.
     """
@@ -125,7 +125,7 @@ _decode = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
-    """Pack an append; when it is repeated, `acknowledged` holds the numbers at which the acknowledged events end."""
+    """Pack an append; for a repeated one, `acknowledged` tells where the acknowledged events of each stream end."""
     head = pack(acknowledged)
     return _LENGTH.pack(len(head)) + head + _encode(list(batches))
 
@@ -156,7 +156,7 @@ def unpack_exception(payload: memoryview) -> Exception:
     if not isinstance(content, SerializedFault):
         return EngineProcessError(content)
     fault = content.kind.__new__(content.kind)
-    # Fault classes with a constructor of their own have its arguments in the message already.
+    # Bypass the constructors of fault classes: their arguments are already part of the message.
     Fault.__init__(fault, content.message, hint=content.hint, span=content.span, retry_after=content.retry_after)
     if content.trace:
         fault.__cause__ = EngineProcessError(content.trace)

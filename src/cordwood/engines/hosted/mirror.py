@@ -10,7 +10,7 @@ from cordwood.model.event import Batch, Shape, ValueKind
 
 
 def learnt_kinds(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
-    """Return all paths and kinds of a shape, in the form of an update of another shape."""
+    """Return all paths and kinds of a shape, in the form that `Shape.with_learnt` takes."""
     return {path: shape.kinds_with_marks(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
 
 
@@ -33,7 +33,7 @@ class StateMirror:
         return {name: counts.facts for name, counts in dict(self._counts).items()}
 
     def tails(self) -> Mapping[str, int]:
-        """Return the numbers at which the acknowledged events of the streams end."""
+        """Return the sequence number of each stream's next event, which follows its last acknowledged event."""
         return {name: counts.tail for name, counts in dict(self._counts).items()}
 
     def newest_receipt_us(self) -> int | None:
@@ -75,7 +75,7 @@ class StateMirror:
 
 
 def _merge_projects(projects: ProjectShapes, state: StreamState) -> None:
-    """Renumber the projects' bit sets to the bit positions of this list; each distinct set is converted once."""
+    """Add the projects' bit sets of `state`, converted to the bit positions of `projects`; convert equal sets once."""
     translated: dict[int, int] = {}
     for project, bits in state.sets.items():
         if bits not in translated:

@@ -35,8 +35,8 @@ class RequestDispatcher:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._queued_calls: list[Call] = []
-        # Queries that were running when a process ended unexpectedly. They run again one at a time, those first that
-        # had run for the shortest time, so that short queries do not wait for long ones.
+        # Queries that were running when a process ended unexpectedly. They run again one at a time. Those that had run
+        # for the shortest time go first, so that short queries do not wait for long ones.
         self._suspects: list[Call] = []
         self._closed = False
 
@@ -51,7 +51,7 @@ class RequestDispatcher:
     # Requests
 
     def run_call(self, call: Call) -> object:
-        """Return the result of a call that has no chunks."""
+        """Send a call that has no chunks, and return its result."""
         self.start(call)
         self.wait_for(call)
         return call.answer()
@@ -75,7 +75,7 @@ class RequestDispatcher:
                 self._give_up(call, _unreachable_fault())
 
     def grant_credit(self, call: Call, chunk: bytes) -> None:
-        """Grant the engine's process credit for a chunk that was taken, so that it sends more."""
+        """Send the engine's process credit for a chunk that the caller has taken, so that it sends more chunks."""
         link = self._link
         if link is not None and call.number in link.calls:
             try:
@@ -251,7 +251,7 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
 
 
 def _cancelled_fault(call: Call) -> Fault:
-    """Return the fault of a cancelled call: a query that was delayed had less than its full time to run."""
+    """Return the fault of a cancelled call: EngineUnreachable if it was delayed, and so had less than its full time."""
     return (
         _unreachable_fault()
         if call.was_delayed

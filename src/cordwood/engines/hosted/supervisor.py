@@ -19,6 +19,7 @@ GRACE_SECONDS = 1.0
 # The time in which a cancelled query must stop.
 _ABANDONED_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
+# How long a process may send nothing before it is pinged, and before it is killed.
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
 # The interval at which progress is requested, and the time for which the oldest query must have run before that.
 _PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
@@ -28,8 +29,8 @@ _FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECO
 # A process that ends by itself sooner than this after it was opened counts as a failure.
 _SHORT_LIFE_SECONDS = 1.0
 
-# A process that exceeds its memory limit sooner than the first time after it was opened, without any query, would do so
-# again: the watchdog ignores its successors for the second time.
+# If a process exceeds its memory limit within the first of these times after it was opened, and no query may be the
+# cause, the next process would exceed it as well: then the watchdog watches no process for the second of these times.
 _FULL_FROM_THE_START_SECONDS, _UNWATCHED_SECONDS = 10.0, 60.0
 
 # A function that receives the reason why the engine cannot answer, or None if it can.
@@ -39,7 +40,7 @@ StateCallback = Callable[[str | None], None]
 class LaunchOptions(msgspec.Struct, frozen=True):
     """How to open the engine's process, and the limit of its memory together with the growth of this process.
 
-    `low_memory_settings` are for the process after one that was ended for its memory without a query as the cause.
+    `low_memory_settings` are used after a process was ended for its memory, if no query is known to be the cause.
     """
 
     settings: object
@@ -70,7 +71,7 @@ class Supervisor:
         self._retry_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
         self._memory_ceiling = MemoryCeiling(options.memory_ceiling)
-        # When the watchdog may be told of the next process.
+        # The time from which the watchdog may watch a new process.
         self._watch_at = 0.0
         self._watched_link: Link | None = None
         self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
@@ -187,10 +188,15 @@ class Supervisor:
         self._check_liveness(link, now)
 
     def _kill_overdue(self, link: Link, queries: Sequence[Call], now: float) -> None:
-        """Kill the process if a query runs on after its time; beside other queries it may have been waiting for them."""
+        """Kill the process if a query does not stop after its time limit.
+
+        If other queries are running, it may have been waiting for them: then it becomes a suspect, or counts as the
+        cause if it was a suspect already.
+        """
         for call in queries:
             if call.overdue_since is None and now > _deadline_of(call):
-                # Not the deadline itself: if the whole machine stood still, the engine needs time to stop the query.
+                # The grace period begins now, not at the deadline: after a suspension of the whole machine, the engine
+                # still needs time to stop the query.
                 call.overdue_since = now
         overdue = [call for call in queries if now > (call.overdue_since or now) + GRACE_SECONDS]
         if overdue:
@@ -200,7 +206,7 @@ class Supervisor:
             link.kill(KillReason("time", message, causes, suspects))
 
     def _watch_memory(self, link: Link, now: float) -> None:
-        """Tell the memory watchdog that there is a new process, so that it watches this one."""
+        """Tell the memory watchdog to watch the process, if the process is new."""
         if link is not self._watched_link and now >= self._watch_at:
             self._fork_server.watch(link.child, self._memory_ceiling.hard_limit())
             self._watched_link = link

@@ -37,7 +37,7 @@ Format = Callable[[Body], ParsedBody]
 
 
 class Form(StrEnum):
-    """What a route or a listener accepts. If a form has several decoders, the content type selects one of them."""
+    """The form of bodies that a route or listener accepts. If it has several decoders, the content type selects one."""
 
     EVENTS = "events"
     JSON = "json"
@@ -99,7 +99,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.REPORTS: _by_media_type((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
     Form.SYSLOG: _by_media_type(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
     Form.JOURNALD: {JOURNAL_MEDIA: read_journal},
-    # Syslog messages arrive at their own listener; this entry decodes quarantined items again.
+    # Fluent messages arrive at their own listener; this entry decodes quarantined items again.
     Form.FLUENT: _by_media_type(_JSON, read_json),
     Form.OTLP: _of_signal(LOGS),
     Form.OTLP_TRACES: _of_signal(TRACES),
@@ -120,7 +120,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
 
 
 def read_body(form: Form, body: Body) -> ParsedBody:
-    """Decode a body. Parameters of its Content-Type are ignored, because JSON is always UTF-8."""
+    """Decode a body by its form and media type. A charset in the Content-Type is ignored: JSON is always UTF-8."""
     formats = _TABLE[form]
     if "application/json" in formats and is_json_sent_as_form(body.media_type, body.data):
         body = msgspec.structs.replace(body, content_type="application/json")

@@ -1,7 +1,7 @@
-"""CSV with a header line: records are parsed in bounded memory, and rows become events.
+"""Parse CSV with a header line in bounded memory, and make events of its rows.
 
-A row is the event of a JSON object with the columns as keys. Cells are texts unless types are given. Records that do
-not fit the header are quarantined.
+A row becomes the same event as a JSON object whose keys are the names of the columns. Cells are texts unless types are
+given. Records that do not fit the header are quarantined.
 """
 
 import csv
@@ -27,11 +27,11 @@ _SAMPLE_RECORDS: Final = 50
 csv.field_size_limit(2**31 - 1)
 
 TAB_SEPARATED: Final = "text/tab-separated-values"
-# Each event repeats the names of its columns. All names together may be this many times as long as the body, or this
-# long.
+# Each event repeats the names of its columns. The total length of these names may be this many times that of the body,
+# or this number of characters if that is more.
 _MAX_NAME_REPETITION: Final = 8
 _MAX_NAMES: Final = 2**20
-# The maximum number of cells of a body, for each item that it may have.
+# The maximum number of cells of a body, divided by the maximum number of its items.
 _CELLS_PER_ITEM: Final = 64
 _PARAMETER: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
 
@@ -50,7 +50,7 @@ class _RecordTooLongError(Exception):
 
 
 class _RecordedLines:
-    """Passes lines on to the parser and remembers those of the current record."""
+    """An iterator that passes lines on to the parser and keeps the lines of the current record."""
 
     def __init__(self, lines: Iterable[str], max_characters: int) -> None:
         self._lines = iter(lines)
@@ -81,10 +81,10 @@ class _RecordedLines:
 
 
 def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> Iterator[CsvRecord]:
-    """Yield the records that are not empty. A line of more than `max_characters` is a fault.
+    """Yield the records that are not empty. A line of more than `max_characters` becomes a record with a fault.
 
     Raise BadBody for a longer record of several lines: a quoted field is not closed, so the start of the next record is
-    unknown. A record that is not closed at the end of the lines is a fault.
+    unknown. A record that is not closed at the end of the lines has a fault.
     """
     source = _RecordedLines(lines, max_characters)
     parser = csv.reader(source, delimiter=delimiter, strict=True)
@@ -141,7 +141,7 @@ def detected_delimiter(sample: str) -> str:
 
 
 def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
-    """Return the share of records with as many fields as the first, and that number; zeros for a single field."""
+    """Return the share of records with as many fields as the first, and that number; zeros if it is less than two."""
     lengths: list[int] = []
     beginning = sample[:_SAMPLE_CHARACTERS]
     whole_lines = beginning[: beginning.rfind("\n") + 1] or beginning
@@ -278,7 +278,7 @@ class CsvColumns:
 
 
 def row_text(record: CsvRecord, delimiter: str) -> str:
-    """Return the text of a record that was parsed but is refused."""
+    """Return the text of a refused record, which is joined from its cells if it was parsed."""
     return record.text or delimiter.join(record.cells)
 
 

@@ -14,7 +14,7 @@ from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, MetadataBudg
 
 _encode = msgspec.json.Encoder().encode
 
-# The attributes that Datadog reads as the time of an event, in its order.
+# The attributes that Datadog reads as the time of an event, in its order of precedence.
 _TIME_ATTRIBUTES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
 # Attributes that may also be parameters of the URL, for all events of the body.
 URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")

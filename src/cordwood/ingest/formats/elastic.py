@@ -1,4 +1,4 @@
-"""Elasticsearch's bulk format: lines with an action and its document in turn.
+"""Elasticsearch's bulk format: a line with an action, then a line with its document, and so on.
 
 Time, message and `project` become those of the event, `_id` its id, and all other fields metadata. The label of an
 event is its index.
@@ -87,7 +87,7 @@ def read_bulk(default_index: str, body: Body) -> Bulk:
 
 
 def read_documents(body: Body) -> ParsedBody:
-    """Decode an array of documents without actions, which is what the quarantine stores."""
+    """Decode an array of documents without actions, as the quarantine stores them."""
     parsed = ParsedBody.of(body)
     for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
         fields = fields_of(item, index, parsed)

@@ -41,24 +41,25 @@ _SLICE_BYTES: Final = 2**20
 
 
 class NotForwardError(Exception):
-    """The bytes are not a message of the protocol, so the start of the next message is unknown."""
+    """Raised for bytes that are not a message of the protocol; the start of the next message is then unknown."""
 
 
 class Incomplete(Exception):
     """Raised when the data ends within a value."""
 
 
-# By first byte: how many bytes follow, for scalars of a fixed size.
+# By first byte of a scalar of fixed size: how many bytes follow.
 _SCALAR_SIZES: Final = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
     0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
 }  # fmt: skip
-# By first byte: the size of the length, and its unit: bytes (including the type of an extension) or values.
+# By first byte: the size of the length field, and how many more bytes follow it: the type of an extension.
 _LENGTH_FORMATS: Final = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
     0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
 }  # fmt: skip
 _TEXT_CODES: Final = frozenset(code for code, (_, extra) in _LENGTH_FORMATS.items() if not extra)
+# By first byte of an array or map: the size of the length field, and the number of values per element.
 _CONTAINER_FORMATS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
@@ -194,8 +195,8 @@ def _extension(kind: int, content: bytes) -> Any:
     return base64.b64encode(content).decode()
 
 
-# The first bytes of binary values and extensions, for which msgspec's decoding is not suitable. They may also occur
-# within a text or a number. The time comes before them.
+# The first bytes of binary values and extensions, for which msgspec's decoding is not suitable. The same bytes may also
+# occur within a text or a number. The search begins after the time of an entry, which may be an extension itself.
 _BINARY_MARKERS: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
 _AFTER_TIME: Final = 11
 _decode_common = msgspec.msgpack.Decoder(
@@ -224,7 +225,7 @@ class ForwardMessage(msgspec.Struct):
 
 
 def read_message(data: bytes) -> ForwardMessage | None:
-    """Decode the structure of a complete message. Returns None for nil, which is a heartbeat."""
+    """Decode the structure of a complete message; return None for nil, which is a heartbeat."""
     if data == b"\xc0":
         return None
     if not 0x92 <= data[0] <= 0x90 + _MAX_MESSAGE_LENGTH:
@@ -301,7 +302,7 @@ def _with_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMe
 
 
 def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBody]:
-    """Yield the entries in slices of bounded size, which may be stored one by one. Compressed entries are refused.
+    """Yield the entries in slices of bounded size, which may be stored one by one. Refuse entries that are compressed.
 
     The id of each event is derived from the chunk, its position and its content, so that a repeated chunk is
     recognised.
@@ -333,7 +334,7 @@ _UNDECODABLE_MARK: Final = b"\xc1"
 
 
 def _entries(message: ForwardMessage) -> Iterator[bytes]:
-    """Yield the entries. If data cannot be split into entries, the rest of it is one last entry, after a mark."""
+    """Yield the entries. If data cannot be split into entries, the rest is the last one, with a mark before it."""
     found = _split_at_once(message)
     if found is not None:
         yield from map(bytes, found)
@@ -353,7 +354,7 @@ def _entries(message: ForwardMessage) -> Iterator[bytes]:
 
 
 def _split_at_once(message: ForwardMessage) -> list[msgspec.Raw] | None:
-    """Split the entries with msgspec; return None for too many entries, or another number than stated."""
+    """Split the entries with msgspec; return None if their number is unknown, too large, or not the stated one."""
     count = message.stated_count if message.count is None else message.count
     if count is None or not 0 <= count <= _MAX_AT_ONCE or len(message.packed) > _MAX_BYTES_AT_ONCE:
         return None
@@ -398,7 +399,7 @@ def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | Non
 
 
 def _has_bytes_or_time(value: Any) -> bool:
-    """Return whether a value contains a binary value, or a time as msgspec decodes one, at any depth."""
+    """Return whether a value contains bytes, or a datetime (msgspec's type for a time of MessagePack), at any depth."""
     if isinstance(value, dict):
         return any(map(_has_bytes_or_time, value.values()))
     if isinstance(value, list):

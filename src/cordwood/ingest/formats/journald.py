@@ -19,7 +19,7 @@ MEDIA: Final = "application/vnd.fdo.journal"
 
 # Journald itself allows 1,024 fields in an entry.
 _MAX_FIELDS: Final = 1024
-# The bytes that are kept of an entry that is too large.
+# How many bytes are kept of an entry that is too large.
 _BEGINNING_BYTES: Final = 4096
 _LENGTH_BYTES: Final = 8
 _MAX_NAME_BYTES: Final = 64
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JournalEntry(msgspec.Struct):
-    """An entry. The values of a field that was sent several times are a list. `problem` is why it cannot be stored."""
+    """An entry. A field that was sent several times has a list of values. `problem` is the reason not to store it."""
 
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
     count: int = 0
@@ -116,7 +116,7 @@ class JournalDecoder:
         return entries
 
     def finish(self) -> list[JournalEntry]:
-        """Return the entry that the end of the data completes, or None."""
+        """Return the entries that the end of the data completes."""
         entries = self.feed(b"\n")
         if self._at < len(self._buffer) or self._skipped_bytes:
             self._refuse_entry("The data ends within a field.")
@@ -191,7 +191,7 @@ class JournalDecoder:
             self._entry.take(name.decode(), value.decode("utf-8", "replace"))
 
     def _refuse_entry(self, problem: str, *, is_cut: bool = False) -> None:
-        """Record why the entry cannot be stored. The first reason counts."""
+        """Record the reason why the entry cannot be stored, unless there is one already."""
         entry = self._entry
         entry.problem = entry.problem or problem
         if is_cut and not entry.is_cut:

@@ -30,7 +30,7 @@ from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _line = msgspec.json.Decoder(PostedEvent)
 
-# More white space than this is not expected before the first bracket.
+# How many characters are searched for the first bracket. More white space is not expected before it.
 _MAX_BLANKS = 64
 _array = msgspec.json.Decoder(list[PostedEvent])
 _encode = msgspec.json.Encoder().encode
@@ -158,7 +158,7 @@ def _cast_number(text: str, path: str) -> float:
 
 
 def read_whole(body: Body) -> ParsedBody:
-    """Decode `/json` and `/browser/reports`: the message is the text of the object, the time is that of receipt."""
+    """Decode `/json` and `/browser/reports` bodies: the message is the text of the object, the time that of receipt."""
     parsed = ParsedBody.of(body)
     for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
         if fields_of(item, index, parsed) is not None:

@@ -218,7 +218,7 @@ def _too_many_labels() -> TooLarge:
 
 
 class _PushReader:
-    """The events that were decoded so far, and the values that entries of the current stream share."""
+    """Collects the events of a push. It holds the values that the entries of the current stream share."""
 
     def __init__(self, body: Body) -> None:
         self.labelled = LabelledBody(item_bytes=body.item_bytes)
@@ -297,7 +297,7 @@ class _PushReader:
         self._part.add(event, self._next())
 
     def _refuse(self, reason: str, entry: bytes) -> None:
-        """Quarantine an entry, in a stream of its own with the same labels."""
+        """Quarantine an entry, in the form of a push stream that has the same labels and only this entry."""
         stream = {"stream": self._fields["labels"], "values": [msgspec.Raw(entry)]}
         text = _encode(stream)
         self._budget.take(msgspec.Raw(text))
@@ -317,7 +317,7 @@ class _PushReader:
         return msgspec.Raw(self._shared + own + named + b"}")
 
     def _id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
-        """Return an id that a repeated push gives again, or None without a time, for which the time of receipt is used.
+        """Return an id that is the same in a repeated push, or None if the event has no time and gets that of receipt.
 
         Equal entries of one push are numbered.
         """

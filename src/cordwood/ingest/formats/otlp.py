@@ -1,7 +1,7 @@
 """OTLP over HTTP in JSON and protobuf: log records, spans and metrics.
 
-A span becomes an event at its start time, with an id that is made of its own ids. Each data point of a metric becomes
-an event at its time.
+A span becomes an event at its start time, whose id is made of the trace id, the span id and the kind. Each data point
+of a metric becomes an event at its time.
 """
 
 import base64
@@ -32,7 +32,7 @@ _SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consu
 _SPAN_STATUSES = ("unset", "ok", "error")
 # The last time that can be formatted, in the year 9999.
 _LAST_NANOSECOND = 253_402_300_800 * 10**9
-# By the member of a metric that has its data in JSON: the `metric_type` of its events.
+# The `metric_type` of events, by the member of a metric that has the data in OTLP's JSON encoding.
 _METRIC_TYPES = {
     "gauge": "gauge",
     "sum": "sum",
@@ -124,7 +124,7 @@ def _records(signal: Signal, request: Json) -> Iterator[tuple[object, Json, Json
 
 
 def _messages(signal: Signal, parent: Json, name: str) -> list[Json]:
-    """Return the messages; raise BadBody if one is not an object, since it may contain any number of records."""
+    """Return the messages; raise BadBody if one is not an object, because it could stand for any number of records."""
     found = _array(signal, parent, name)
     if not all(isinstance(one, dict) for one in found):
         raise BadBody(f"The body is not a valid {signal.request}: {name} holds something that is not an object.")
@@ -247,7 +247,7 @@ def _hex_id(value: object) -> str | None:
 
 
 def _word_of(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
-    """Return the word for a value of an enum, a number or a name in JSON; None for an unknown value."""
+    """Return the word for an enum's value, which is a number or a name in JSON; return None for an unknown value."""
     number = _integer(value)
     if isinstance(number, int):
         return words[number] if 0 < number < len(words) else None
@@ -271,7 +271,7 @@ def _log_events(record: Json, resource: Json, shared_metadata: Json) -> Iterator
 
 
 def _log_uid(described: Json) -> str | None:
-    """Return the attribute `log.record.uid`, with which a repeated record is a duplicate."""
+    """Return the attribute `log.record.uid`, which becomes the event's id, so that a repeated record is a duplicate."""
     uid = described.get("log.record.uid")
     return uid if isinstance(uid, str) else None
 
@@ -350,7 +350,7 @@ def _span_events(span: Json, resource: Json, shared_metadata: Json) -> Iterator[
 
 
 def _present_fields(span: Json, *names: str) -> Json:
-    """Return the fields that have a value, under the names of metadata fields."""
+    """Return the named fields under the names of metadata fields, with None for a field without a value."""
     return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 
@@ -404,7 +404,7 @@ def _metric_events(metric: Json, resource: Json, shared_metadata: Json) -> Itera
 
 
 def _points(data: Json) -> list[Json]:
-    """Return the data points; raise an error for an item that is not one, since it may contain any number of points."""
+    """Return the data points; raise BadBody if one is not an object, as it could stand for any number of points."""
     points = data.get("dataPoints") or []
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         raise BadBody(

@@ -14,7 +14,7 @@ Read = Callable[[Value], object]
 # By field number: the name in JSON, the decoder, and whether the field is repeated.
 Fields = dict[int, tuple[str, Read, bool]]
 
-# How many more fields may be decoded for the current request.
+# An iterator that ends after as many items as fields may still be decoded for the current request.
 _fields_left: ContextVar[Iterator[None]] = ContextVar("fields_left")
 _NONE_LEFT: Final = object()
 
@@ -23,7 +23,7 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
 class BadProtobuf(ValueError):
-    """The bytes are not a protobuf message, or end early."""
+    """Raised for bytes that are not a protobuf message or end early."""
 
 
 def decoded(data: bytes, field_types: Fields, max_fields: int) -> Message:
@@ -185,7 +185,7 @@ def encode_export_response(rejected: int, error: str) -> bytes:
 def encode_rpc_status(code: int, message: str, violation: str = "", retry_seconds: int | None = None) -> bytes:
     """Encode a google.rpc.Status; `violation` is the description of a field violation in a BadRequest.
 
-    With `retry_seconds` it has a RetryInfo: the request may be repeated after that delay.
+    With `retry_seconds`, the status has a RetryInfo: the request may be repeated after that delay.
     """
     encoded = b"\x08" + written_number(code) + written_field(2, message.encode())
     if violation:

@@ -35,7 +35,7 @@ _MESSAGES = ("message", "line", "log", "msg")
 
 
 class HecBody(LabelledBody):
-    """A decoded body. `broken_at` is the number of the first event that cannot be found; the rest of the body is lost."""
+    """A decoded body. `broken_at` is the position of the event at which decoding had to stop; the rest is lost."""
 
     count: int = 0
     broken_at: int | None = None

@@ -1,4 +1,4 @@
-"""Syslog: RFC 5424 as logplex sends it, and RFC 3164; one message per line, or with octet counts.
+"""Syslog: RFC 5424, also as logplex sends it, and RFC 3164; one message per line, or with octet counts.
 
 A message with a priority and an unknown header is stored with the rest as its text, as RFC 3164 requires of relays.
 """
@@ -24,7 +24,7 @@ def _no_constant(name: str) -> object:
 
 # Unlike msgspec's decoder, this one accepts text after the value. `NaN` is rejected, so the next brace is tried.
 _json = json.JSONDecoder(parse_constant=_no_constant)
-# How many opening braces are tried as the start of JSON, because each attempt may read the whole message.
+# How many opening braces are tried as the start of JSON. Each attempt may read the whole message.
 _MAX_BRACES = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
@@ -91,7 +91,7 @@ def read_messages(messages: Iterable[SyslogMessage], peer: str) -> Iterator[tupl
 
 
 def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
-    """Split a body into messages: by octet counts if it begins with one and all of them are consistent, else by lines."""
+    """Split a body into messages: by octet counts if it begins with one and all are consistent, else by lines."""
     data = text.encode()
     frames, position = _frames(data, limit)
     if not frames:
@@ -101,8 +101,8 @@ def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
         for index, line in lines_of(data[position:].decode("utf-8", "replace"), limit):
             yield len(frames) + index, line
     else:
-        # The sender counts characters instead of bytes, or does not count the line end. These wrong counts at the beginning
-        # of lines are removed.
+        # The sender counts characters instead of bytes, or does not count the line end. The wrong counts at the
+        # beginning of lines are removed.
         for index, line in lines_of(text, limit):
             yield index, _COUNT_OF_LINE.sub("", line)
 

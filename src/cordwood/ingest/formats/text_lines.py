@@ -32,7 +32,7 @@ _MESSAGES: Final = ("msg", "message", "event_message")
 
 
 def read_logfmt_line(line: str) -> PostedEvent | None:
-    """Return the pairs of a line as metadata, or None unless the line is pairs, at least two of them with a value."""
+    """Return an event with the pairs of a line as metadata; None unless it is all pairs, two or more with a value."""
     pairs = _logfmt_pairs(line)
     if pairs is None:
         return None
@@ -124,7 +124,7 @@ LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
 
 
 def event_json(event: PostedEvent) -> bytes:
-    """Return the event as JSON that can be sent."""
+    """Return the event as JSON, in the form in which events are sent to the service."""
     fields: dict[str, object] = {
         "id": event.id,
         "timestamp": event.timestamp,

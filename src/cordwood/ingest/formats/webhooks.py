@@ -1,4 +1,4 @@
-"""Decode log drains and webhooks of Vercel, Netlify and GitHub: a message made of the payload, and the payload itself."""
+"""Decode log drains and webhooks of Vercel, Netlify and GitHub. A payload becomes metadata and a message."""
 
 import re
 from collections.abc import Iterable, Iterator

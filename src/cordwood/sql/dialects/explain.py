@@ -1,8 +1,8 @@
-"""Better explanations of likely mistakes: errors for failed queries and runs, and notices for valid queries.
+"""Explanations of likely mistakes: better errors for queries that fail, and notices for valid queries.
 
-A failed query may contain syntax of another dialect, be LQL, or have misspelled words. A valid query may have a column
-in double quotes, or a comparison with NULL: it is run, and a notice in its receipt says what the author may have meant.
-Engines report no position of an error while a query runs, so it is guessed from the message.
+A query that does not compile may contain syntax of another dialect, be LQL, or have misspelled words. A valid query may
+have a column in double quotes, or a comparison with NULL: it is run, and a notice in its receipt says what the author
+may have meant. If a query fails while it runs, engines report no position, so the position is guessed from the message.
 """
 
 import re
@@ -41,6 +41,7 @@ from cordwood.sql.permitted import FUNCTIONS
 _MAX_CHARACTERS: Final = 32_000
 
 _EXPLAINED_FAULTS: Final = (CompilerBroke, QuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
+# A word of LQL: a path, a colon and a value, such as `metadata.level:error`.
 _LQL_PATTERN: Final = re.compile(r'-?\(?-?(?:[\w$-]+|"[^"]*")(?:\.(?:[\w$-]+|"[^"]*"))*:(?!:)\S', re.ASCII)
 _CLAUSE_KEYWORDS: Final = (
     "SELECT",
@@ -77,7 +78,10 @@ def explain_raised_faults(text: str) -> Iterator[None]:
 
 
 def explain_fault(fault: Fault, text: str) -> Fault:
-    """Return the error, or one that explains the first foreign spelling in the text and how BigQuery writes it."""
+    """Return an error that explains the likely mistake in the text; the same error if no mistake is recognised.
+
+    The first of these is explained: LQL sent as SQL, syntax of another dialect, a misspelled keyword, an unknown name.
+    """
     if not isinstance(fault, _EXPLAINED_FAULTS) or len(text) > _MAX_CHARACTERS:
         return fault
     if _is_lql(fault, text):
@@ -113,7 +117,7 @@ def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
 
 
 def _find_wrong_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
-    """Yield calls of BigQuery functions with arguments in another dialect's order, or with too few or too many."""
+    """Yield calls of BigQuery functions with too few or too many arguments, or in another dialect's order or form."""
     for index, word in find_calls(source):
         arguments = source.arguments(index + 1)
         if word.text in UNIT_FIRST and _is_unit_first(arguments):
@@ -127,7 +131,7 @@ def _find_wrong_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
 
 
 def _is_unit_first(arguments: list[str]) -> bool:
-    """Return whether the first argument is a unit of time, which BigQuery expects as the last."""
+    """Return whether the first argument is a unit of time, which BigQuery expects as the last argument."""
     return len(arguments) > 1 and bigquery_unit(arguments[0]) is not None and bigquery_unit(arguments[-1]) is None
 
 
@@ -165,7 +169,7 @@ def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault
 
 
 def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | None:
-    """Explain an unknown name that is a value in another dialect, or an alias that is not visible in its clause."""
+    """Explain an unknown name: another dialect's function written without parentheses, or an alias used too early."""
     if not isinstance(fault, UnknownName) or fault.span is None:
         return None
     index = next(
@@ -198,7 +202,7 @@ def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
 
 
 def _simplify_message(fault: Fault) -> Fault:
-    """Rewrite the parser's error about an unexpected word as a sentence."""
+    """Rewrite the parser's error about an unexpected word or a missing expression as a sentence; mutates the error."""
     if isinstance(fault, QuerySyntax):
         fault.message = _MISSING_EXPRESSION.sub(_readable_message, fault.message)
     return fault
@@ -238,7 +242,7 @@ def _find_null_comparisons(source: QueryTokens) -> Iterator[str]:
 
 _CAST_FUNCTIONS: Final = "CAST SAFE_CAST"
 _TIME_FUNCTIONS: Final = "TIMESTAMP DATE DATETIME TIME CAST"
-# Patterns of error messages, and the functions and operators that may raise them; the first matching pattern counts.
+# Patterns of error messages, each with the functions and operators that may raise them; the first match is used.
 _CAUSES_BY_MESSAGE: Final = tuple(
     (re.compile(pattern), frozenset(words.split()))
     for pattern, words in (
@@ -270,7 +274,7 @@ _MAX_OTHER_POSITIONS: Final = 3
 
 @contextmanager
 def add_fault_position(text: str | None) -> Iterator[None]:
-    """Add a position to a query error raised in the block: that of the expression which may have raised it."""
+    """Add a position to query errors raised in the block without one: that of the expression that may have failed."""
     try:
         yield
     except QueryFault as fault:

@@ -1,7 +1,8 @@
 """Table of operators and clauses of other dialects: the words to match, and a hint with BigQuery's syntax.
 
-In a row, `NUMBER` and `TEXT` match any literal of their kind. In its hint, `{left}` and `{right}` are the operands
-around the words, `{inside}` is the rest within the parentheses, and `{1}` is the second of the words as written.
+Among the words of a row, `NUMBER` matches any number, `TEXT` a quoted interval such as '5 minutes', and `UNIT` a unit
+of time. In the hint, `{left}` and `{right}` are the operands before and after the matched words, `{inside}` is the text
+after them up to the closing parenthesis, and `{1}` is the second matched word as the author wrote it.
 """
 
 import re
@@ -19,7 +20,7 @@ _CLAUSE_PHRASE: Final = "a clause"
 
 
 class SyntaxMatch(msgspec.Struct, frozen=True):
-    """The place in a query where a row of the table matches: its first word and the number of words."""
+    """The place in a query where a row of the table matches: the index of the first word, and the number of words."""
 
     source: QueryTokens
     index: int
@@ -44,7 +45,7 @@ class SyntaxMatch(msgspec.Struct, frozen=True):
 class ForeignSyntax(msgspec.Struct, frozen=True):
     """A row of the table: words of another dialect, and a hint with BigQuery's syntax.
 
-    `construct` names the construct in the message; `message`, if given, replaces the whole message.
+    The default message is that the words are not `construct` (such as "a clause") of BigQuery; `message` replaces it.
     """
 
     words: tuple[str, ...]
@@ -60,7 +61,7 @@ def _case_insensitive_regexp(match: SyntaxMatch) -> str:
 
 
 def _json_operator_hint(match: SyntaxMatch) -> str:
-    """Rewrite a chain of JSON operators as one JSON_VALUE with a path."""
+    """Rewrite a chain of JSON operators as one path: of an event's field, or in a call of JSON_VALUE."""
     source, steps, index = match.source, [], match.index
     while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
         steps.append(source.text_between(index + 1, index + 1).strip("'\"{}").replace(",", "."))
@@ -187,11 +188,11 @@ _SYNTAX_BY_FIRST_WORD: Final[Mapping[str, tuple[ForeignSyntax, ...]]] = {
     first: tuple(form for form in FOREIGN_SYNTAX if form.words[0] == first)
     for first in {form.words[0] for form in FOREIGN_SYNTAX}
 }
-# Words after which `:name` or `$1` is a parameter in other dialects.
+# Words after which `:name` is a parameter in other dialects; after other words, the colon is an operator.
 _WORDS_BEFORE_PARAMETER: Final = frozenset(
     "= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split()
 )
-# Infix operators of other dialects that are ordinary names in BigQuery.
+# Infix operators of other dialects that are names or prefix operators in BigQuery; they match only between operands.
 _INFIX_OPERATORS: Final[Mapping[str, ForeignSyntax]] = {
     word: ForeignSyntax((word,), "Write REGEXP_CONTAINS({left}, {right}).") for word in ("~", "REGEXP", "RLIKE", "GLOB")
 } | {"XOR": ForeignSyntax(("XOR",), "Write {left} != {right}.")}

@@ -1,9 +1,9 @@
 """Tables of failing function calls, with replacements: functions of other dialects, and wrong numbers of arguments.
 
-In a template for a function of another dialect, `{0}` is the author's own first argument, `{0:bigquery_unit}` the unit that it
-names (`'hours'` is HOUR), `{0:bigquery_interval}` its interval (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and
-`{0:date_format}` a time format converted to BigQuery's format elements. The first template whose arguments were all
-given is used.
+In a template for a replacement, `{name}` is the function's name, and `{0}` is the first argument as the author wrote
+it. `{0:unit}` is the argument as BigQuery's unit (`'hours'` is HOUR), `{0:interval}` as an interval (`'5 minutes'` is
+INTERVAL 5 MINUTE), and `{0:percent}` as a percentage (0.5 is 50). `{0:to_char}` and `{0:date_format}` are time formats
+of PostgreSQL and MySQL, converted to BigQuery's. The first template whose arguments were all given is used.
 """
 
 import re
@@ -214,7 +214,7 @@ _REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 FOREIGN_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
-# BigQuery functions that take the unit last; other dialects take it as the first argument.
+# Templates for BigQuery functions that take the unit as the last argument; other dialects take it as the first one.
 UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
@@ -297,7 +297,7 @@ def find_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
 
 
 def replacement_call(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
-    """Return the replacement of a call, from the first template whose arguments were all given."""
+    """Return the replacement of a call, from the first template whose arguments were all given, or else the last."""
     for template in templates:
         if all(int(placeholder[1]) < len(arguments) for placeholder in _PLACEHOLDER.finditer(template)):
             return _fill_template(template, name, arguments)

@@ -87,7 +87,7 @@ class QueryTokens:
         return self.text_between(first, last) if self._may_be_operand(first) else None
 
     def arguments(self, opened: int) -> list[str]:
-        """Return the arguments of a call whose parenthesis opens at the token `opened`."""
+        """Return the texts of the arguments of a call whose parenthesis opens at the token `opened`."""
         closed = self._matching_brackets.get(opened)
         if closed is None or closed == opened + 1:
             return []
@@ -95,7 +95,7 @@ class QueryTokens:
         return [self.text_between(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
 
     def text_inside(self, index: int) -> str | None:
-        """Return the text from a token to the end of the parentheses that enclose it."""
+        """Return the text between a token and the closing bracket that encloses it; None without such a bracket."""
         depth = 0
         for position in range(index + 1, len(self.words)):
             depth += (self.words[position].text in "([") - (self.words[position].text in ")]")

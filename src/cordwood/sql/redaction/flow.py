@@ -1,7 +1,7 @@
-"""Data flow of raw event values: every read of a text is redacted before anything else can use its value.
+"""Redaction of a resolved query: every raw value is redacted before anything else can use it.
 
-A sub-query may pass a raw value on unchanged, and a path inside a raw value is a raw value, too. Any other use of a raw
-value is wrapped in its redaction.
+A raw value is a value of an event, or a text column, that is not redacted yet. A sub-query may pass a raw value on
+unchanged, and a path inside a raw value is a raw value, too. Any other use of a raw value is wrapped in its redaction.
 
 Columns that are used only in the answer are redacted by the engine on output (`Resolved.raw_columns`), so that a top-n
 query redacts n rows rather than all that it sorts.
@@ -46,16 +46,16 @@ _UNREDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
 _ALL_KINDS: Final = frozenset(ValueKind)
 
-# A stream and a path of its events.
+# The name of a stream, and a path inside its events.
 StreamPath = tuple[str, Path]
 
 
-# Each array on the path doubles the possible paths, and each name that refers to several keys multiplies them.
+# The most paths of one raw value. Each array doubles the possible paths; a name that refers to n keys multiplies by n.
 _MAX_PATHS: Final = 64
 
 
 class RawValue(msgspec.Struct, frozen=True):
-    """A raw value: an event's VARIANT or a text column. Its value is the first existing one of the possible paths."""
+    """A raw value: a VARIANT of an event, or a text column. It is read from the first of `paths` that exists."""
 
     paths: tuple[StreamPath, ...]
     is_event: bool
@@ -65,7 +65,10 @@ class RawValue(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, paths=paths)
 
     def elements(self) -> "RawValue | None":
-        """Return an element of the value, where an object is its own element; None if there are too many paths."""
+        """Return an element of the value as a raw value; None if there are too many paths.
+
+        An object is treated as an array whose only element is the object itself.
+        """
         paths = (*self.paths, *self.path_below(ELEMENT).paths)
         return None if len(paths) > _MAX_PATHS else msgspec.structs.replace(self, paths=paths)
 
@@ -81,7 +84,7 @@ class RawValue(msgspec.Struct, frozen=True):
             yield from [step for step in path[1:] if step != ELEMENT][-1:]
 
     def kinds(self, records: RecordShapes) -> frozenset[ValueKind]:
-        """Return the kinds seen at the value's paths; none for a text column, of which nothing is known."""
+        """Return the kinds of value seen at the paths; an empty set for a text column, whose kinds are not recorded."""
         return (
             frozenset().union(*(_kinds_of_path(path, records) for path in self.paths)) if self.is_event else frozenset()
         )
@@ -92,10 +95,12 @@ CteColumns = Mapping[str, RawColumns]
 
 
 class ScopedRelation(msgspec.Struct, eq=False):
-    """A relation in scope: its raw columns, or the stream whose columns are raw by name.
+    """A relation in scope.
 
-    `reader` is the SELECT with the relation in its FROM, and `used` are the columns that are read from it. `lifted` are
-    values computed from its raw columns for sub-queries, by the names of the new columns.
+    `columns` are its raw columns or, for a stream, the stream's name; a stream's columns are raw except those listed in
+    `_UNREDACTED_COLUMNS`. `reader` is the SELECT with the relation in its FROM, and `used` are the columns that are
+    read from it. `lifted` are the values of its raw columns that correlated sub-queries read, by the names of the
+    columns that are added for them.
     """
 
     columns: RawColumns | str
@@ -182,7 +187,7 @@ _NUMBER_OR_BOOL: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
 def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
-    """Redact the reads of a resolved tree. Mutates the tree."""
+    """Redact the reads of raw values in a resolved tree. Mutates the tree."""
     tree = resolved.tree
     walk = _RedactionWalk(redaction, RecordShapes(shapes), frozenset(_starred_relation_names(tree)))
     raw = walk.redact_query(tree, {}, {}, passes_raw=True)
@@ -228,7 +233,7 @@ class _RedactionWalk:
         self._starred_relation_names = expanded_names
         # Paths that are read without redaction, because no text was ever seen there.
         self.textless_paths: dict[StreamPath, None] = {}
-        # Visited columns by object id; kept alive so that ids are not reused.
+        # Visited columns by object id. The nodes are held because Python could otherwise reuse their ids.
         self._checked_columns: dict[int, exp.Expr] = {}
         self._lifted_count = 0
 
@@ -353,7 +358,10 @@ class _RedactionWalk:
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
     def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: RelationsByName) -> bool:
-        """Return whether unnested elements may stay raw: not if a correlated sub-query reads them or their array."""
+        """Return whether unnested elements may stay raw.
+
+        They may not if a key on their path is hidden, or if a correlated sub-query reads them or their array.
+        """
         if self._is_hidden(raw) or _is_outer_source(_source_of(node.expressions[0], sources), node):
             return False
         return not _is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
@@ -403,7 +411,10 @@ class _RedactionWalk:
         return None
 
     def _raw_coalesce(self, node: exp.Coalesce, sources: RelationsByName) -> RawValue | None:
-        """Return COALESCE of event values as one raw value with several paths; None if a value is secret by its key."""
+        """Return COALESCE of event values as one raw value with several paths.
+
+        Return None for any other COALESCE, if a value is secret by its key, or if there are too many paths.
+        """
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in values if raw is not None and raw.is_event and not self._is_secret(raw)]
         if len(events) < len(values) or _source_of(node, sources) is None:
@@ -440,7 +451,7 @@ class _RedactionWalk:
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _is_secret(self, raw: RawValue) -> bool:
-        """Return whether the value is redacted because of its key, which would be unknown if it were passed on raw."""
+        """Return whether the value is redacted because of its key, which readers of the raw value would not know."""
         return self._is_hidden(raw) or (raw.is_event and any(map(self._redaction.is_secret_name, raw.last_key_names)))
 
     def _reads_only_presence(self, node: exp.Expr, raw: RawValue) -> bool:
@@ -468,9 +479,9 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _is_qualified(node: exp.Expr) -> bool:
-    """Return whether the node is a column qualified with its relation.
+    """Return whether the node is a column that is qualified with its relation or may be unqualified.
 
-    Only columns of set operations and PIVOT may be unqualified: any other could refer to a raw column in the engine.
+    Only columns of set operations and PIVOT may be unqualified: the engine could resolve any other to a raw column.
     """
     if not isinstance(node, exp.Column):
         return False

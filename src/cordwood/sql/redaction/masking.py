@@ -1,9 +1,9 @@
-"""Masking of matches, as SQL of an engine: the passes with their markers, calls of an engine's functions, and their rules.
+"""SQL that masks private parts of texts, and rules that lower redacted reads to calls of the engine's functions.
 
-The optimistic variant of a statement only searches each text for a hint, a pattern that matches wherever something may
-have to be redacted, and fails if one matches. This takes a small part of the time of redaction. Queries over texts
-without anything to redact, such as paths, methods and countries, need nothing else. If it fails, the full variant is
-run, and the engine remembers to run that first from then on.
+The optimistic variant of a statement only searches each text for the hint, a pattern that matches wherever something
+may have to be redacted, and fails if the hint matches. This takes a small part of the time that redaction takes.
+Queries over texts without anything to redact, such as paths, methods and countries, need nothing else. If the
+optimistic variant fails, the full variant is run, and the engine remembers to run the full variant first from then on.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from cordwood.sql.nodes import (
 from cordwood.sql.redaction.patterns import DetectionStage, MatchKind
 from cordwood.sql.rules.vocabulary import Conversion
 
-# Prefixes of the names of the engine's functions; the redaction mode follows.
+# Prefixes of the names of the engine's redaction functions; the redaction mode follows.
 REDACT_TEXT: Final = "redacted_text"
 REDACT_JSON: Final = "redacted_json"
 REDACT_EVENT: Final = "redacted_event"
@@ -44,7 +44,8 @@ MAY_NEED_REDACTION: Final = "A text may hold something to redact."
 
 HIDDEN: Final = "REDACTED"
 
-# Markers around matches. They are removed from every text before matching, so that no text contains markers of its own.
+# Markers in a text during redaction. They are removed from every text before matching, so that a text cannot contain
+# markers of its own.
 MATCH_START: Final = "\x01"
 MATCH_CUT: Final = "\x02"
 DIGIT_MARKER: Final = "\x03"
@@ -53,6 +54,7 @@ DIGIT_MARKER: Final = "\x03"
 # matches the digit as part of a card number.
 BEFORE_DIGIT: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
 MARKED_DIGIT: Final = rf"\1{DIGIT_MARKER}\2"
+# Matches one JSON string, or the text between two strings.
 JSON_SEGMENTS: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 
 _HEX: Final = "0123456789abcdef"
@@ -108,7 +110,7 @@ class Masking(msgspec.Struct, frozen=True):
     def mask_builtin(self, text: str, stages: Sequence[DetectionStage], *, digits_are_marked: bool = False) -> str:
         """Apply the built-in stages.
 
-        With `digits_are_marked`, digits of JSON numbers are marked, and these markers are kept.
+        With `digits_are_marked`, the text has a marker before each digit of a JSON number; these markers are kept.
         """
         text = self._remove_marks(text, (MATCH_START, MATCH_CUT)) if digits_are_marked else self.remove_markers(text)
         return self.remove_match_markers(self.apply_stages(text, stages))
@@ -170,7 +172,7 @@ class Masking(msgspec.Struct, frozen=True):
     def _replace_cards(self, text: str, stage: DetectionStage) -> str:
         """Replace card numbers that pass the Luhn check.
 
-        In the regular expression, the group after those of the text before the number contains its digits.
+        In the regular expression, the first group after the `prefix_groups` contains the digits of the number.
         """
         number, prefix, match, remainder = map(self.sql.part, range(1, 5))
         marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
@@ -241,7 +243,10 @@ def skip_text_conversions(tree: exp.Expr) -> None:
 
 
 class Redactions(msgspec.Struct, frozen=True):
-    """The rules of redacted values: `event_text` reads an event's value as text, and `event_value` makes one of a text."""
+    """The lowering rules of redacted reads.
+
+    `event_text` converts an event's value to a text, and `event_value` a text to an event's value.
+    """
 
     event_text: Conversion
     event_value: Conversion

@@ -1,8 +1,8 @@
-"""Redaction of one query: the patterns of redacted texts in the order of the passes, the mode, and hidden field names.
+"""Detection of private texts: the patterns of redaction in the order of their passes, and the hiding of field names.
 
 RE2 has no lookaround. A text that must be kept is therefore matched as a whole, by a group of its own, before anything
 inside it can match: `Chrome/113.0.0.0` is one match, and no address is searched for in it. A prefix that identifies a
-value is a group too, and is kept. All patterns ignore case and match the same on each engine.
+value is a group, too, and is kept. The built-in patterns ignore case, and match the same texts on each engine.
 """
 
 import re
@@ -89,7 +89,8 @@ _LONG_IPV6_ADDRESS: Final = (
     rf"|(?:{_IPV6_GROUP}{_IPV6_COLON}){{6}}(?:{_FOUR_NUMBERS}|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_GROUP}){_IPV6_ZONE}"
     rf"|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})*{_FOUR_NUMBERS}"
 )
-# `a::b` and `a::` may also be code; an address has a digit or a known prefix, and ends with its last group.
+# `a::b` and `a::` may also be code. A text `a::` is an address only if it has several groups, or if its only group has
+# four characters with a digit or with a prefix of local addresses (`fc`, `fd`, `fea`, `feb`).
 _IPV6_GROUP_WITH_DIGIT: Final = (
     "(?:[0-9][0-9a-f]{3}|[0-9a-f][0-9][0-9a-f]{2}|[0-9a-f]{2}[0-9][0-9a-f]|[0-9a-f]{3}[0-9]|f[cd][a-f]{2}|fe[ab][a-f])"
 )
@@ -101,6 +102,7 @@ _LEADING_IPV6: Final = (
     rf"{_IPV6_COLON}{_IPV6_COLON}(?:(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}|{_FOUR_NUMBERS}){_IPV6_ZONE}"
 )
 _LOOPBACK_IPV6: Final = rf"{_IPV6_COLON}{_IPV6_COLON}{_IPV6_GROUP}{_IPV6_ZONE}(?:\b|_)"
+# Groups of letters that do not begin with such a prefix: `a::b` of two such groups is kept as code.
 _WORD_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
 _SCOPE_OPERATOR_CODE: Final = rf"\b{_WORD_GROUP}::{_WORD_GROUP}\b|\B::[a-f]+\b"
 _HARDWARE_ADDRESS: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
@@ -139,21 +141,23 @@ _KNOWN_KEY_HINTS: Final = (
 # RE2 and Python agree on ASCII classes only; all characters outside of ASCII count as letters of a name.
 _NAME_LETTER: Final = "a-z0-9\u0080-\U0010ffff"
 _LOCAL_PART: Final = rf"(?:[{_NAME_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
-# The last label of a domain is a name: after a numeric last label it is a host's address, and the part before @ is a
-# user.
+# The last label of a domain begins with a letter. If it is numeric, the text after @ is an IP address, and the text
+# before @ is a user.
 _LAST_LABEL: Final = "[a-z\u0080-\U0010ffff]"
-# `o'brien@…`, and a quoted local part, in characters that JSON does not put around its own commas and colons.
+# A quoted local part. It excludes `,` and `:`, so that the text between two JSON strings is not mistaken for one.
 _QUOTED_LOCAL_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
+# An unquoted local part may contain one apostrophe: `o'brien@…`.
 _MAIL_ADDRESS: Final = rf"(?:{_LOCAL_PART}(?:'{_LOCAL_PART})?|{_QUOTED_LOCAL_PART})(?:@|%(?:25)*40)[{_NAME_LETTER}-]+(?:{_ENCODED_DOT}[{_NAME_LETTER}-]+)*{_ENCODED_DOT}{_LAST_LABEL}[{_NAME_LETTER}-]*"
 
 _CARD_SEPARATOR: Final = r"(?:[ +-]|%20)"
-# Card numbers begin with 2 to 6; numbers that begin with 1 may be times in microseconds. Only some issuers have a fifth
-# group: with others, it is the expiry month or the security code.
+# Card numbers begin with 2 to 6; numbers that begin with 1 may be times in microseconds. Only some issuers use a fifth
+# group of digits; after cards of other issuers, such a group is the expiry month or the security code.
 _CARD_NUMBER: Final = (
     rf"[2-6][0-9]{{12,18}}|(?:5[06-8]|6[1-36-9])[0-9]{{2}}(?:{_CARD_SEPARATOR}[0-9]{{4}}){{3}}{_CARD_SEPARATOR}[0-9]{{1,3}}"
     rf"|[2-6][0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{1,4}}"
     rf"|3[0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{6}}{_CARD_SEPARATOR}[0-9]{{4,5}}"
 )
+# Decimal fractions, numbers after a JSON key, and UUIDs, whose digits are not searched for cards.
 _NOT_A_CARD: Final = (
     r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
@@ -309,7 +313,7 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def before_addresses(self) -> tuple[DetectionStage, ...]:
-        """The stages before the last one for addresses, which is the only one that matches in most texts."""
+        """The stages before the last stage for addresses; in most texts, only that last stage has a match."""
         last = max(
             (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.ADDRESS),
             default=0,
@@ -344,7 +348,8 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
     return DetectionStage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
 
 
-# Limits of the caches of decisions on names and of shapes without hidden names: about 100 bytes for each path.
+# Limits of the caches of `Redaction`: one holds whether a name is hidden, the other shapes without hidden names. Each
+# path of such a shape is estimated at 100 bytes.
 _NAME_CACHE_BYTES: Final = 4 * 2**20
 _SHAPE_CACHE_BYTES: Final = 4 * 2**20
 _PATH_BYTES: Final = 100

@@ -2,10 +2,12 @@
 
 Some clauses see only columns, others see select aliases first.
 
-Engines differ in which constants are ordinals: DuckDB takes `-(-1)`, ClickHouse `true` and `-1`. After `resolve`, a
-constant key is either the plain decimal number of a column or in a form that no engine takes for an ordinal. The ORDER
-BY of a sub-query costs a sort but guarantees nothing, so it is removed; a query that passes on the rows of a sub-query
-inherits its ORDER BY.
+Engines differ in which constant keys they treat as ordinals, that is, as positions in the select list: DuckDB accepts
+`-(-1)`, ClickHouse `true` and `-1`. After `resolve`, a constant key is either the plain decimal number of a column or
+in a form that no engine treats as an ordinal.
+
+The ORDER BY of a sub-query costs a sort but guarantees nothing, so it is removed; a query that passes on the rows of a
+sub-query inherits its ORDER BY.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from cordwood.sql.resolve.expressions import FOLDED_KEY, NameContext, implicit_n
 from cordwood.sql.resolve.names import OutputColumn
 from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 
-# The most columns of a table and of a result in BigQuery.
+# BigQuery's limit on the number of columns of a table and of a result.
 _MAX_COLUMNS: Final = 10_000
 
 _GROUPING_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
@@ -158,7 +160,7 @@ def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Fi
 
 
 def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
-    """Yield the fields of a record, or any other unnested element itself."""
+    """Yield the fields of an unnested element; if it has no known fields, yield the element itself."""
     lineage = record.lineage
     if lineage.fields or (lineage.is_event and context.resolution.records.keys(lineage)):
         yield from _fields_of_value(record.expression(), context)
@@ -385,7 +387,7 @@ def _is_constant(item: exp.Expr) -> bool:
 
 
 def _as_group_key(key: exp.Expr) -> exp.Expr:
-    """Return the group key; a constant key is rewritten so that no engine takes it for an ordinal."""
+    """Return the group key; a constant key is rewritten so that no engine treats it as an ordinal."""
     return exp.Case(ifs=[exp.If(this=exp.true(), true=copied(key))]) if _is_constant(key) else key
 
 

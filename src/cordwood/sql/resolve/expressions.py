@@ -1,7 +1,7 @@
 """Name resolution in expressions: names become columns, parameters become slots, and constant sub-queries are inlined.
 
-The values of slots are bound at run time and never printed. The value of a sub-query without FROM replaces its columns,
-so that an engine can use it as a bound of a scan.
+The values of slots are bound at run time and never printed. References to the columns of a sub-query without FROM are
+replaced by their constant values, so that an engine can use these as bounds of a scan.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -125,7 +125,10 @@ class _ExpressionResolver(msgspec.Struct):
         node.meta["lineage"] = self.context.resolution.records.elements(lineage)
 
     def _single_record(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
-        """Return the value itself for element 0 of an object, which is an array of one record; None otherwise."""
+        """Return the value itself for element 0 of an object, since a record is read as an array with one struct.
+
+        Return None for any other element.
+        """
         index = node.expressions[0] if len(node.expressions) == 1 else None
         is_first = (
             isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
@@ -137,7 +140,7 @@ class _ExpressionResolver(msgspec.Struct):
         return record
 
     def resolve_membership(self, node: exp.Expr) -> None:
-        """Resolve `x IN UNNEST(path)`, where an event's value is the array of its elements."""
+        """Resolve `x IN UNNEST(path)`, where an event's value is replaced by the array of its elements."""
         self.visit_children(node)
         unnest = node.args.get("unnest")
         if isinstance(unnest, exp.Unnest):
@@ -246,7 +249,7 @@ def _parameter_slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
 
 
 def _time_from_call(node: exp.Expr) -> exp.Expr:
-    """Return CURRENT_TIMESTAMP or a related function as an expression of the time of the call."""
+    """Return an expression for CURRENT_TIMESTAMP or a related function that uses the slot with the time of the call."""
     value = placeholder(NOW, exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):
@@ -284,14 +287,14 @@ _RESOLVER_BY_NODE_CLASS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp
 }
 
 
-# The metadata key of a value that replaces a column reference.
+# The key in a node's metadata that marks a constant value which replaces a column reference.
 FOLDED_KEY: Final = "folded"
 _NON_CONSTANT_CLAUSES: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
 # Expressions that use a sub-query's rows rather than its value.
 _SETS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
-# Larger rows of values are read like any other query.
+# Constant rows with more nodes are not copied into their readers but stay queries.
 _MAX_CONSTANT_NODES: Final = 1_000
 _USES_OF_ROWS: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
@@ -313,7 +316,7 @@ def constant_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
 
 
 def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
-    """Return a relation that is in no FROM: its columns are the values themselves."""
+    """Return a relation that is not read from FROM: references to its columns are replaced by the values."""
     return Relation(
         alias, {name.lower(): Field(name, _mark_folded(value), lineage_of(value)) for name, value in columns.items()}
     )

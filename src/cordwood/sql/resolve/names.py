@@ -29,8 +29,8 @@ from cordwood.sql.stages import Target
 class OutputColumn(msgspec.Struct, frozen=True):
     """An output column of a query.
 
-    A name may be empty, as a key of an event may be. `column` is its name within the tree, if another column has the
-    same name.
+    The name may be empty, because a key of an event may be empty. `column` is the column's name within the tree, if
+    another column has the same `name`.
     """
 
     name: str
@@ -41,8 +41,8 @@ class OutputColumn(msgspec.Struct, frozen=True):
 class Cte(msgspec.Struct):
     """A named sub-query in scope.
 
-    `name` is its name in the resolved tree; `is_value` is set if its rows are values. `constants` are its columns if it
-    is one row of constants.
+    `name` is its name in the resolved tree; `is_value` is set if its rows are single values (SELECT AS VALUE).
+    `constants` are its columns if it is one row of constants.
     """
 
     name: str
@@ -112,8 +112,8 @@ NameParts = Sequence[exp.Identifier]
 def resolve_name(resolution: Resolution, parts: NameParts, scope: Scope | None) -> exp.Expr:
     """Return the expression to which a name refers.
 
-    Inner scopes take precedence over outer ones. Names that were seen take precedence over names that are only possible
-    keys.
+    Inner scopes take precedence over outer ones. Names of columns, and of keys that were seen in events, take
+    precedence over names of keys that no event has had yet.
     """
     current = scope
     while current is not None:
@@ -192,7 +192,7 @@ def _check_unambiguous(resolution: Resolution, name: exp.Identifier, column: Fie
 
 
 def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
-    """Return a table's row as a struct, to which the table's alias alone refers."""
+    """Return a table's row as a struct, which is the value of the table's alias when it is used without a column."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.expression())
         for column in (*relation.fields.values(), *extra_fields(resolution, relation))
@@ -299,7 +299,7 @@ def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts:
     paths = [(steps, lineage)]
     for part in parts:
         paths = [extended for path in paths for extended in _follow_key(resolution, path, part)]
-        # The number of paths multiplies with each name whose keys differ only in case or dashes.
+        # A name that refers to several keys, which differ only in case or dashes, multiplies the number of paths.
         spend(len(paths))
     resolution.records.note_unseen(paths[0][1])
     reads = [_make_event_path(resolution, base, path) for path in paths]
@@ -357,7 +357,8 @@ def _unknown_column_error(resolution: Resolution, part: exp.Identifier, relation
     )
 
 
-# Generated aliases of relations that the author did not name; the second is sqlglot's, for a step of a pipe.
+# Prefixes of generated aliases, for relations that the author did not name. sqlglot generates the second for the steps
+# of pipe syntax (`|>`).
 UNNEST_ALIAS: Final = "_unnested"
 _GENERATED_ALIASES: Final = (UNNEST_ALIAS, "__tmp")
 

@@ -35,7 +35,7 @@ from cordwood.sql.tree_printer import Printed
 
 
 class _SubQueries(msgspec.Struct):
-    """The endpoint's sub-queries, resolved at their first reference; unreferenced sub-queries cost nothing."""
+    """The endpoint's sub-queries, each resolved at its first reference; unreferenced sub-queries are not resolved."""
 
     program: Program
     resolution: Resolution
@@ -45,7 +45,7 @@ class _SubQueries(msgspec.Struct):
     endpoints: dict[str, Cte] = msgspec.field(default_factory=dict)
 
     def resolve(self, name: str) -> Cte | None:
-        """Resolve a sub-query; None if there is none of this name, or it is later in WITH than one that reads it."""
+        """Resolve a sub-query; None if no sub-query has the name, or if it is defined later in WITH than its reader."""
         lower = name.lower()
         if self._is_later(lower):
             return None
@@ -57,7 +57,7 @@ class _SubQueries(msgspec.Struct):
             return None
         self.in_progress.append(lower)
         copy = copied(sub_query)
-        # Errors tell by the WITH around a sub-query why a name in it cannot be read.
+        # Place the copy in a WITH, because an error's hint uses that WITH to explain why a name cannot be read.
         exp.With(expressions=[copy], recursive=self.program.is_recursive)
         cte = _resolve_cte(self.resolution, copy, CteScope(), None, recursive=self.program.is_recursive)
         self.in_progress.pop()
@@ -66,14 +66,14 @@ class _SubQueries(msgspec.Struct):
         return cte
 
     def _is_later(self, lower: str) -> bool:
-        """Return whether the sub-query is not yet defined for the one that is resolved now; RECURSIVE defines all."""
+        """Return whether the sub-query is not defined before the one being resolved; RECURSIVE permits any order."""
         if self.program.is_recursive or not self.in_progress or lower not in self.program.sub_queries:
             return False
         names = list(self.program.sub_queries)
         return names.index(lower) >= names.index(self.in_progress[-1])
 
     def resolve_endpoint(self, name: str) -> Cte | None:
-        """Resolve an endpoint that the query reads, in a scope of its own, to a CTE placed before its readers."""
+        """Resolve an endpoint that the query reads, in a scope of its own; return the CTE that it becomes."""
         if name in self.endpoints:
             return self.endpoints[name]
         included = self.program.included.get(name)
@@ -96,7 +96,10 @@ class _SubQueries(msgspec.Struct):
 
 
 def _mark_inline(cte: exp.Expr) -> None:
-    """Mark a filter with several readers to be inlined, because running it with each reader's predicates is cheaper."""
+    """Mark a sub-query with several readers to be inlined, unless it groups, deduplicates or limits rows.
+
+    Running such a sub-query once for each reader, with that reader's predicates, is cheaper than materializing it.
+    """
     query = cte.this
     if isinstance(query, exp.Select) and not any(query.args.get(key) for key in ("group", "distinct", "limit")):
         cte.set("materialized", False)  # noqa: FBT003 - an argument of the node
@@ -149,7 +152,10 @@ def _start_resolution(program: Program, target: Target, shapes: Mapping[str, Sha
 
 
 def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueries]:
-    """Return the state that resolves an included endpoint: its own text, names and parameters, and shared columns."""
+    """Return the state that resolves an included endpoint.
+
+    Its text, parameters and sub-queries are its own; the rest is shared with the query that reads it.
+    """
     inner = msgspec.structs.replace(
         resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.sub_query_names
     )
@@ -515,7 +521,7 @@ def _resolve_cte(
         ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
     if not recursive and name.lower() in map(str.lower, resolution.streams):
-        # An engine could take the name of a stream that was read for this sub-query.
+        # An engine could resolve the name of a stream that is read to this sub-query, which has the same name.
         name = resolution.unique_name(cte.alias)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
     values = None if is_value else _constant_values(cte.this, outputs)

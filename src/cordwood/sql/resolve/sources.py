@@ -1,4 +1,4 @@
-"""Name resolution in FROM and joins: tables are looked up, objects become paths, and arrays are unnested.
+"""Name resolution in FROM and joins: tables are looked up, and UNNEST of an object is replaced by a path.
 
 USING becomes ON with merged columns. The condition of an inner join whose right side was removed moves to WHERE.
 """
@@ -28,9 +28,9 @@ from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, co
 class _FromReader(msgspec.Struct):
     """The state of reading one FROM from left to right.
 
-    `filters` collects filters that replace unnested objects. `paths_are_safe` is set if such a filter may be put in
-    WHERE, because no later outer join adds rows with NULL. `first_relation` is the index in the scope of the first
-    relation of this chain of joins.
+    `filters` collects the filters that replace joins with unnested objects. `paths_are_safe` is set if such a filter
+    may be put in WHERE, because no later outer join adds rows with NULL. `first_relation` is the index in the scope of
+    the first relation of this chain of joins.
     """
 
     resolution: Resolution
@@ -235,7 +235,7 @@ def _read_inner_joins(reader: _FromReader, source: exp.Expr, joins: list[exp.Exp
 
 
 def _parenthesise(source: exp.Expr) -> None:
-    """Parenthesise `b` in `a JOIN b JOIN c ON … ON …`, because some engines cannot parse nested joins without."""
+    """Parenthesise `b JOIN c ON …` in `a JOIN b JOIN c ON … ON …`, because some engines cannot parse it otherwise."""
     if source.args.get("joins") and isinstance(source.parent, exp.Join):
         source.replace(exp.Subquery(this=copied(source)))
 
@@ -283,7 +283,10 @@ def _is_query(node: exp.Expr) -> bool:
 
 
 def _as_unnest(reader: _FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """Return `UNNEST(…)` for a source that is one, or is a path into a relation to its left (`FROM t, t.metadata`)."""
+    """Return the source, and the UNNEST that it means; None instead of the UNNEST if the source is anything else.
+
+    A source means an UNNEST if it is one, or if it is a path into a relation to its left (`FROM t, t.metadata`).
+    """
     if isinstance(source, exp.Unnest):
         return source, source
     if isinstance(source, exp.Table) and source.args.get("db") is not None:
@@ -350,7 +353,7 @@ def _record_filter(resolution: Resolution, value: exp.Expr, lineage: Lineage) ->
 
 
 def _is_implied(filter_: exp.Expr, value: exp.Expr) -> bool:
-    """Return whether the existence of an object inside the filter's value implies the filter."""
+    """Return whether the filter only tests that a value which contains `value` is an object."""
     return is_record_test(filter_) and is_within(value, filter_.expressions[0])
 
 

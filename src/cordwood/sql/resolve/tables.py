@@ -1,4 +1,7 @@
-"""Name resolution of tables: a sub-query in scope, or for owners a stream, and PIVOT and UNPIVOT of them."""
+"""Name resolution of tables, and PIVOT and UNPIVOT.
+
+A table is a sub-query in scope, or, if the query may read them, an endpoint or a stream.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -295,7 +298,7 @@ def unknown_table_error(resolution: Resolution, ctes: CteScope, table: exp.Expr,
 
 
 def _order_hint(resolution: Resolution, table: exp.Expr, table_name: str) -> str | None:
-    """Return what to write instead of a reference to a sub-query that is defined later in WITH, or from within itself."""
+    """Return a hint for a reference to a sub-query that contains it or is defined later in WITH; None for others."""
     lower = table_name.lower()
     cte = table.find_ancestor(exp.CTE)
     while cte is not None:
@@ -349,7 +352,7 @@ def _expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[O
 
 
 def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
-    """Rewrite PIVOT as conditional aggregates, one for each value, grouped by the columns that they do not use."""
+    """Rewrite PIVOT as conditional aggregates, one for each value, grouped by the columns that PIVOT does not use."""
     key = pivoted.resolve_copy(pivot.args["fields"][0].this)
     calls = [
         (item.alias, pivoted.resolve_copy(_named_aggregate(pivoted.resolution, item))) for item in pivot.expressions
@@ -442,7 +445,7 @@ def _aggregate_where(resolution: Resolution, call: exp.Expr, condition: exp.Expr
 
 
 def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
-    """Rewrite UNPIVOT: each row once for every group of columns, with their values and the group's name."""
+    """Rewrite UNPIVOT as a join that repeats each row for every group of columns, with the group's values and name."""
     values = [value.name for value in _tuple_parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
     groups = [_columns_of(pivoted, item) for item in pivot.args["fields"][0].expressions]

@@ -1,1 +1,1 @@
-"""BigQuery's functions as every engine means them: formats and limits, and rules composed from an engine's words."""
+"""Rules for BigQuery's functions that all engines share: they are composed from each engine's templates of SQL."""

@@ -38,7 +38,7 @@ def read_argument(node: exp.Expr) -> Argument:
     while isinstance(inner, _MODIFIERS):
         inner = _strip_modifier(inner, argument)
     argument.value = inner
-    # Sqlglot wraps the aggregate in IGNORE NULLS.
+    # In sqlglot's tree, IGNORE NULLS may also be the parent of the aggregate.
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
         argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
     if argument.having is not None and not isinstance(node, exp.AnyValue):
@@ -113,7 +113,7 @@ def _strip_modifier(inner: exp.Expr, argument: Argument) -> exp.Expr:
 
 
 def event_value_kind(node: exp.Expr) -> Kind | None:
-    """Return the type as which an aggregate reads an event's value; None for those that take any type."""
+    """Return the type to which an aggregate converts an event's value; None for aggregates that accept any type."""
     return _EVENT_VALUE_KIND.get(type(node))
 
 
@@ -129,14 +129,17 @@ _SEVERAL_AGGREGATES: Final = "by_several"
 
 
 def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
-    """Return an expression in which all parts are aggregates."""
+    """Combine several aggregates in one expression, and mark it, so that OVER is applied to each of them."""
     combined = fragment(template, *aggregates)
     combined.meta[_SEVERAL_AGGREGATES] = True
     return combined
 
 
 def distribute_window(window: exp.Expr) -> exp.Expr:
-    """Return the window; for an expression of several aggregates, the expression with a window for each."""
+    """Return a window over an aggregate unchanged.
+
+    For a window over an expression of several aggregates, return the expression with a window over each of them.
+    """
     aggregate = window.this
     if not aggregate.meta_get(_SEVERAL_AGGREGATES):
         return window
@@ -150,11 +153,14 @@ def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
 
 
 def drop_modifier(node: exp.Expr) -> exp.Expr:
-    """Remove IGNORE or RESPECT NULLS: the rule of the aggregate inside has applied it."""
+    """Remove IGNORE NULLS or RESPECT NULLS, which the rule of the aggregate inside has already applied."""
     inner: exp.Expr = node.this
     return inherit(inner, node)
 
 
 def nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
-    """Return NaN for a single value that is not finite, where engines return zero."""
+    """Return the aggregate, but NaN if its only value is not finite, where engines return zero.
+
+    `single_value` selects any one of the aggregated values: multiplied by zero, it is NaN if it is not finite.
+    """
     return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)

@@ -1,4 +1,4 @@
-"""Conversions that every engine makes alike: literals, casts, and event values among the operands of conditions."""
+"""Conversions that work the same way on every engine: literals, casts, and event values as operands of conditions."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -16,9 +16,10 @@ from cordwood.sql.rules.vocabulary import Conversion, Vocabulary
 
 
 class Literals(msgspec.Struct, frozen=True):
-    """The rules of literals: `integer` takes a literal and its value, and `fraction` a literal.
+    """The rules of literals.
 
-    `data` takes bytes as a part, and their text with one character per byte.
+    `integer` lowers an integer literal, given with its value, and `fraction` any other number. `data` lowers bytes,
+    given as a part of a template and as the text of the literal.
     """
 
     integer: Callable[[exp.Expr, int], exp.Expr]
@@ -49,19 +50,20 @@ class Literals(msgspec.Struct, frozen=True):
 
 
 def signed_parent(node: exp.Expr) -> exp.Expr | None:
-    """Return the node that has a literal as its argument, beyond its sign and parentheses."""
+    """Return the nearest ancestor of a literal that is neither its sign nor parentheses."""
     parent = node.parent
     while isinstance(parent, (exp.Paren, exp.Neg)):
         parent = parent.parent
     return parent
 
 
-# A cast of a value; the first argument is the node that tells whether a failure is NULL.
+# A cast of a value, the second argument. The first is the node of the cast, which determines whether a failure is NULL.
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
-# Casters, or templates over the value: `@a` may be used several times, and may fail.
+# By source and target type: a caster or a template. A template that refers to the value as `@a` may use the value
+# several times, and may fail; a template with `{0}` uses it once.
 Casters = Mapping[tuple[Kind, Kind], Caster | str]
 
-# The types that an event's value is cast to by way of its text, so that an invalid value fails like any text.
+# The types to which an event's value is cast via its text, so that an invalid value fails like an invalid text.
 _TYPES_OF_EVENTS: Final = (
     *(Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC),
 )
@@ -70,8 +72,8 @@ _TYPES_OF_EVENTS: Final = (
 class Casts(msgspec.Struct, frozen=True):
     """The rules of explicit casts for one engine.
 
-    `casters` has the casts between two types that need more than `direct`, the engine's own cast. `to_composite` casts to
-    an ARRAY or STRUCT, and `to_sized` to a type with parameters. `print_bytes` and `parse_bytes` have a template for
+    `casters` has the casts between two types that need more than `direct`, the engine's own cast. `to_composite` casts
+    to an ARRAY or STRUCT, and `to_sized` to a type with parameters. `print_bytes` and `parse_bytes` have a template for
     each format of bytes.
     """
 
@@ -99,7 +101,7 @@ class Casts(msgspec.Struct, frozen=True):
         return self._cast(mark_safe(node))
 
     def cast_to(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-        """Cast `value` to a type; `node` tells whether a failure is NULL."""
+        """Cast `value` to a type; `node` determines whether a failure is NULL."""
         source = kind_of(value)
         if isinstance(value, exp.Null):
             return self.words.null_of(to)
@@ -144,7 +146,7 @@ def _by_format(node: exp.Expr, templates: Mapping[str, str], format_text: str) -
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """The parts of the rules of conditions that only differ in the engines' words."""
+    """The parts of the rules of conditions that are the same for all engines, apart from the SQL in `words`."""
 
     words: Vocabulary
 
@@ -159,14 +161,14 @@ class Conditions(msgspec.Struct, frozen=True):
         return node
 
     def in_events(self, node: exp.Expr, kind: Kind) -> exp.Expr:
-        """Lower IN over a query whose column is of events' values."""
+        """Lower `x IN (query)` for a query whose column has events' values."""
         column = typed_as(fragment("_c"), VARIANT)
         value, item = self.words.read_as(node.this, kind), self.words.read_as(column, kind)
         return fragment("{0} IN (SELECT {1} FROM {2} AS _q(_c))", value, item, node.args["query"])
 
 
 def number_kind(kind: Kind) -> Kind:
-    """Return the type as which an event's value is compared with a value of this type."""
+    """Return the type to which an event's value is converted for a comparison with a value of this type."""
     return Kind.FLOAT64 if kind in NUMBERS else kind
 
 

@@ -22,7 +22,7 @@ from cordwood.sql.rules.vocabulary import CastTo, Vocabulary
 _SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
 _HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
 
-# In characters; a wider field is refused.
+# The greatest width and the greatest precision of a field, in characters.
 MAX_WIDTH: Final = 10_000
 
 _INTEGER_LETTERS: Final = "diuxXo"
@@ -69,7 +69,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
     @property
     def padding(self) -> str | None:
-        """The printf specifier that pads and cuts an already formatted text; None if nothing is to be done."""
+        """The printf specifier that pads and cuts an already formatted text; None if neither is necessary."""
         precision_part = self._precision_part if self.letter in TEXT_LETTERS else ""
         if self.width is None and not precision_part:
             return None
@@ -77,7 +77,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
     @property
     def plus(self) -> str:
-        """The prefix of numbers that are not negative."""
+        """The sign of numbers that are not negative: `+`, a space or nothing, depending on the flags."""
         return "+" if "+" in self.flags else " " if " " in self.flags else ""
 
     @property
@@ -103,7 +103,10 @@ class Specifier(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A specifier with its argument and the arguments for its stars; literal stars are already replaced."""
+    """A specifier with its argument, and the arguments for a width or precision of `*`.
+
+    A constant argument for `*` has been inserted into the specifier, so `width` or `precision` is None.
+    """
 
     spec: Specifier
     value: exp.Expr
@@ -116,7 +119,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def exact_kind(self) -> Kind | None:
-        """The value's type if it is an exact number (such as NUMERIC) in %f or %F, which print all its digits; else None."""
+        """The value's type if it is an exact type, such as NUMERIC, of which %f or %F print all digits; else None."""
         kind = kind_of(self.value)
         return kind if kind in EXACT_NUMERIC_KINDS and self.spec.letter in "fF" else None
 
@@ -201,7 +204,7 @@ def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
             yield Specifier(match[1], match[2], precision, match[4])
 
 
-# The size of groups of digits, and the mark between them.
+# By conversion letter: the size of groups of digits, and the mark between them.
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 FILLED_BY_ZEROS: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
 
@@ -223,11 +226,11 @@ class FormatSql(Protocol):
         ...
 
     def precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
-        """Return the precision of an integer, which is an argument."""
+        """Return the precision of an integer's specifier, from the argument that gives it."""
         ...
 
     def digits(self, spec: Specifier, letter: str) -> str:
-        """Return the digits of the integer @a, as many as the precision demands, which is @b if it is an argument."""
+        """Return the digits of the integer @a, at least as many as the precision, which is @b if it is an argument."""
         ...
 
     def zeros(self, width: int, sign: str, digits: str) -> str:
@@ -235,7 +238,7 @@ class FormatSql(Protocol):
         ...
 
     def lacks_flags(self, spec: Specifier) -> bool:
-        """Return whether `printf` lacks one of the flags of a fraction."""
+        """Return whether `printf` does not support one of this specifier's flags for fractions."""
         ...
 
     def fraction_digits(self, spec: Specifier) -> str:
@@ -243,7 +246,10 @@ class FormatSql(Protocol):
         ...
 
     def exact_digits(self, decimals: int, *, with_point: bool) -> str:
-        """Return the digits of the exact number @a without its sign; `with_point` requires a point without decimals."""
+        """Return the digits of the exact number @a without its sign.
+
+        With `with_point`, they end with a point if there are no decimals.
+        """
         ...
 
     def without_leading(self, text: str, mark: str) -> str: ...

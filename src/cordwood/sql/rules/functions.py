@@ -1,7 +1,7 @@
-"""Functions as rows of tables: the arguments, failures and limits of each, and below them an engine's template.
+"""Tables of functions that all engines share: the arguments, failures and limits of each function.
 
-A `Function` says which arguments a function takes, how each is read, and with which message it fails. An engine's table
-has a template for it, in which the arguments are `@a`, `@b`…
+A `Function` states which arguments a function takes, how each is read, and with which message the function fails. The
+table of each engine has a template for the function, in which the arguments are `@a`, `@b`…
 """
 
 from collections.abc import Callable, Mapping
@@ -18,13 +18,13 @@ from cordwood.sql.nodes import constant_int
 from cordwood.sql.rules.vocabulary import Vocabulary
 
 # Engines evaluate thousands of rows at a time (DuckDB 2,048 per thread, ClickHouse up to 65,536) and do not limit the
-# memory of the results themselves. So what one call may create is limited.
-# For the results of REPEAT, LPAD and RPAD.
+# memory of the results themselves. Therefore these constants limit the size of what one call may create.
+# The limit on the results of REPEAT, LPAD and RPAD.
 MAX_TEXT_BYTES: Final = 16_384
-# For texts that are split into characters, which take some 50 bytes each.
+# The limit on texts that are split into characters, which take about 50 bytes each.
 MAX_CHARACTERS: Final = 2_048
-# For GENERATE_ARRAY and related functions: BigQuery's own limit for an array made once per query, and eleven years of
-# days for an array made for each row.
+# The limits of GENERATE_ARRAY and related functions: BigQuery's own limit for an array made once per query, and eleven
+# years of days for an array made for each row.
 MAX_ELEMENTS: Final = 1_048_575
 MAX_ELEMENTS_PER_ROW: Final = 4_096
 
@@ -42,9 +42,9 @@ Key = type[exp.Expr] | str
 class Function(msgspec.Struct, frozen=True):
     """The arguments of a function, and how it fails.
 
-    `message` is that of its own failure, where the condition `is_invalid` is true; an engine's `Checked` replaces the
-    condition. Of a function that `attempts`, the engine's failures are NULL inside SAFE. `count` is the index of an
-    argument that only fails if it is negative, so that a constant needs no check.
+    `message` is the error message where the condition `is_invalid` is true; an engine's `Checked` replaces the
+    condition. If `attempts` is set, an error of the engine itself becomes NULL inside SAFE. `count` is the index of an
+    argument that is invalid only if it is negative, so that a constant that is not negative needs no check.
     """
 
     arguments: tuple[Argument, ...]
@@ -57,8 +57,9 @@ class Function(msgspec.Struct, frozen=True):
 class Checked(msgspec.Struct, frozen=True):
     """A template, and the condition under which the function fails instead.
 
-    The engines compute expressions of constants when they plan, also in branches that are not taken. So where the work
-    depends on an argument, that argument carries the check: it is `guarded`, and `@checked` in the template.
+    Engines evaluate constant expressions when they plan a query, also in branches that are not taken. If the amount of
+    work depends on an argument, the check is therefore applied to this argument, `guarded`; the checked argument is
+    `@checked` in the template.
     """
 
     is_invalid: str
@@ -67,14 +68,14 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """A template whose first argument is another expression of it, which is evaluated once."""
+    """A template whose first argument is replaced by `first`, an expression of the argument that is evaluated once."""
 
     first: str
     template: str | Checked
 
 
 class ByType(msgspec.Struct, frozen=True):
-    """Templates for a first argument of texts, and of bytes."""
+    """Two templates: one for a first argument that is text, and one for a first argument that is bytes."""
 
     text: str | Checked | Over
     data: str | Checked | Over
@@ -84,7 +85,10 @@ Template = str | Checked | Over | ByType
 
 
 def _argument(key: str, kind: Kind | None = None, default: exp.Expr | None = None) -> Argument:
-    """Return a reader of a node's argument, converted to a type if one is given; a missing one has a default."""
+    """Return a reader of a node's argument, which converts it to `kind`, if given.
+
+    A missing argument is replaced by `default`; without a default, the call is refused.
+    """
 
     def read(words: Vocabulary, node: exp.Expr) -> exp.Expr:
         value = node.args.get(key)
@@ -108,14 +112,14 @@ def _event_as(inner: Argument, kind: Kind) -> Argument:
 
 
 def _positional(index: int) -> Argument:
-    """Return a reader of an argument of a function without a class."""
+    """Return a reader of an argument by its index, for nodes that store their arguments as a list."""
     return lambda _, node: node.expressions[index]
 
 
 def rules_from_templates(
     words: Vocabulary, functions: Mapping[Key, Function], templates: Mapping[Key, Template]
 ) -> RuleSet:
-    """Return the rules of functions by an engine's templates."""
+    """Return the lowering rules of functions from an engine's templates for them."""
     rules = {key: _rule(words, functions[key], template) for key, template in templates.items()}
     return RuleSet(
         nodes={key: rule for key, rule in rules.items() if not isinstance(key, str)},
@@ -142,7 +146,7 @@ def _rule(words: Vocabulary, function: Function, template: Template) -> Rule:
 
 
 def _choose_by_type(template: Template, arguments: list[exp.Expr]) -> str | Checked:
-    """Return the template for these arguments; replaces the first one if the template is over another expression."""
+    """Return the template for these arguments; replace the first argument in the list if the template is an `Over`."""
     if isinstance(template, ByType):
         template = template.data if kind_of(arguments[0]) is Kind.BYTES else template.text
     if isinstance(template, Over):
@@ -248,7 +252,7 @@ TIMES: Final[Mapping[Key, Function]] = {
 
 
 def _document(words: Vocabulary, node: exp.Expr) -> exp.Expr:
-    """Return the first argument, whether or not the function has a class, as a JSON document."""
+    """Return the first argument as a JSON document; a function without a class has it in a list."""
     return words.json_document(node.this if isinstance(node.this, exp.Expr) else node.expressions[0])
 
 

@@ -1,7 +1,7 @@
 """JSON functions: constant paths, options and documents, and each type's text in TO_JSON and TO_JSON_STRING.
 
-Documents that are literals are read at compile time: more strictly than by the engines, and the first of duplicate keys
-wins.
+JSON documents that are literals are parsed at compile time. This is stricter than the parsers of the engines. Of
+duplicate keys, the first is kept.
 """
 
 import json
@@ -29,7 +29,7 @@ _STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]
 
 
 def steps_of(node: exp.Expr | None, call: exp.Expr) -> Steps:
-    """Return the steps of a JSON path; no path refers to the whole document."""
+    """Return the steps of a JSON path; a missing path has no steps and refers to the whole document."""
     if node is None:
         return []
     if isinstance(node, exp.JSONPath):
@@ -76,7 +76,7 @@ class _Number(str):
 
 
 def rounds_wide(node: exp.Expr, default_mode: str) -> bool:
-    """Return whether `wide_number_mode` is 'round'; `default_mode` is the default mode."""
+    """Return whether the option `wide_number_mode` is 'round'; without the option, `default_mode` applies."""
     option = node.args.get("expression")
     mode = default_mode if option is None else option_value(option) if isinstance(option, exp.Kwarg) else None
     if mode not in ("exact", "round") or (option is not None and option.this.name.lower() != "wide_number_mode"):
@@ -183,12 +183,13 @@ Scalars = Mapping[Kind, str]
 
 
 class JsonText(msgspec.Struct, frozen=True):
-    """The JSON of values for one engine, without white space.
+    """The printer of values as JSON for one engine, without white space.
 
-    `scalars` are for TO_JSON, with a template over `@a` for each scalar type. `texts` replaces those whose numbers may be
-    too large for JavaScript, which TO_JSON_STRING prints as texts. `untyped` is for a value whose type is not known, and
-    `otherwise` for types without a template. `as_json` makes JSON of its text, and `print_json` a text of TO_JSON_STRING
-    by its option `pretty_print`.
+    `scalars` has TO_JSON's template over `@a` for each scalar type. `texts` replaces the templates of types whose
+    numbers may be too large for JavaScript, because TO_JSON_STRING prints such numbers as texts. `untyped` is the
+    template for a value whose type is not known, and `otherwise` the one for types without a template. `as_json`
+    converts JSON text to a JSON value, and `print_json` formats JSON text as TO_JSON_STRING does, by its option
+    `pretty_print`.
     """
 
     words: Vocabulary
@@ -240,7 +241,7 @@ class JsonText(msgspec.Struct, frozen=True):
         )
 
     def document(self, value: exp.Expr, *, stringifies_wide: bool = False) -> exp.Expr:
-        """Return a value as JSON; large numbers stay numbers unless they are to be texts."""
+        """Return a value as JSON; large numbers are written as texts only if `stringifies_wide` is set."""
         scalars = None if stringifies_wide else self.scalars
         return self.as_json(self.text(value, datatype_of(value), scalars))
 
@@ -265,7 +266,7 @@ def refuse_exact_mode(rule: Rule) -> Rule:
 
 
 def print_times(times: TimeText, rule: Rule) -> Rule:
-    """Return the rule of STRING(json), which for a time is that of STRING(timestamp[, zone])."""
+    """Return the rule of STRING: it prints a time, as in STRING(timestamp[, zone]), and applies `rule` to JSON."""
 
     def checked(node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]

@@ -36,12 +36,13 @@ def rounds_to_even(node: exp.Expr) -> bool:
 
 _NUMBER: Final = r"(,*\d[\d,]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 
-# Whitespace is allowed around the number and beside its sign, which may be trailing; commas before the point.
+# A number as PARSE_NUMERIC accepts it: whitespace may surround the number and its sign, the sign may follow the digits,
+# and the digits before the point may contain commas.
 NUMERAL: Final = rf"\s*([+-]?\s*{_NUMBER}|{_NUMBER}\s*[+-])\s*"
 
 
 def are_ascending(array: exp.Expr) -> bool:
-    """Return whether the boundaries are ascending number literals; False also where that is not known."""
+    """Return whether the boundaries are constant numbers in ascending order; False also if any is not constant."""
     values = [constant(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]
     return len(numbers) == len(values) and all(low <= high for low, high in pairwise(numbers))
@@ -49,7 +50,7 @@ def are_ascending(array: exp.Expr) -> bool:
 
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
 _DESCENDED: Final = (*_ARITHMETIC, exp.Neg, exp.Paren)
-# Evaluating these twice would be expensive or give different results.
+# An input with one of these nodes is not evaluated twice, which would be expensive or could give different results.
 _NOT_REPEATABLE: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
 _MAX_INPUTS: Final = 8
 
@@ -60,7 +61,10 @@ _MAX_FLOAT64: Final = 308.3
 
 
 class OverflowCheck(Operation, frozen=True):
-    """Arithmetic, the first operand, that fails if it is infinite while none of its inputs, the others, is."""
+    """Arithmetic that fails if its result is infinite although no input is.
+
+    The first operand is the arithmetic expression; the others are its inputs.
+    """
 
 
 def _check_overflow(node: exp.Expr) -> exp.Expr:
@@ -104,7 +108,7 @@ def _is_outermost(node: exp.Expr) -> bool:
 
 
 def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the inputs of the arithmetic that are not constant; if one is infinite, the result may be."""
+    """Yield the inputs of the arithmetic that are not constant; if one of them is infinite, the result may be, too."""
     for part in node.iter_expressions():
         if isinstance(part, _DESCENDED):
             yield from _find_inputs(part)
@@ -129,7 +133,7 @@ def _magnitude(node: exp.Expr) -> float:
 
 
 def _input_magnitude(node: exp.Expr) -> float:
-    """Return the bound for a value that is not arithmetic; that of an average is its argument's."""
+    """Return the bound for a value that is not arithmetic; for an average, this is the bound for its argument."""
     if isinstance(node, exp.Avg):
         return _input_magnitude(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
@@ -139,15 +143,15 @@ def _input_magnitude(node: exp.Expr) -> float:
 
 
 def _min_magnitude(node: exp.Expr) -> float:
-    """Return a lower bound of a divisor's magnitude, as a power of ten; zero is refused elsewhere."""
+    """Return a lower bound of a divisor's magnitude, as a power of ten; division by zero is refused elsewhere."""
     value = constant(node)
     if isinstance(value, (int, float)) and value:
         return math.log10(abs(value))
     return 0.0 if kind_of(node) is Kind.INT64 else -_MAX_FLOAT64
 
 
-# Functions of a float, as all engines spell them. Of the first two, one that fails if its result is not finite for a
-# finite argument, and one that fails where the condition is true.
+# Functions of a float, in SQL that all engines understand. A function of the first table fails if its result is not
+# finite for a finite argument, one of the second if its condition is true, and one of the third never.
 _FUNCTIONS_THAT_MAY_OVERFLOW: Final = {
     exp.Exp: "exp(@a)",
     exp.Cosh: "cosh(@a)",
@@ -173,7 +177,7 @@ _TOTAL: Final = {
 
 
 class Numbers(msgspec.Struct, frozen=True):
-    """The rules of numbers that only differ in the engines' words."""
+    """The rules of numeric functions that are the same for all engines, apart from the SQL in `words`."""
 
     words: Vocabulary
 
@@ -192,7 +196,7 @@ class Numbers(msgspec.Struct, frozen=True):
         return node if kind_of(other) is Kind.INTERVAL else self.number(node)
 
     def exact(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
-        """Return the result in the type of the node, if that is an exact one."""
+        """Cast the result to the node's type if that is an exact type such as NUMERIC; else return it unchanged."""
         kind = kind_of(node)
         return self.words.cast(result, kind) if kind in EXACT_NUMERIC_KINDS and kind else result
 
@@ -263,7 +267,10 @@ class Numbers(msgspec.Struct, frozen=True):
         return fragment(self.words.is_infinite("{0}"), self.float(value))
 
     def _extreme(self, name: str) -> Rule:
-        """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, which engines skip, else NaN if any is."""
+        """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, else NaN if any argument is NaN.
+
+        Engines themselves would skip arguments that are NULL.
+        """
         words = self.words
 
         def rule(node: exp.Expr) -> exp.Expr:

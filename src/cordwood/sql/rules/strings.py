@@ -13,9 +13,9 @@ from cordwood.sql.datatypes import inherit
 from cordwood.sql.lowering import Rule, is_safe, span_in_text, unsupported
 from cordwood.sql.nodes import constant_text, is_null
 
-# Longer results are computed by the engine.
+# Longer results are not folded but computed by the engine.
 _MAX_FOLDED_LENGTH: Final = 10_000
-# Marks a call that cannot be folded, so that long chains of calls are traversed only once.
+# The key in a node's metadata that marks a call as not constant, so that long chains of calls are traversed only once.
 _NOT_CONSTANT: Final = "is_open"
 
 
@@ -55,7 +55,7 @@ FOLDED: Final[Mapping[type[exp.Expr], Rule]] = dict.fromkeys((exp.Concat, exp.DP
 
 
 def strip_lower_calls(node: exp.Expr) -> exp.Expr:
-    """Remove the LOWER calls that sqlglot puts around both arguments; refuse a NULL to search for."""
+    """Remove the LOWER calls that sqlglot puts around both arguments of CONTAINS_SUBSTR; refuse to search for NULL."""
     if node.args.get("json_scope") is not None:
         unsupported(node, "CONTAINS_SUBSTR with a json_scope")
     for name in ("this", "expression"):
@@ -106,8 +106,8 @@ def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
 
 # RE2 syntax that Python's `re` lacks, removed before a pattern is compiled with it.
 _NOT_IN_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
-# Patterns of anchors only, whose empty matches all engines find alike: they consume no character, and match only once
-# at the start.
+# Patterns whose empty matches all engines find at the same positions: they consist of anchors, or begin with `^` and so
+# match only once, at the start.
 _ANCHORS_ONLY: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
 _MULTI_LINE_FLAG: Final = "(?m"
 _ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
@@ -228,7 +228,7 @@ def may_be_empty(pattern: str) -> bool:
 
 
 def matches_anchors_only(pattern: str) -> bool:
-    """Return whether the pattern's empty matches are only at the text's start, its end or the ends of words."""
+    """Return whether the pattern's empty matches are only at the text's start, its end or word boundaries."""
     return bool(_ANCHORS_ONLY.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
 
 

@@ -1,7 +1,8 @@
 """Times as text: the formats of FORMAT_TIMESTAMP, PARSE_TIMESTAMP and CAST, and the text of each element.
 
-To write times, a format is split into elements, and the pieces that an engine can format itself are merged. To read
-them, a format becomes a regular expression, and expressions of the engine make a date and a time of day of its groups.
+To write a time, its format is split into elements, and adjacent elements that an engine can format itself are merged.
+To read a time, its format is converted to a regular expression, and SQL of the engine computes a date and a time of day
+from the groups of its match.
 """
 
 import re
@@ -19,7 +20,7 @@ from cordwood.sql.lowering import Rule, RuleSet, fragment, is_safe, mark_safe, t
 from cordwood.sql.nodes import constant_text, internal_function
 from cordwood.sql.rules.vocabulary import Vocabulary
 
-# A format element with its spelling, or None with a literal text.
+# A format element with its spelling, which is empty where it is not needed; or None with the text between elements.
 FormatElement = tuple[str | None, str]
 
 # The type of the formatted value, by the class that sqlglot wraps it in.
@@ -30,12 +31,12 @@ KIND_BY_CAST: Final[dict[type[exp.Expr], Kind]] = {
     exp.TsOrDsToTime: Kind.TIME,
 }
 
-# The format of times in answers of ClickHouse's dialect: ISO 8601 with microseconds, in UTC, without a zone.
+# The format of times in answers to queries in ClickHouse's dialect: ISO 8601 with microseconds, in UTC, without a zone.
 _ISO_TIME: Final = "%Y-%m-%dT%H:%M:%E6S"
 
 _WRITTEN_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
 
-# Elements that a type does not have are written out literally.
+# Elements of clocks, zones and dates. An element that a type does not have is written out literally.
 _CLOCK_ELEMENTS: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
 _ZONE_ELEMENTS: Final = frozenset(("Z", "z", "Ez"))
 _DATE_ELEMENTS: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
@@ -44,7 +45,7 @@ _DATE_ELEMENTS: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
 def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement]:
     """Yield the elements of a format of FORMAT_TIMESTAMP and related functions, and the text between them.
 
-    Elements that this type does not have are text.
+    An element that this type does not have is yielded as text.
     """
     for match in _WRITTEN_ELEMENT.finditer(_unescape_elements(format_string)):
         element = match[1]
@@ -96,9 +97,9 @@ _NAME_ELEMENTS: Final = frozenset("bBaAp")
 
 
 def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterator[FormatElement]:
-    """Yield a CAST's format as FORMAT_TIMESTAMP's elements, each with its spelling.
+    """Yield a CAST's format as elements of FORMAT_TIMESTAMP, each with its spelling in the CAST.
 
-    `EnS` is the fraction alone here.
+    Unlike in FORMAT_TIMESTAMP, the element `EnS` is only the fraction of the seconds.
     """
     for match in _CAST_ELEMENT.finditer(format_string):
         source_text = match[0]
@@ -116,7 +117,7 @@ def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterat
 
 
 def _letter_case(element: str, source_text: str) -> str | None:
-    """Return in which case names of months and days are written: "upper", "lower", or None for mixed case."""
+    """Return the letter case of a name, such as that of a month: "upper", "lower", or None for mixed case."""
     if element not in _NAME_ELEMENTS:
         return None
     if source_text[0].islower():
@@ -209,7 +210,11 @@ _UNSUPPORTED_BY_KIND: Final = {
 
 
 class FormatPattern(msgspec.Struct):
-    """The regular expression, its number of groups, and the index from 1 of the last group of each element."""
+    """The regular expression of a time format.
+
+    `groups` is its number of groups, and `last_groups` has the index, from 1, of the last group of each element.
+    `unknown` is the first element that is not known, if any.
+    """
 
     pattern: str = ""
     groups: int = 0
@@ -245,7 +250,7 @@ def _parse_time_format(format_string: str) -> FormatPattern:
 
 def _elements(format_string: str) -> Iterator[tuple[str | None, str]]:
     """Yield elements, and patterns of the text between them."""
-    # Sqlglot converts some elements to Python's.
+    # Undo sqlglot's conversion of some elements to Python's.
     format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
     for match in _READ_ELEMENT.finditer(_expand_abbreviations(format_string)):
         element, space, literal = match.groups()
@@ -262,25 +267,26 @@ def _expand_abbreviations(format_string: str) -> str:
 
 
 def _seconds_pattern(digits: str) -> str:
-    """Return the pattern of seconds with at most so many fraction digits."""
+    """Return the pattern of seconds with at most this number of fraction digits; `*` stands for any number."""
     if digits == "0":
         return _NUMBER
     fraction = r"\d*" if digits == "*" else rf"\d{{0,{digits}}}"
     return rf"(\d{{1,2}}(?:\.{fraction})?)"
 
 
-# The valid range of elements; engines check any others.
+# The valid ranges of these elements. The engines check the ranges of all other elements.
 BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
 _MICROSECONDS: Final = {"H": 3_600_000_000, "M": 60_000_000}
 
 
 class ParsingSql(msgspec.Struct, frozen=True):
-    """An engine's words for the steps of parsing; arguments and results are templates.
+    """An engine's SQL for the steps of parsing a time; arguments and results are templates.
 
-    `number` is a text of digits as an integer. A date is made of year, month and day; `weekday` counts from 1 for Monday,
-    and `monday` is the Monday of the date's week. `name_position` is the position, from 1, of the name that begins with the
-    first three letters of a text. `microseconds` are so many units of so many microseconds, and `seconds` those of a text
-    with a fraction, as parts of a time of day.
+    `number` converts a text of digits to an integer. `date` makes a date of year, month and day; `weekday` counts from
+    1 for Monday, and `monday` is the Monday of the date's week. `name_position` is the position, from 1, of the name
+    that begins with the first three letters of a text. `microseconds` is the duration of a number of units, each of the
+    given number of microseconds; `seconds` is the duration of a text of seconds with a fraction. `time_of_day` is the
+    sum of such durations.
     """
 
     number: Callable[[str], str]
@@ -345,7 +351,7 @@ class Groups(msgspec.Struct, frozen=True):
         return f"({short} + {self.sql.conditional(f'{short} < 69', '2000', '1900')})" if short else "1970"
 
     def _month(self) -> str:
-        """Return the month by the last of the elements for it; January without any."""
+        """Return the month from the last element of the format that gives a month; January if there is none."""
         last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
         if last == "b":
             return self.sql.name_position(_name_list(MONTHS), self.templates["b"])
@@ -427,7 +433,7 @@ def _constant_format(node: exp.Expr, kind: Kind) -> str:
 class TimeTextSql(Protocol):
     """An engine's SQL for times as text; in templates @a is the wall clock to print, and @b the same time in UTC."""
 
-    # The engine's letters of the elements that its own function prints as BigQuery does, and templates of others.
+    # The engine's letters for the elements that its own function prints as BigQuery does, and templates for the others.
     letters: Mapping[str, str]
     parts: Mapping[str, str]
     # The offset of a wall clock from UTC in minutes; its sign, and its hours and minutes with two digits each.
@@ -437,7 +443,8 @@ class TimeTextSql(Protocol):
     minutes: str
     # Three or six fractional digits with a point, or none.
     subsecond: str
-    # The engine's own function of a time and a format, and its formats of a clock, a day with a clock, and ISO 8601.
+    # A call of the engine's own function with a time and a format; its formats of a clock, a day with a clock, and ISO
+    # 8601.
     formatted: str
     clock: str
     day_and_clock: str
@@ -457,16 +464,16 @@ class TimeTextSql(Protocol):
     def wall_clock_in(self, moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr: ...
 
     def seconds(self, digits: int) -> EngineFormat | str:
-        """Return the seconds with so many fractional digits."""
+        """Return the seconds with this number of fractional digits."""
         ...
 
     def fraction(self, digits: int) -> str:
-        """Return so many fractional digits alone."""
+        """Return only the fraction of the seconds, with this number of digits."""
         ...
 
 
 class TimeText(msgspec.Struct, frozen=True):
-    """The rules of times as text for one engine."""
+    """The rules that print times as text, for one engine."""
 
     words: Vocabulary
     sql: TimeTextSql
@@ -539,7 +546,7 @@ class TimeText(msgspec.Struct, frozen=True):
     def _printed(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
     ) -> exp.Expr:
-        """Return a wall clock by a format, followed by three or six fractional digits, or none."""
+        """Return a wall clock in this format, followed by three or six fractional digits, or none."""
         clock = self.sql.formatted.format("@a", f"'{format_text}'")
         return self.words.once(self.words.concat(*before, clock, self.sql.subsecond, *after), *parts)
 

@@ -1,7 +1,7 @@
-"""Literals of times and zones, date parts, and arithmetic with times; each engine has its own sums of times.
+"""Literals of times and zones, date parts, and arithmetic with times; additions of times are left to each engine.
 
 Times are checked against BigQuery's canonical form, and spelled in the form that every engine reads. Zones with a
-constant offset from UTC need no time zone database.
+constant offset from UTC are recognised, because they need no time zone database.
 """
 
 import re
@@ -84,7 +84,7 @@ def invalid_message(value: exp.Expr, kind: Kind) -> str:
 
 
 def engine_spelling(value: exp.Expr, kind: Kind) -> str | None:
-    """Return the spelling of a constant text that the engine would not read as it is; None if it needs none."""
+    """Return a constant time as engines spell it; None if it is spelled so already, invalid or not constant."""
     text = constant_text(value)
     engine_form = engine_text(text, kind) if text is not None else None
     return engine_form if engine_form != text else None
@@ -141,11 +141,11 @@ _HALF_HOURS: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
 
 
 def repeated_minutes(zone: exp.Expr | None) -> int:
-    """Return for how many minutes clocks in the zone repeat when they are set back."""
+    """Return by how many minutes the zone's clocks are set back, so that this stretch of time occurs twice."""
     return 30 if (constant_text(zone) or "").upper() in _HALF_HOURS else 60
 
 
-# The units of constant length.
+# The units of constant length, in microseconds.
 MICROSECONDS: Final = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -173,7 +173,7 @@ def part_of(node: exp.Expr) -> str:
 def read_extract_part(node: exp.Expr) -> str:
     """Return the date part of an EXTRACT; raise QuerySyntax for one that the value's type does not have.
 
-    Engines would take the hour of a DATE for midnight's.
+    Engines would return 0, the hour of midnight, for the hour of a DATE.
     """
     part, kind = part_of(node.this), kind_of(node.expression)
     parts = _EXTRACT_PARTS.get(kind) if kind else None
@@ -187,7 +187,7 @@ def read_extract_part(node: exp.Expr) -> str:
 
 
 def week_start(unit: str) -> int | None:
-    """Return on which day after Monday a week of this unit begins; None if the unit is not a week."""
+    """Return how many days after Monday a week of this unit begins; None if the unit is not a week."""
     if unit in ("ISOWEEK", "WEEK(MONDAY)"):
         return 0
     if unit == "WEEK":
@@ -254,7 +254,7 @@ _DIFFERENCE_KIND: Final[Mapping[type[exp.Expr], Kind]] = {
 
 
 def _check_unit(rule: Rule) -> Rule:
-    """Return the rule, checking that the unit is valid for the value's type, which engines do not."""
+    """Return the rule with a check that the unit is valid for the value's type, because engines do not check this."""
 
     def checked(node: exp.Expr) -> exp.Expr:
         argument_kind = kind_of(node.this)
@@ -299,12 +299,12 @@ _KIND_BY_BUCKET: Final = {
 class Times(msgspec.Struct, frozen=True):
     """The rules of times for one engine.
 
-    `zoned` is the wall clock of a TIMESTAMP in a zone, and `unzoned` the reverse. `day_of` is a TIME as a wall clock, and
-    `to_kind` a wall clock as a type of time. `truncation` is the template that truncates the wall clock @a to a unit,
-    `since_unit` that of the microseconds of a wall clock {1} since the start of a unit of so many, and `boundaries` that
-    of the number of boundaries of a unit between the wall clocks {1} and {0}. `bucket` and `bucket_of_months` round @a
-    down to a multiple of the width @b from the origin @c on. `span` is an interval of a number of units, and
-    `of_parts` one of several units.
+    `zoned` is the wall clock of a TIMESTAMP in a zone, and `unzoned` the reverse. `day_of` converts a TIME to a wall
+    clock, and `to_kind` a wall clock to a type of time. `truncation` is the template that truncates the wall clock @a
+    to a unit. `since_unit` is the template of the time, in microseconds, since the start of the unit that contains the
+    wall clock {1}; its argument is the unit's length. `boundaries` is the template of the number of a unit's boundaries
+    between the wall clocks {1} and {0}. `bucket` and `bucket_of_months` round @a down to a multiple of the width @b,
+    counted from the origin @c. `span` is an interval of a number of one unit, `of_parts` an interval of several units.
     """
 
     words: Vocabulary
@@ -338,9 +338,9 @@ class Times(msgspec.Struct, frozen=True):
         return self.unzoned(self.words.attempt(node, self.truncation(unit, node), self.zoned(value, zone)), zone)
 
     def _truncate_clock(self, value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
-        """Subtract what the zone's wall clock shows beyond the unit.
+        """Truncate a TIMESTAMP: subtract the time since the start of the unit on the zone's wall clock.
 
-        So an hour that occurs twice is truncated to itself.
+        Thus, if an hour occurs twice because clocks are set back, each occurrence is truncated to its own start.
         """
         truncated = self.words.moment_of(f"{self.words.micros('{0}')} - {self.since_unit(size)}")
         return fragment(truncated, value, self.zoned(copied(value), zone))
@@ -416,7 +416,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def shifting_rules(add: Rule, subtract: Rule, total: Rule) -> RuleSet:
-    """Return the rules of sums, for an engine's own additions of times and for `+` and `-`."""
+    """Return the rules of an engine's own functions that add to and subtract from times, and of `+` and `-`."""
     return RuleSet(
         nodes={
             **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), _check_unit(add)),

@@ -1,4 +1,4 @@
-"""The words of an engine's SQL, from which the rules that all engines share are composed."""
+"""An engine's SQL for common operations, called its words, from which the rules that all engines share are composed."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -20,7 +20,7 @@ class Once(Protocol):
 
 class Attempt(Protocol):
     def __call__(self, node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-        """Do as `Once` for a template that may fail; inside SAFE a failure is NULL."""
+        """Fill a template as `Once` does, where the template may fail; inside SAFE a failure is NULL."""
         ...
 
 
@@ -30,7 +30,7 @@ class Conditional(Protocol):
 
 class Join(Protocol):
     def __call__(self, array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
-        """Return an array as text in brackets, with `element_text` for each element, which is called `name` there."""
+        """Return an array as text in brackets: `element_text` for each element, which it refers to as `name`."""
         ...
 
 
@@ -49,7 +49,7 @@ class Vocabulary(msgspec.Struct, frozen=True):
     # An implicit conversion to the type that the context requires, and the engine's own cast.
     read_as: Callable[[exp.Expr, Kind], exp.Expr]
     cast: Callable[[exp.Expr, Kind], exp.Expr]
-    # Any time as its wall clock in UTC, and a TIMESTAMP.
+    # The wall clock in UTC of any type of time, and the same for a TIMESTAMP only.
     wall_clock: Conversion
     utc_wall_clock: Conversion
     # A value as a JSON document; a text that is not JSON is NULL.
@@ -63,7 +63,7 @@ class Vocabulary(msgspec.Struct, frozen=True):
     is_present: Word
     or_else: Word2
 
-    # Texts as one, which is NULL if one of them is.
+    # The concatenation of texts, which is NULL if one of them is NULL.
     concat: Callable[..., str]
     # The engine's own text of a value; a number or boolean as INT64, and as FLOAT64.
     as_text: Word
@@ -75,7 +75,7 @@ class Vocabulary(msgspec.Struct, frozen=True):
     replace_first: Word3
     replace_all: Word3
 
-    # The third argument over a value that is evaluated once, which the second argument names.
+    # The third argument, which uses the name in the second argument for the value of the first, evaluated once.
     with_value: Word3
     bracketed: Join
     field: Callable[[str, int], str]
@@ -86,10 +86,10 @@ class Vocabulary(msgspec.Struct, frozen=True):
     is_nan: Word
     # The quotient of integers, truncated towards zero.
     quotient: Word2
-    # A time as microseconds since 1970, and the TIMESTAMP of so many.
+    # The microseconds since 1970 of a time, and the TIMESTAMP of a number of microseconds since 1970.
     micros: Word
     moment_of: Word
 
 
-# The explicit cast of a value, the second argument; the first is the node that tells whether a failure is NULL.
+# The explicit cast of a value, the second argument; the first is the node that determines whether a failure is NULL.
 CastTo = Callable[[exp.Expr, exp.Expr, Datatype], exp.Expr]

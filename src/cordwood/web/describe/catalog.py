@@ -23,10 +23,10 @@ from cordwood.web.describe.page import page
 from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
 from cordwood.web.services import Services, existing_endpoint, existing_stream
 
-# Clients are generated one at a time: one for a thousand endpoints that is not cached takes a second of CPU time.
+# Clients in Python are generated one at a time: generating one for a thousand endpoints takes a second of CPU time.
 _GENERATOR_LOCK = asyncio.Lock()
 
-# The account object in Logflare's format. There is one account, and no plan limits anything.
+# The account object in Logflare's format. There is only one account, and it has no quota.
 _ACCOUNT: Final = {
     "name": "default",
     "email": None,

@@ -1,8 +1,8 @@
 """Generate a client in Python as one file from the API description, with a method for each operation.
 
 Texts of the description come from operators and callers, so none of them may become code: names of methods and
-parameters are reduced to ASCII letters, digits and underscores, docstrings have no quotes, backslashes and control
-characters, and all other texts are string literals.
+parameters are reduced to ASCII letters, digits and underscores; double quotes, backslashes and control characters in
+docstrings are replaced; all other texts are string literals.
 """
 
 import builtins
@@ -87,7 +87,10 @@ def _generate(document: Node) -> str:
 
 
 def _method_names(found: Sequence[Node]) -> list[str]:
-    """Name the method of each operation by its id; for an endpoint without the digest, if that name is unique."""
+    """Return the name of each operation's method, made of the operation's id.
+
+    For an endpoint, the digest at the end of the id is left out if the name is unique without it.
+    """
     short = [_short_name(operation) for operation in found]
     counts = Counter(short)
     names: list[str] = []

@@ -229,7 +229,7 @@ def _fixed_paths() -> bytes:
 
 
 def _address(endpoint: Endpoint) -> str:
-    """Return the path of an endpoint: by name, or by UUID for a public one, whose name needs a key."""
+    """Return the path of an endpoint: with its name or, if it is public, its UUID, under which it needs no key."""
     name = endpoint.name if endpoint.auth else str(endpoint.id)
     return f"/api/endpoints/query/{quote(name, safe='')}"
 

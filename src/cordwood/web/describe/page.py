@@ -45,7 +45,7 @@ def _bounds(schema: Node) -> str:
 
 
 _METHODS = ("get", "post", "put", "patch", "delete")
-# The pages of the explorer, which the header links to as the explorer's own does.
+# The pages of the explorer, to which the header links like the explorer's own header.
 _EXPLORER_PAGES = ("explore", "endpoints", "alerts", "streams", "service")
 _KEY_PARAGRAPH = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
 <code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every error has one body:
@@ -221,7 +221,7 @@ def _answer_words(document: Node, answer: Node) -> str:
 
 
 def _row(document: Node, schema: Node) -> Node:
-    """Return the schema of a row if the schema describes a list of rows, else None."""
+    """Return the schema of a row if the schema describes a list of rows, otherwise the schema itself."""
     found = resolved(document, schema)
     found = resolved(document, found.get("properties", {}).get("result", found))
     found = resolved(document, found.get("items", found))

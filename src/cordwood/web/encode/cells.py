@@ -70,7 +70,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 def typed(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
-    """Return the columns with their forms. Types without a counterpart, and nested types, become JSON text."""
+    """Return the columns with their forms. Types without a form of their own become text, nested values as JSON."""
     return [
         TypedColumn(name, _FORMS.get(column.datatype.kind, Form.TEXT))
         for name, column in zip(names, columns, strict=True)

@@ -2,9 +2,9 @@
 
 In CSV, a null is an empty field, a nested value is JSON text, and a TIMESTAMP is ISO 8601 like the other time types.
 
-In Prometheus's format, for a scrape, each numeric column is a metric of its name, with one sample for each row, whose
-labels are the text columns. A null is left out. Times are left out as well, because Prometheus records the time of the
-scrape.
+In Prometheus's format, which Prometheus reads in a scrape, each numeric column is a metric with the column's name and
+one sample for each row; the text columns are the labels. Nulls are left out. Times are left out as well, because
+Prometheus records the time of the scrape.
 """
 
 import csv
@@ -88,7 +88,7 @@ def encode_event_array(rows: Rows) -> Iterator[bytes]:
 
 
 def _event(row: Row) -> bytes:
-    """Convert a row of the columns `STORED` to an event, without its time of receipt."""
+    """Convert a row of the columns `STORED_COLUMNS` to an event, without its time of receipt."""
     event_id, timestamp_us, message, project, metadata, extras, *_ = row
     event: dict[str, object] = {"id": event_id, "timestamp": format_time(int(str(timestamp_us)))}
     if message is not None:

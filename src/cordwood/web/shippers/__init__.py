@@ -29,7 +29,7 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/loki/api/v1/push": Route("loki", WRITE, loki.receive_push),
     b"/loki/api/v1/status/buildinfo": Route("loki", READ, loki.show_version),
 }
-# URL paths with one variable segment.
+# URL paths with one variable part, which is the `address` in the handler's context.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/elastic/(.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK, elastic.receive_bulk)),

@@ -23,7 +23,8 @@ from cordwood.web.services import stream_of_events
 
 T = TypeVar("T", bound=LabelledBody)
 
-# Parameters and headers that name one stream for all events. `source` is a field of Splunk's protocol.
+# Parameters and headers that name one stream for all events. `source` does not, because Splunk's protocol has a field
+# of that name.
 _STREAM_URL_PARAMETERS = ("source_name", "collection_name")
 _NAMED_IN_HEADER = (b"x-source", b"x-collection")
 # The statuses of temporary refusals, after which a retry may succeed.
@@ -62,7 +63,7 @@ class Delivery(msgspec.Struct, Generic[T], frozen=True):
 
 
 def admitted(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller, counted against its rate, and the query string; raise Forbidden if it may not send events."""
+    """Return the caller and the query string, and count the request; raise Forbidden if the key may not send events."""
     request, services = context.request, context.services()
     query = urlencoded_pairs(request.query_string, "query string")
     caller = services.access.authenticate(presented(request, query, places))
@@ -99,7 +100,10 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivery[T]
 
 
 async def named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
-    """Return the stream that the request names, or None; raise Forbidden or a rate limit before the body is read."""
+    """Return the stream that the request names, or None; raise Forbidden or the error of a limit on the stream.
+
+    Call it before the body is read, so that a refused body is not read.
+    """
     request, services = context.request, context.services()
     in_headers = (request.header(name) for name in _NAMED_IN_HEADER)
     name = next((name for name in (*map(query.get, _STREAM_URL_PARAMETERS), *in_headers) if name), None)
@@ -170,7 +174,10 @@ def _item_positions(parsed: ParsedBody) -> list[int]:
 
 
 def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedPart]) -> None:
-    """Write the first refusal because of the key to the audit log; for an answer with status 200, no other code does."""
+    """Write the first refusal that concerns the key to the audit log.
+
+    An itemized answer has status 200, so the common handling of errors does not write it.
+    """
     forbidden = next((one.fault for one in refused if isinstance(one.fault, Forbidden)), None)
     if forbidden is not None:
         audit_refusal(observer, request, forbidden)

@@ -219,8 +219,8 @@ def _json_response(request: Request, body: bytes, status: int = 200, *more: Head
     return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT, *more], body)
 
 
-# Preliminary requests of clients: version, licence, health, nodes, templates and policies. Templates, policies and
-# pipelines exist under any name, so that clients do not install theirs, which streams do not need.
+# Preliminary requests of clients: version, licence, health, nodes, templates and policies. The answers claim that
+# templates, policies and pipelines of any name exist, so that clients do not install theirs, which streams do not need.
 
 # Beats and Logstash refuse versions that are much older than their own.
 _VERSION: Final = "8.19.0"
@@ -267,7 +267,7 @@ def _listed_entry(key: str, entry: Callable[[str], object]) -> Callable[[str], o
     return lambda name: {key: [{"name": name, key.removesuffix("s"): entry(name)}] if name else []}
 
 
-# By the first two steps of a path, or by the first one: the function from the rest of the path, a name, to the answer.
+# By the first one or two segments of a path: the function that returns the answer for the rest of the path, a name.
 _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
     "_license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
     "_xpack/license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
@@ -293,7 +293,7 @@ _NODES: Final = "_nodes"
 # Paths that clients may PUT, without any effect.
 _WRITABLE_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
 
-# The first step of each path, for the routing table.
+# The first segment of each path, for the routing table.
 ROOTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES)}))
 
 

@@ -1,7 +1,7 @@
 """Splunk's HTTP Event Collector: events, raw lines, acknowledgements and health.
 
-Events are durable before they are answered. So every acknowledgement id that was issued counts as acknowledged, and no
-id has to be stored.
+A request is answered after its events are durable. So every acknowledgement id that was issued counts as acknowledged,
+and no id has to be stored.
 """
 
 import itertools

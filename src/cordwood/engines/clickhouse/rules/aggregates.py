@@ -1,7 +1,8 @@
-"""Aggregates and window functions, and quantiles, which are computed exactly, as BigQuery allows.
+"""Aggregates, window functions and quantiles; quantiles are exact, which BigQuery allows but does not require.
 
-Aggregates are NULL for no rows; they take DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX. A cast of a window
-function's result is outside of OVER, and window functions respect NULLs by default.
+Aggregates such as SUM and MIN are NULL for no rows. DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX are
+supported in arguments. A cast of a window function's result is outside of OVER, and window functions respect NULLs by
+default.
 """
 
 from typing import Final
@@ -91,7 +92,7 @@ def _string_agg(node: exp.Expr) -> exp.Expr:
         argument.value = cast_to(node, argument.value, STRING)
     aggregate, template, parts = collect_values(argument, skip_nulls=True)
     joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
-    # Of no values, as with LIMIT 0, there is no text.
+    # Without values, for example because of LIMIT 0, the result is NULL.
     values = "{0}" if argument.limit is None else template
     return apply_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
 
@@ -177,7 +178,7 @@ def _avg(node: exp.Expr) -> exp.Expr:
     return combine_aggregates(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
-# ClickHouse's own average of exact numbers is a double.
+# AVG of exact numbers as the quotient of sum and count, because ClickHouse's own average would be a double.
 _AVERAGES: Final = {
     Kind.NUMERIC: "CAST(round(CAST({0}, 'Nullable(Decimal(76, 18))') / nullIf({1}, 0), 9), 'Nullable(Decimal(38, 9))')",
     Kind.BIGNUMERIC: "({0} / nullIf({1}, 0))",
@@ -215,7 +216,7 @@ def _boolean(name: str) -> Rule:
 
 
 def _extremum(name: str) -> Rule:
-    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are."""
+    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are numbers."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         value = read_argument(node).value
@@ -231,7 +232,7 @@ def _extremum(name: str) -> Rule:
 
 
 def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
-    """Return the maximum of pairs of a NaN flag and the number, whose sign is reversed for MIN."""
+    """Return MIN or MAX of floats as the maximum of pairs: a NaN flag, and the number, which is negated for MIN."""
     sign = "" if name == "max" else "-"
     aggregate = fragment(
         f"maxOrNullIf(tuple(isNaN(assumeNotNull({{0}})), {sign}assumeNotNull({{0}})), isNotNull({{0}}))", value
@@ -360,7 +361,7 @@ def _with_common_type(node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]
 
 
 def _nullable(value: exp.Expr) -> str:
-    """Return the value as nullable, because it is NULL beyond the frame, unless its type has no NULL."""
+    """Return the template of a nullable value, because it is NULL beyond the frame; arrays and structs stay as is."""
     return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
 
 
@@ -377,7 +378,7 @@ _BEYOND: Final = 1_000_000_000
 
 
 def _frame(node: exp.Expr) -> exp.Expr:
-    """Make a frame empty that ends before it begins; ClickHouse rejects it."""
+    """Replace a frame that ends before it begins, which ClickHouse rejects, by another empty one, beyond all rows."""
     side = node.args.get("start_side")
     start, end = (_distance(node.args.get(key)) for key in ("start", "end"))
     if start is None or end is None or side != node.args.get("end_side"):
@@ -400,7 +401,7 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
     argument.value = NUMBER_RULES.number(argument.value)
     aggregate, values_sql, parts = collect_values(argument, skip_nulls=argument.ignore_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {values_sql})"
-    # The smallest value whose rank is not below the given share of all values.
+    # A quantile is the smallest value whose rank is at least the quantile's share of the number of values.
     rank = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     picked = f"arrayMap(_q -> {in_order}[{rank}], range({count + 1}))"
     result = apply_outside_window(node, aggregate, f"if(empty({values_sql}), [], {picked})", *parts)
@@ -462,9 +463,10 @@ def _percentile(name: str) -> Rule:
 
 
 def _pick_value(node: exp.Expr, argument: Argument) -> exp.Expr:
-    """Return the first value whose share of all values is not below the given one.
+    """Return the first value, in order, whose rank divided by the number of values is at least the given share.
 
-    The product of share and count is corrected, because it may be rounded past an integer.
+    The rank is the product of share and number, rounded down, plus one if its quotient is still below the share: this
+    corrects a product that floating-point arithmetic has rounded past an integer.
     """
     aggregate, values_sql, parts = collect_values(argument, skip_nulls=True)
     share = f"{{{len(parts) + 1}}}"
@@ -480,7 +482,7 @@ def _literal_level(node: exp.Expr) -> exp.Expr:
     return exp.Literal.number(float(value)) if value is not None else node
 
 
-# The meta key of the value of a share that is written as NUMERIC '0.5'.
+# The meta key of the numeric value of a share that is written with a type, such as NUMERIC '0.5'.
 _SHARE: Final = "share"
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of the rules: names, failures, conversions that a context requires, and the words of ClickHouse's SQL."""
+"""Building blocks of the rules: names, failures, conversions that a context requires, and basic SQL templates."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from cordwood.sql.nodes import CONSTANT_KEY, constant_text, field_name
 from cordwood.sql.rules.times import CANONICAL, engine_spelling, invalid_message, is_utc, needs_check, offset_minutes
 from cordwood.sql.rules.vocabulary import Vocabulary, Word3
 
-# The meta key of an array that stands for NULL if it is empty: no position in it is out of bounds.
+# The meta key of an array that represents NULL if it is empty: a subscript out of its bounds is NULL, not an error.
 MAY_BE_NULL: Final = "may_be_null"
 
 # The meta key of an array that is emitted for NULL, which ClickHouse's arrays do not have.
@@ -53,7 +53,7 @@ _NEVER_NULL: Final = (Kind.ARRAY, Kind.INTERVAL)
 
 
 def type_part(datatype: Datatype | None, *, has_names: bool = True) -> exp.Expr | None:
-    """Return ClickHouse's name of a nullable type as CAST takes it; None if it is not completely known."""
+    """Return ClickHouse's name of a type, nullable if possible, as CAST's argument; None if it is not fully known."""
     type_text = _type_text(datatype, has_names=has_names)
     return text_part(type_text) if type_text else None
 
@@ -73,8 +73,8 @@ def _type_text(datatype: Datatype | None, *, has_names: bool) -> str | None:
 def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
     """Return the name of a struct's type as text, not as a template, because it may contain braces.
 
-    Fields are read by position. The client parses types from their texts and supports only plain names: if a struct has
-    any other, its fields get no names there.
+    Fields are read by position, so names are optional. The client, which parses the names of types, supports only plain
+    field names: if a field has any other name, all fields are left unnamed.
     """
     parts = [_type_text(field, has_names=has_names) for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
@@ -92,7 +92,7 @@ def _simple_names(datatype: Datatype) -> list[str] | None:
 _SIMPLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-# A character of Unicode's private use.
+# The escape character of `spelled`: a character for private use in Unicode.
 _ESCAPE: Final = "\ue0ff"
 # The names of subcolumns that ClickHouse derives from columns of some types.
 _SUBCOLUMN_NAME: Final = re.compile(r"null|size[0-9]+")
@@ -101,8 +101,8 @@ _SUBCOLUMN_NAME: Final = re.compile(r"null|size[0-9]+")
 def spelled(name: str) -> str:
     """Return ClickHouse's spelling of a name; different names stay different.
 
-    ClickHouse has no empty names, and resolves some names to subcolumns: these get one sign in front, while a sign
-    inside any other name is doubled.
+    ClickHouse has no empty names, and resolves some names to subcolumns: these names get one escape character in front.
+    In all other names, escape characters are doubled.
     """
     if name == "" or _SUBCOLUMN_NAME.fullmatch(name):
         return _ESCAPE + name
@@ -131,15 +131,17 @@ def null_of(datatype: Datatype | None) -> exp.Expr:
 
 
 def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    """Return template text of a value that fails if `is_invalid` is true; an unknown condition does not fail.
+    """Return template text that fails if `is_invalid` is true, and is `value` if it is false or NULL.
 
-    The message must be a constant of cordwood. ClickHouse's `throwIf` also evaluates the values below a NULL.
+    Instead of failing, it is NULL inside SAFE, and in a branch that ClickHouse evaluates even if it is not chosen. The
+    message must be a constant of cordwood. The condition is never NULL for `throwIf`, which would also test the value
+    that ClickHouse stores below a NULL.
     """
     return _fail_if_with(node, is_invalid, quoted_constant(RAISED + message), value)
 
 
 def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    """Return the same for a message given as template text: the placeholder of a text that begins with `RAISED`."""
+    """Return the same as `fail_if`; the message is template text, and the message's text begins with `RAISED`."""
     if is_safe(node) or is_evaluated_anyway(node):
         return f"if({is_invalid}, NULL, {value})"
     return f"if(throwIf(ifNull({is_invalid}, false), {message}) = 1, NULL, {value})"
@@ -203,7 +205,7 @@ def wall_clock_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def first_timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the time at which the zone shows the wall clock; the first one if clocks are set back."""
+    """Return the time at which clocks in the zone show `wall`; the first of two times if clocks are set back."""
     if zone is None or is_utc(zone):
         return _timestamp_of(wall)
     offset = offset_minutes(zone)
@@ -217,7 +219,7 @@ def _offset_at(micros: str) -> str:
     return f"toInt64(timeZoneOffset(fromUnixTimestamp64Micro({micros}, @b))) * 1000000"
 
 
-# Use the offset of the day before if it still holds at that time, or if clocks are set forward and skip the wall clock.
+# The offset of the day before is used if it still holds at the wall clock, or if clocks are set forward and skip it.
 _BEFORE: Final = _offset_at("@a - 86400000000")
 _AFTER: Final = _offset_at("@a + 86400000000")
 _HOLDS_BEFORE: Final = f"{_offset_at(f'@a - {_BEFORE}')} = {_BEFORE}"
@@ -301,9 +303,10 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _parse_column(node: exp.Expr, kind: Kind) -> str:
-    """Return the template that parses a column of texts, over a pattern and a message.
+    """Return the template that parses a column of texts; `{0}` is the pattern of valid texts, and `{1}` the message.
 
-    It uses the parser that returns NULL, because ClickHouse also evaluates the values below a NULL.
+    It uses the parser that returns NULL for invalid texts, because ClickHouse also parses the values that it stores
+    below NULLs.
     """
     parsed = _PARSERS[kind].replace("#", "OrNull")
     has_time = "match(@a, {0})"
@@ -312,7 +315,8 @@ def _parse_column(node: exp.Expr, kind: Kind) -> str:
     return _fail_if_with(node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed)
 
 
-# T and Z may be in lower case. Only the first ten characters of a text are parsed as a date.
+# T and Z may be in lower case. Only the first ten characters of a text are parsed as a date. `#` is replaced by
+# `OrNull` or by nothing.
 _PARSERS: Final = {
     Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
     Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",
@@ -348,7 +352,7 @@ _READERS: Final[Conversions] = {
 
 
 def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """Fill the template: ClickHouse has no general TRY."""
+    """Fill the template, without making failures NULL: ClickHouse has no general TRY."""
     del node
     return once(template, *parts, texts=texts)
 

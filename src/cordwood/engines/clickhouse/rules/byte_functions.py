@@ -59,7 +59,7 @@ def _from_string(node: exp.Expr) -> exp.Expr:
 
 
 def _byte(bits: str) -> str:
-    """Return a byte whose highest bits are set, as many as `bits` says, limited to the range from 0 to 8."""
+    """Return SQL for a byte with its highest `bits` bits set; `bits` is limited to the range from 0 to 8."""
     return f"bitAnd(bitShiftLeft(toUInt16(255), toUInt8(8 - greatest(least({bits}, 8), 0))), 255)"
 
 

@@ -23,7 +23,7 @@ from cordwood.sql.lowering import fragment, is_safe, quoted_constant, unsupporte
 from cordwood.sql.nodes import CONSTANT_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, Casts, Literals, signed_parent
 
-# Inside these an integer is a position or a count, which must be a plain literal.
+# Below these nodes, an integer is a position or a count, which must be a plain literal.
 _UNTYPED_PARENTS: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
@@ -121,9 +121,9 @@ def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def float_text(value: exp.Expr) -> exp.Expr:
-    """Return the shortest text that parses to the same number, with an exponent from 1e15 on.
+    """Return the shortest text that parses to the same number.
 
-    The exponent begins at 1e17 if there are more than fifteen significant digits.
+    Numbers below 1e-4 and from 1e15 on have an exponent; those with more than fifteen digits only from 1e17 on.
     """
     default_text = "toString(@a + 0.)"
     is_short = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
@@ -208,7 +208,7 @@ CASTS: Final = Casts(
         (Kind.STRING, Kind.FLOAT64): _text_to_float,
         (Kind.STRING, Kind.NUMERIC): _text_to_exact(Kind.NUMERIC),
         (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
-        # A new node, which does not inherit the type STRING.
+        # A template makes a new node, which does not inherit the type STRING.
         (Kind.STRING, Kind.BYTES): "{0}",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
         **{(kind, kind): _unchanged for kind in (Kind.STRING, Kind.BYTES, Kind.JSON, Kind.INTERVAL)},
@@ -220,7 +220,7 @@ CASTS: Final = Casts(
         (Kind.BOOL, Kind.INT64): "CAST({0}, 'Nullable(Int64)')",
         (Kind.FLOAT64, Kind.STRING): lambda _, value: float_text(value),
         **{(kind, Kind.STRING): "toString({0})" for kind in (*EXACT_NUMERIC_KINDS, Kind.INT64, Kind.DATE)},
-        # The type of a comparison is UInt8.
+        # A comparison has the type UInt8 in ClickHouse, which would be printed as 0 or 1.
         (Kind.BOOL, Kind.STRING): "toString(CAST({0}, 'Nullable(Bool)'))",
         (Kind.BYTES, Kind.STRING): _bytes_to_text,
         (Kind.INTERVAL, Kind.STRING): lambda _, value: interval_text(value),

@@ -39,8 +39,8 @@ from cordwood.sql.rules.numbers import are_ascending
 
 # Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
 _AGGREGATES: Final = "aggregates"
-# Metadata key of a query that reads only one array. ClickHouse supports no LIMIT in a query that refers to the outer row,
-# and all elements of an array are in memory anyway.
+# Metadata key of a query that reads only one array. Its LIMIT is applied to the array of its rows: ClickHouse supports
+# no LIMIT in a query that refers to the outer row, and all elements of an array are in memory anyway.
 _READS_ARRAY: Final = "reads_array"
 
 
@@ -50,7 +50,7 @@ def _struct(node: exp.Expr) -> exp.Expr:
 
 
 def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    """Return a tuple of that type; without a cast if a field's type is not known."""
+    """Return the values as a tuple of the type; without a cast if a field's type is not known."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [null_of(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
     return tuple_of(datatype, values)
@@ -81,7 +81,7 @@ def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
-    """Aggregate the rows in the query itself if possible, so that it may refer to the outer row."""
+    """Lower ARRAY(SELECT …); if possible, the query itself aggregates its rows, so that it may read the outer row."""
     if is_gatherable(query, of_array=bool(query.meta_get(_READS_ARRAY))) and not query.meta_get(_AGGREGATES):
         return fragment("({0})", gather(query))
     # groupArray skips NULLs unless they are inside tuples.
@@ -203,7 +203,7 @@ def _concat(node: exp.Expr) -> exp.Expr:
 
 
 def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Cast an array to the type of the whole: ClickHouse has no common type for arrays of integers and of fractions."""
+    """Cast an array to the result's type: ClickHouse has no common type for arrays of integers and of fractions."""
     array_type, part_type = datatype_of(node), datatype_of(part)
     name = type_part(array_type)
     if (

@@ -69,9 +69,9 @@ def _convert_parts(parts: list[exp.Expr]) -> list[exp.Expr]:
 
 
 def _fields_equal(left: str, right: str, left_type: Datatype | None, right_type: Datatype | None) -> str:
-    """Return the equality of structs field by field, unknown if a field is NULL.
+    """Return SQL that compares structs field by field with three-valued logic.
 
-    ClickHouse's own comparison treats NULL as a value.
+    ClickHouse's own comparison of tuples treats NULL as a value.
     """
     if left_type is None or right_type is None or not (left_type.fields and right_type.fields):
         return f"({left} = {right})"
@@ -153,7 +153,7 @@ def _in_query(node: exp.Expr) -> exp.Expr:
 
 
 def _in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
-    """Lower IN over a query with three-valued logic; ClickHouse's own IN has two values."""
+    """Lower IN over a query with three-valued logic; ClickHouse's own IN returns only true or false."""
     collected = fragment(
         "arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query
     )
@@ -188,7 +188,7 @@ _CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
 
 
 def branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
-    """Return one of several values converted to their common type."""
+    """Return the value of one branch of a conditional, converted to the type of the conditional."""
     datatype = datatype_of(conditional)
     if value is None or isinstance(value, exp.Null):
         return null_of(datatype)

@@ -61,8 +61,8 @@ def _is_record(node: exp.Expr) -> exp.Expr:
 class ReadMode(StrEnum):
     """How a path's value is passed from its subcolumn to its reader.
 
-    TEXT: a text as it is. PLAIN: a number or boolean as its text, which is also its JSON. JSON: either, as JSON.
-    RECORD: whether there is an object.
+    TEXT: a text as it is. PLAIN: a number or boolean as its text, which is also its JSON. JSON: a text, number or
+    boolean, as JSON. RECORD: whether there is an object.
     """
 
     TEXT = "text"
@@ -79,7 +79,7 @@ class Stored(Operation, frozen=True):
 
 
 class EventOf(Operation, frozen=True):
-    """An expression for the value of a stored path in one event; the operand is the read that it was made from."""
+    """An event's value from a subcolumn; the operand is the read of the subcolumn, or a column that passes it on."""
 
     mode: ReadMode
 
@@ -134,7 +134,7 @@ def _event_of(node: exp.Expr) -> exp.Expr:
 
 
 def group_by_attached_texts(select: exp.Expr) -> None:
-    """Group by the texts from which events' values were made, so that the query may read both."""
+    """Group by the texts from which events' values were made, so that the query may read texts and values."""
     group = select.args.get("group")
     for key in list(grouping_keys(group)) if group is not None else ():
         text = attached_text(selected_value(select, key))
@@ -170,7 +170,7 @@ def _flatten_level(entries: str) -> str:
     return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
 
 
-# RE2's pattern of what precedes each member's value, in a literal of ClickHouse.
+# The RE2 pattern of a key's closing quote and the colon, escaped for a ClickHouse literal.
 _MEMBER: Final = '"[ \\\\t\\\\n\\\\r]*:'
 _REPEATED: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
@@ -186,7 +186,7 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
         f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
     )
     entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
-    # Events are stored as they were sent, with spaces between their tokens.
+    # Count members by their colons; spaces may precede these, because events are stored as they were sent.
     members = f"countMatches(_m, '{_MEMBER}') + countMatches(_x, '{_MEMBER}')"
     is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS} AND {members} <= {MAX_MEMBERS}"
     flattened = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)}, _b)"

@@ -1,4 +1,4 @@
-"""The internal functions that the compiler adds to BigQuery's, most of which ClickHouse has."""
+"""Rules for the internal functions that the compiler adds to BigQuery's; most are functions of ClickHouse."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ def _from_template(template: str) -> Rule:
 
 
 def _duration_seconds(node: exp.Expr) -> exp.Expr:
-    """Add the units of a duration."""
+    """Return the seconds of a duration text, as the sum over its units; NULL for any other text."""
     parts = [f"toFloat64OrZero(extract(@a, '{pattern}')) * {seconds}" for pattern, seconds in DURATION_UNITS]
     total = f"if(startsWith(@a, '-'), -1, 1) * ({' + '.join(parts)})"
     is_duration = f"match(@a, '^(?:{DURATION})$')"
@@ -55,7 +55,7 @@ def _finite(node: exp.Expr) -> exp.Expr:
 
 
 def _json_object(node: exp.Expr) -> exp.Expr:
-    """Return a JSON object member by member, because ClickHouse has no function for values of different types."""
+    """Concatenate a JSON object from its members, because ClickHouse has no function for values of different types."""
     pairs = [
         f"toJSONString({{{index}}}), ':', toJSONString({{{index + 1}}})" for index in range(0, len(node.expressions), 2)
     ]

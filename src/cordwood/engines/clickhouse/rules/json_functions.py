@@ -103,7 +103,7 @@ def _path(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 
 def _query(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY and JSON_EXTRACT: the part as JSON, or as text if the document is text; a JSON null is NULL."""
+    """Lower JSON_QUERY and JSON_EXTRACT; if the document is a text, a JSON null is returned as NULL."""
     path_and_keys = _path(node)
     if path_and_keys is None:
         return exp.Null()
@@ -204,7 +204,7 @@ def _array(node: exp.Expr) -> exp.Expr:
 
 
 def _object(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_OBJECT; of a key that occurs twice the first value counts."""
+    """Lower JSON_OBJECT; if a key occurs twice, its first value is used."""
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'")

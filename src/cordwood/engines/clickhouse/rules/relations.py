@@ -79,12 +79,12 @@ def _join(node: exp.Expr) -> exp.Expr:
     return _array_join(node, unnest)
 
 
-# An internal operation over a column of each side of a join: a key that is equal for all rows.
+# The internal operation of a join condition that holds for all rows; its arguments are a column of each side.
 _ANY_KEY: Final = "$any_key"
 
 
 def _with_key(node: exp.Expr) -> exp.Expr:
-    """Give an outer join without an equality a key that always holds: ClickHouse requires a key."""
+    """Add an equality that always holds to an outer join without one, because ClickHouse requires a join key."""
     condition = node.args.get("on")
     if condition is None or not node.args.get("side"):
         return node
@@ -176,7 +176,7 @@ def _array_join_column(array: exp.Expr, relation: str, name: str) -> exp.Expr:
 
 
 def _alias(node: exp.Expr) -> exp.Expr:
-    """Cast a result column to its type, if ClickHouse's would be wider or it is NULL without a type."""
+    """Cast a result column to its type, if ClickHouse's type would be wider or the column is an untyped NULL."""
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
         node.set("this", _typed_column(node.this, datatype, converts=bool(node.meta_get("becomes"))))
@@ -233,9 +233,9 @@ def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
 
 
 def _make_names_unique(items: list[exp.Expr]) -> None:
-    """Make duplicate column names unique: in ClickHouse one name is one value.
+    """Make duplicate column names unique: in ClickHouse, one name refers to one value.
 
-    An answer's columns are found by position.
+    An answer's column names do not depend on this: they are assigned by position.
     """
     used_names: set[str] = set()
     for index, item in enumerate(items):
@@ -265,7 +265,7 @@ def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
 def _is_simple_select(query: exp.Expr, *, of_array: bool) -> bool:
     """Return whether the query selects one column without aggregates, grouping or DISTINCT.
 
-    Only a query of one array may have a limit, or be ordered by the column's position.
+    A query that reads only one array (`of_array`) may also have a limit, or be ordered by the column's position.
     """
     clauses = ("group", "having", "qualify", "offset", "distinct", "with_", "kind")
     if len(query.expressions) != 1 or any(query.args.get(key) for key in clauses):
@@ -338,7 +338,7 @@ def _cte(node: exp.Expr) -> exp.Expr:
 
 
 def _prepare_select(node: exp.Expr) -> exp.Expr:
-    """Rewrite parenthesized joins as sub-queries, and expand sort keys of events' values.
+    """Rewrite what ClickHouse lacks: shadowed relations, parenthesized joins, and sort keys of events' values.
 
     The sub-queries' column names contain the name of their relation.
     """
@@ -379,7 +379,7 @@ def _rewrite_parenthesized(select: exp.Expr, parenthesized: exp.Expr) -> None:
 
 
 def _columns_of(relations: set[str], columns: list[exp.Column]) -> list[exp.Expr]:
-    """Return the columns that are read of the relations, each under a name that contains its relation's."""
+    """Return the columns that are read from the relations, each under a name that contains its relation's name."""
     column_by_name = {(column.table, column.name): column for column in columns if column.table in relations}
     return [
         exp.Alias(this=copied(column), alias=_quoted(f"{table}.{name}"))
@@ -397,7 +397,7 @@ def unique_name(name: str, used_names: set[str]) -> str:
 
 
 def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
-    """Return the sort keys of an events' value: as a number, then as a text."""
+    """Return the sort keys that replace a key: two for an event's value, as a number and then as a text."""
     value = key.this
     position = constant_int(value)
     if position is not None and 0 < position <= len(select.expressions):
@@ -440,12 +440,12 @@ RULES = RuleSet(
 
 
 _RELATION_NAME: Final = "_first"
-# The clauses behind a parenthesized query, which apply to the whole query.
+# The clauses after a parenthesized query, which apply to the whole query.
 _TRAILING_CLAUSES: Final = ("order", "limit", "offset")
 
 
 def begin_with_select(tree: exp.Expr) -> exp.Expr:
-    """Return the lowered tree with the leading parenthesis after each WITH read as a relation."""
+    """Replace each parenthesized query right after a WITH by a SELECT over it; return the root, which may be new."""
     queries = [with_.parent for with_ in tree.find_all(exp.With)]
     for query in queries:
         first = _leading_query(query)
@@ -463,7 +463,7 @@ def _leading_query(query: exp.Expr | None) -> exp.Expr | None:
 
 
 def _as_relation(parenthesized: exp.Expr) -> exp.Select:
-    """Return a SELECT over the parenthesized query, with the clauses that were behind the parenthesis."""
+    """Return a SELECT over the parenthesized query, with the clauses that were before and after the parentheses."""
     inner = exp.Subquery(
         this=parenthesized.this, alias=exp.TableAlias(this=exp.to_identifier(_RELATION_NAME, quoted=True))
     )
@@ -490,7 +490,7 @@ _CHANGES_ROWS: Final = ("group", "having", "qualify", "limit", "offset")
 
 
 def _rename_shadowed(select: exp.Expr) -> None:
-    """Rename relations that an inner query shadows: ClickHouse resolves `t.a` to an inner table t of any alias."""
+    """Rename relations that an inner query shadows: ClickHouse resolves `t.a` to an inner table t despite its alias."""
     inner_names = {
         table.name
         for table in select.find_all(exp.Table)
@@ -521,7 +521,7 @@ def _rename(select: exp.Expr, name: str, new_name: str) -> None:
 
 
 def _mark_count(select: exp.Expr) -> None:
-    """Mark a correlated COUNT, which ClickHouse returns as NULL if it finds nothing."""
+    """Mark a correlated COUNT, for which ClickHouse returns NULL instead of 0 if there are no rows."""
     items = select.expressions
     is_count = len(items) == 1 and isinstance(items[0].unalias(), (exp.Count, exp.CountIf))
     if is_count and isinstance(select.parent, exp.Subquery) and not any(map(select.args.get, _CHANGES_ROWS)):
@@ -539,7 +539,8 @@ def _subquery(node: exp.Expr) -> exp.Expr:
     return node
 
 
-# The internal operation of an array, the name of an element, and the condition.
+# The internal operation that tests whether a condition holds for any element. Its arguments are the array, the variable
+# for an element, and the condition.
 EXISTS_IN: Final = "$exists_in"
 
 _CLAUSES: Final = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")

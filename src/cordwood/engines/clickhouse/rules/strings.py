@@ -309,7 +309,8 @@ RULES = RuleSet(
 )
 
 
-# Pairs of hexadecimal digits. Digits after an unprintable byte would extend its escape, so they are escaped with it.
+# Splits bytes into their pairs of hexadecimal digits. Bytes that are themselves hexadecimal digits stay together with
+# an unprintable byte before them and are escaped with it, because they would extend its escape.
 _PAIRS: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
@@ -345,7 +346,7 @@ def _escape_text(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return the text in double quotes, or in single quotes if it contains only double ones."""
+    """Return SQL that puts the text in double quotes, or in single ones if it contains only double ones."""
     escaped = _escape_text(text)
     return _either(text, f"concat('''', {escaped}, '''')", rf"""concat('"', replaceAll({escaped}, '"', '\\"'), '"')""")
 
@@ -373,7 +374,7 @@ class _FormatSql:
         return fragment(f"concat({placeholders(len(parts))}, '')", *parts)
 
     def printf(self, node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr:
-        """Format by ClickHouse's printf, which has no `*`: padding to such a width is applied afterwards."""
+        """Format by ClickHouse's printf, which has no `*`; a width given as an argument is applied afterwards."""
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is not a literal")
         if field.width is not None and field.spec.is_zero_padded:

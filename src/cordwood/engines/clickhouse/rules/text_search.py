@@ -1,6 +1,6 @@
 """Search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
 
-Regular expressions are RE2 in both dialects, but no match is NULL, and positions count characters.
+Regular expressions are RE2 in both dialects, but in BigQuery, a missing match is NULL and positions count characters.
 """
 
 from typing import Final

@@ -78,7 +78,7 @@ _PARTS: Final[Mapping[str, str]] = {
 
 
 def _unwrap(node: exp.Expr) -> exp.Expr:
-    """Record the type of time to print before sqlglot's wrapper node, which tells it, is lowered."""
+    """Record the type of the time to print, which only sqlglot's wrapper node reveals, before that node is lowered."""
     kind = KIND_BY_CAST.get(type(node.this))
     if kind is not None:
         argument_kind = kind_of(node.this.this)

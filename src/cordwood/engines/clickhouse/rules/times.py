@@ -153,7 +153,7 @@ def _last_day(node: exp.Expr) -> exp.Expr:
     elif unit == "ISOYEAR":
         ending = f"addDays({_truncation(unit, node, f'addDays({_truncation(unit, node)}, 374)')}, -1)"
     elif unit in _MONTHS:
-        # By way of the last month, because ClickHouse's calendar ends with 9999.
+        # Find the last month first: the beginning of the next unit may be after 9999, where ClickHouse's calendar ends.
         ending = f"toLastDayOfMonth(addMonths(toDate32({_truncation(unit, node)}), {_MONTHS[unit] - 1}))"
     else:
         unsupported(node, f"The unit {unit}")
@@ -186,7 +186,8 @@ def _series(kind: Kind) -> Rule:
     return rule
 
 
-# Months count as the shortest one: a step too many is filtered out.
+# The length of a step in microseconds, with months of 28 days. With longer months there are too many steps: the last
+# are filtered out.
 _STEP: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
 _MICROS: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
 _STEPS: Final = (
@@ -196,7 +197,7 @@ _STEPS: Final = (
 
 
 def _sum(node: exp.Expr) -> exp.Expr:
-    """Lower `+` and `-` if one side is a time or an interval."""
+    """Lower `+` and `-` of times, intervals and numbers."""
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(node.this), kind_of(node.expression))
     if Kind.INTERVAL in kinds:
@@ -425,7 +426,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
         "(@a NOT BETWEEN 0 AND 23 OR @b NOT BETWEEN 0 AND 59 OR @c NOT BETWEEN 0 AND 59)",
         "CAST(fromUnixTimestamp64Micro(toInt64(@a * 3600 + @b * 60 + @c) * 1000000), 'Nullable(Time64(6))')",
     ),
-    # Rounded down, also before 1970.
+    # Times are rounded down, also those before 1970.
     exp.UnixSeconds: _FLOORED("toUnixTimestamp64Micro({0})", 1_000_000),
     exp.UnixMillis: _FLOORED("toUnixTimestamp64Micro({0})", 1_000),
     exp.UnixMicros: "toUnixTimestamp64Micro({0})",

@@ -37,18 +37,20 @@ from cordwood.sql.stages import Completion, IsoTime, Question, Statement
 _BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
 _RETRY_SECONDS = 0.05
+# The maximum number of questions or statements that the runner remembers for each purpose.
 _MAX_REMEMBERED = 2000
-# The interval at which a query that must stop is interrupted.
+# The interval at which a query that must stop is interrupted again, until it ends.
 _REPEAT_SECONDS = 0.05
 # The capacity of the cache of column types by statement digest.
 _TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
-# The measured size of DuckDB's parse tree: at most 800 bytes for each word, and twice the text.
+# The capacity of the cache of parsed statements.
 PARSED_CACHE_BYTES = 16 * 2**20
+# DuckDB's parse tree was measured to take at most 800 bytes for each word of the text, besides two copies of the text.
 _PARSED_BYTES_PER_WORD = 800
 _WORD_PATTERN = re.compile(r"\w+", re.ASCII)
-# The time for which the recent table is not tried after it had too few events. A failed attempt costs a third of what a
-# successful one saves, and a reader who pages back soon returns to the newest events.
+# How long a question is not tried on the recent table after the table had too few rows for it. A failed attempt costs a
+# third of the time that a successful one saves, and a user who pages back soon returns to the newest events.
 _SKIP_RECENT_SECONDS = 10.0
 # DuckDB tracks progress only for a connection with a progress bar, which must not be printed. Setting this costs 150
 # µs, so it is omitted for a statement whose last run was quick.
@@ -63,7 +65,7 @@ _StatementKey = tuple[str, tuple[str, ...]]
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """The limits of one answer, whose statement may run more than once until `expires_at` of the monotonic clock."""
+    """The limits of one answer; all runs of its statement end before `expires_at`, a time of the monotonic clock."""
 
     max_rows: int
     seconds: float
@@ -179,7 +181,7 @@ class QueryRunner:
         except (OutOfMemory, OutOfDisk):
             if time.perf_counter() - started_at > _RETRY_SECONDS:
                 raise
-            # The statement itself had allocated hardly any memory: another query holds it and is about to fail as well.
+            # It failed too early to have allocated much memory: another query uses the memory and will soon fail, too.
             time.sleep(_RETRY_SECONDS)
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         finally:
@@ -207,7 +209,7 @@ class QueryRunner:
         except (Busy, Cancelled, OutOfTime):
             raise
         except Fault:
-            # A partial sum may exceed its type where the whole one does not, or there is too little memory for the lists.
+            # A partial sum may overflow even if the whole sum does not, or the lists of rows may need too much memory.
             reuse.give_up()
             return self._run_in_view(question, limits, cancel)
 
@@ -256,7 +258,10 @@ class QueryRunner:
     def _start_query(
         self, question: Question, variant: Variant, view: QueryView, run: "_RunningQuery", stack: ExitStack
     ) -> Rows:
-        """Return the rows; if there are more than the first fetch, they take over the resources on the stack."""
+        """Start the query and return its rows.
+
+        If the first fetch does not return all of them, the `Rows` object takes over the resources on the stack.
+        """
         statement, cursor = question.statement, view.cursor
         with run.stopping_at_deadline():
             types = self._column_types(cursor, question)
@@ -325,14 +330,14 @@ class _RunningQuery:
         self.limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._hidden = redaction.columns(statement)
-        # Keeps the digest rather than the statement, whose texts are long: a run may be garbage for a while before it
-        # is collected.
+        # Keep only these parts of the statement, not the statement with its long texts: a run may stay in memory for a
+        # while until the garbage collector frees it.
         self._completions = statement.completions
         self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
-        # Until its view is open; a later attempt of an answer may begin when the time is over, without having waited.
+        # Whether the run waits for its view. A retry that begins after the deadline does not: it fails with OutOfTime.
         self._is_waiting = time.monotonic() < limits.expires_at
         # Held while the progress is read, so that the cursor is not closed meanwhile.
         self._progress_lock = threading.Lock()
@@ -359,9 +364,9 @@ class _RunningQuery:
         self._interrupt()
 
     def progress(self, cursor: duckdb.DuckDBPyConnection) -> Progress | None:
-        """Return the part that DuckDB has processed; None before it is known and after the end.
+        """Return the fraction of the query that DuckDB has processed; None until it is known, and after the end.
 
-        DuckDB reports 0 for unknown progress, and until the query has been planned, the end of the previous statement.
+        DuckDB reports 0 for unknown progress, and the progress of the previous statement until the query is planned.
         """
         with self._progress_lock:
             percentage = -1.0 if self._has_ended else cursor.query_progress()
@@ -461,7 +466,7 @@ def _answer_columns(statement: Statement, types: ColumnTypes) -> tuple[Column, .
 
 
 def _extract_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-    """Require that the SQL is one SELECT, so that it contains no second statement that sets or writes anything."""
+    """Parse SQL that must be a single SELECT; raise QueryRefused for any other, which could change settings or data."""
     statement, *others = cursor.extract_statements(sql)
     if others or statement.type is not duckdb.StatementType.SELECT:
         raise QueryRefused("The text has more than one SELECT.")
@@ -487,12 +492,12 @@ def _render_cells(
 
 
 def _limit_clause(statement: Statement, rows: int) -> str:
-    """Return a LIMIT, unless the statement's own suffices: a LIMIT makes DuckDB copy whole events once more."""
+    """Return a LIMIT clause; empty if the statement's own suffices, since each LIMIT makes DuckDB copy whole events."""
     return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
 def _to_cells(fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[Completion]) -> list[Row]:
-    """Convert fetched values to cells; columns beyond those of the answer serve only to complete others."""
+    """Convert fetched values to cells; fetched columns beyond those of the answer serve only to compute others."""
     readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers) and not completions:
         return fetched  # type: ignore[return-value]
@@ -504,7 +509,7 @@ def _to_cells(fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completion
 
 
 class _Alarm:
-    """A function that is called regularly from some time on, until it is removed."""
+    """A callback that is called repeatedly from its due time on, until it is set to None."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
@@ -513,11 +518,11 @@ class _Alarm:
 class DeadlineTimer:
     """A thread that interrupts runs at their deadlines, and again until they end.
 
-    DuckDB ignores an interrupt that comes between two statements of a run.
+    One interrupt is not enough, because DuckDB ignores an interrupt between two statements of a run.
     """
 
     def __init__(self) -> None:
-        # The times at which alarms are due, the next one first. The numbers keep alarms from being compared.
+        # A heap of alarms by due time. Each entry has a unique number, so that heapq never compares two alarms.
         self._due_alarms: list[tuple[float, int, _Alarm]] = []
         self._changed = threading.Condition()
         self._numbers = itertools.count()
@@ -538,7 +543,7 @@ class DeadlineTimer:
                 alarm.callback = None
 
     def hasten(self, alarm: _Alarm) -> None:
-        """Let the alarm be due now."""
+        """Make the alarm due now."""
         with self._changed:
             self._schedule(alarm, time.monotonic())
 
@@ -560,7 +565,7 @@ class DeadlineTimer:
                 self._changed.wait(self._seconds_until_next_alarm())
 
     def _call_due_alarms(self) -> None:
-        """Call due alarms while holding the lock, so that none is called after its block has ended."""
+        """Call due alarms while holding the lock, so that none is called after the `with` block of `at` has ended."""
         while self._due_alarms:
             due_at, _, alarm = self._due_alarms[0]
             if alarm.callback is not None and due_at > time.monotonic():

@@ -1,10 +1,11 @@
 """Columns of the answer that are computed from fetched values after the query, rather than by expressions in it.
 
-DuckDB evaluates expressions for all rows before it takes the first rows. Without these expressions, the rows can also
-be found in the recent table, or be read late.
+DuckDB evaluates expressions for all rows before it applies LIMIT. A query without these expressions can also be
+answered from the recent table, or use late materialization.
 
-The results equal those of the engine's own expressions (`rules/events.py`, `rules/time_text.py`). An expression is used
-for a value that the query reads; this module, many times as fast, is used for a value that only the answer contains.
+The results equal those of the SQL expressions (`rules/events.py`, `rules/time_text.py`). A value that the query sorts,
+groups or compares is computed by the expression; a value that is only returned, by this module, which is many times as
+fast.
 """
 
 import re
@@ -36,7 +37,7 @@ _JSON_TEXT_FUNCTION: Final = internal_function("json_text")
 def defer_columns(tree: exp.Expr) -> tuple[Completion, ...]:
     """Replace maps of attributes and texts of times by the columns from which they are computed; mutates the tree.
 
-    The columns are appended to those of the answer.
+    A text of a time is replaced by the time. A map is replaced by NULL, and its columns are appended to the answer's.
     """
     if not isinstance(tree, exp.Select):
         return ()
@@ -60,14 +61,14 @@ def defer_columns(tree: exp.Expr) -> tuple[Completion, ...]:
 
 
 class _AppendedParts:
-    """The parts of events that are appended to the columns of a SELECT, each once."""
+    """The parts of events that are appended to a SELECT list, each part only once."""
 
     def __init__(self, select: exp.Select) -> None:
         self._select = select
         self._positions: dict[exp.Expr, int] = {}
 
     def position(self, part: exp.Expr) -> int:
-        """Return the position of the column that has this part of the event."""
+        """Return the position of the column with this part of the event; append the column if it is missing."""
         document = _document_column(part)
         if document not in self._positions:
             self._positions[document] = len(self._select.expressions)
@@ -77,7 +78,10 @@ class _AppendedParts:
 
 
 def _document_column(part: exp.Expr) -> exp.Expr:
-    """Return a part of an event; a whole column is converted to text when it is fetched."""
+    """Return the column to select for a part of an event; a whole stored column, without a conversion to text.
+
+    Such a column is converted to text when it is fetched.
+    """
     is_json = isinstance(part, exp.Anonymous) and part.this == _JSON_TEXT_FUNCTION
     column = part.expressions[0] if is_json else part
     is_whole = isinstance(column, exp.Column) and not column.meta_get("only_text")
@@ -91,14 +95,14 @@ _CYCLE_DAYS: Final = 146_097
 _METADATA_KEY: Final = "metadata"
 _PROJECT_KEY: Final = "project"
 
-# The limit on the bytes by which maps enlarge the events of a batch: nested keys repeat outer ones, and columns may
-# repeat the map.
+# The limit on the bytes by which the maps of a batch may exceed its events: flattened keys repeat the keys above them,
+# and several columns may contain the same map.
 _MAX_GROWTH_BYTES: Final = 64 * 2**20
-# The characters of flattened keys that are cached for the next events of a batch.
+# The maximum number of characters of flattened keys that are cached for the further events of a batch.
 _MAX_KEY_CHARACTERS: Final = 256 * 1024
 # The size of a _FlattenedKeys object itself, in characters.
 _OBJECT_CHARACTERS: Final = 400
-# Private-use characters; one that does not occur in an event can mark texts in it.
+# Private-use characters. One that does not occur in an event marks the texts that replace numbers in it.
 _MARK_CHARACTERS: Final = range(0xE000, 0xF900)
 
 _BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
@@ -144,7 +148,7 @@ class _MapGrowth:
 
 
 def iso_times(values: Sequence[int | None]) -> list[Cell]:
-    """Return times as texts; years beyond 9999 have all of their digits."""
+    """Return times in microseconds as ISO 8601 texts; years beyond 9999 have all of their digits."""
     minutes: dict[int, str] = {}
     texts: list[Cell] = []
     for micros in values:
@@ -185,15 +189,15 @@ def attribute_maps(events: Iterable[EventParts], levels: int, growth: _MapGrowth
     return maps
 
 
-# The maps of recently answered events: a dashboard that refreshes shows mostly the same events. A map is found by the
-# event's project and texts, so only a caller who reads these events is answered faster.
+# The maps of recently answered events: a dashboard that refreshes shows mostly the same events. The key of a map
+# contains the JSON and the project of its event, so only a caller who reads this event gets an answer faster.
 _maps: Final[BoundedCache[tuple[int, EventParts], bytes]] = BoundedCache(
     4 * 2**20, lambda key, encoded: sum(map(getsizeof, key[1]), len(encoded))
 )
 
 
 class _FlattenedKeys:
-    """The flattened keys of the members below a prefix, which are cached while there is `room` for all of them."""
+    """A cache of the flattened keys below a prefix; all caches of a batch share `room`, the characters still free."""
 
     __slots__ = ("_below", "_room", "flattened", "prefix")
 
@@ -211,7 +215,7 @@ class _FlattenedKeys:
         return flattened
 
     def below(self, key: str) -> "_FlattenedKeys | None":
-        """Return the keys of the object at a key; None if its own key is too long to expand it."""
+        """Return the cache for the object at a key; None if the object's flattened key is too long to expand it."""
         found = self._below.get(key)
         if found is None:
             found = _FlattenedKeys(f"{self.prefix}{key}.", self._room)
@@ -230,7 +234,7 @@ _AddMember = Callable[[Mapping[str, Any], dict[str, str]], None]
 
 
 class _NotPlainError(Exception):
-    """Raised for a value that is answered as its own JSON."""
+    """Raised for an object that is not expanded, so that the map needs its JSON instead of its decoded value."""
 
 
 def _attribute_map(
@@ -267,7 +271,7 @@ def _read_event(
     metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeys
 ) -> dict[str, str]:
     is_object = metadata.startswith("{")
-    # The text of a list is its own JSON.
+    # A list is returned as its JSON, so an event that may contain a list is decoded to raw JSON values.
     if is_object and "[" not in metadata and not (extras and "[" in extras):
         try:
             top = _without_nulls(_decode(extras)) if extras else {}

@@ -14,7 +14,7 @@ from cordwood.sql.lowering import block_filter, fragment, parts_of, text_part
 from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, conditions, has_operation
 from cordwood.sql.plan import BlockFilter
 
-# A condition, and the relation and column that hold the message in the condition.
+# A condition, and the names of the relation and the column that hold the message in the condition.
 _MessageCondition = tuple[exp.Expr, str, str]
 
 _MESSAGE_COLUMN: Final = "event_message"
@@ -24,17 +24,17 @@ _UNKNOWN_ESCAPE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED_CHARACTER: Final = re.compile(r"(?s)\\.")
 # Alternatives or flags, with which no required text can be derived.
 _ALTERNATIVE_OR_FLAG: Final = re.compile(r"\||\(\?")
-# Groups and optional letters, from which no required text is derived.
+# Groups, character classes and optional letters, from which no required text is derived.
 _GROUP_PARENTHESIS: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
 _CHARACTER_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
 _OPTIONAL_LETTER: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
 
-# Clauses above which a filter does not restrict the events that are read below the SELECT.
+# Clauses that drop or combine rows. A filter above a SELECT with one of them does not apply to the events below it.
 _ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
 def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSource]:
-    """Add to the scan sources the patterns that their messages must match, and filters of their blocks."""
+    """Add to each scan source the regular expressions that its messages must match, and a filter of its blocks."""
     return [_prune_source(source, list(_message_conditions(tree, source.table))) for source in sources]
 
 
@@ -60,7 +60,7 @@ def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition
 def blocks_to_read(
     prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection, index: NgramIndex
 ) -> Sequence[int] | None:
-    """Return the blocks that pass the filter, or None for all; valid for the transaction that reads the index."""
+    """Return the blocks that pass the filter, or None for all; valid only in the transaction that reads the index."""
     ngrams = prunable.ngrams + extract_ngrams(_texts_of_values(prunable, values))
     return index.find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
 
@@ -98,9 +98,9 @@ def _is_pattern(message_condition: _MessageCondition) -> bool:
 
 
 def _condition_on_table(message_condition: _MessageCondition) -> exp.Expr:
-    """Return the condition in terms of the table's column.
+    """Return the condition over the table's column, and replace it by TRUE in the tree.
 
-    DuckDB pushes only conditions that cannot fail into a scan.
+    The scan itself then filters. DuckDB would push down only conditions that cannot fail.
     """
     condition, alias, name = message_condition
     pattern = _literal_operand(condition, RegexMatch, alias, name)
@@ -118,7 +118,7 @@ def _compared_parameters(message_conditions: Sequence[_MessageCondition], kind: 
 
 
 def _occurrence_position(condition: exp.Expr) -> exp.Expr | None:
-    """Return the text position in a condition that a text occurs: the operand of `instr(…) > 0`."""
+    """Return the operand `instr(…)` of the condition `instr(…) > 0`; None for any other condition."""
     is_occurrence_test = isinstance(condition, exp.GT) and _is_literal_number(condition.expression, "0")
     return condition.this if is_occurrence_test and has_operation(condition.this, TextPosition) else None
 

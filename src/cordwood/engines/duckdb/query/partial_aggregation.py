@@ -4,8 +4,8 @@
 stream by expressions of the event and of parameters, and whose other columns are aggregates that can be merged exactly.
 `split_aggregation` makes the trees of a `PartialPlan` from the lowered tree.
 
-A partial answer must not depend on the time of the call. So this time, and any other value that does not depend on
-the event, may occur only in bounds: conjuncts of WHERE that compare it with the event's time. A bound is true for all
+A partial answer must not depend on the time of the call. So this time, and sub-queries, may occur only in bounds:
+conjuncts of WHERE that compare the event's time with a value that does not depend on the event. A bound is true for all
 events of an hour if it is true for the first and the last moment of the hour.
 """
 
@@ -24,14 +24,15 @@ from cordwood.sql.nodes import NOW, conditions, constant_int, cte_of, relations_
 from cordwood.sql.plan import EventRange, Merge, TimeBound
 from cordwood.sql.stages import Alternative, PartialTrees
 
-# Meta keys: of the SELECT, the merge of each of its columns and its number of bounds; of a conjunct, that it is a bound.
+# Meta keys. Of a SELECT: the merges of its columns, and its number of time bounds. Of a conjunct: that it is a bound.
 _MERGES: Final = "merges"
 _TIME_BOUNDS: Final = "time_bounds"
 _TIME_BOUND: Final = "time_bound"
 _TIME: Final = "timestamp"
-# The name of the union in the SELECT that merges.
+# The alias of the union from which the merging SELECT reads.
 _PARTIAL: Final = "partial"
-# Blocks are aggregated by hours, so that one that is partly within the bounds of time is read only at its edges.
+# An hour in microseconds, by which each block is aggregated: of a block that is partly within the time bounds, only the
+# events of hours that are not wholly within the bounds are read.
 SLICE_US: Final = 3_600_000_000
 # Larger statements are not split: the copies of their trees would count towards the limits of compilation.
 _MAX_NODES: Final = 3_000
@@ -146,7 +147,7 @@ def _merge_of_aggregate(value: exp.Expr) -> Merge | None:
 
 
 def _parts(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the expressions of the SELECT except the bounds of time."""
+    """Yield the selected expressions, the joins and the conjuncts of WHERE, except the time bounds."""
     yield from select.expressions
     yield from select.args.get("joins") or ()
     bounds = set(map(id, _time_bounds_of(select)))
@@ -174,7 +175,7 @@ def _time_bounds_of(select: exp.Select) -> list[exp.Expr]:
 
 
 def _bounds_of(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeBound, exp.Expr]]:
-    """Return the comparisons that a condition makes with the column of the event's time, if it is such a condition."""
+    """Return how a condition compares the event's time, and with which values; an empty list for other conditions."""
 
     def is_time(node: exp.Expr) -> bool:
         return isinstance(node, exp.Column) and node.name == _TIME and node.table == stream_alias
@@ -196,7 +197,7 @@ def _is_apart(value: exp.Expr, aliases: frozenset[str]) -> bool:
 
 
 def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None:
-    """Return the trees of a plan with partial answers, or None; `source` is the only scan of the lowered tree."""
+    """Return the trees of a `PartialPlan`; None if there can be none. `source` is the only scan of the lowered tree."""
     select = _marked_select(tree)
     if select is None or source.flushed_filters or source.table.find_ancestor(exp.Select) is not select:
         return None
@@ -232,7 +233,7 @@ def _marked_bounds(select: exp.Select) -> list[exp.Expr]:
 
 
 def _bounds_tree(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
-    """Return the query of the bounds in microseconds, with the CTEs that it reads; None if those read events."""
+    """Return a query that computes the time bounds in microseconds; None if it would read events, also through CTEs."""
     columns = [
         exp.alias_(fragment("epoch_us({0})", copied(value)), f"b{index}", quoted=True)
         for index, value in enumerate(values)
@@ -250,7 +251,7 @@ def _bounds_tree(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
 
 
 def _ctes_apart(with_: exp.Expr) -> list[exp.Expr]:
-    """Return the CTEs that read only each other."""
+    """Return the CTEs that read no tables, or only other CTEs of this list."""
     kept: dict[str, exp.Expr] = {}
     for cte in with_.expressions:
         tables = list(cte.find_all(exp.Table))
@@ -264,7 +265,7 @@ def _filtered(source: ScanSource, *filters: exp.Expr) -> ScanSource:
 
 
 def _blocks_tree(select: exp.Select, source: ScanSource) -> exp.Expr:
-    """Return the aggregation of each hour of each block, without bounds of time; hour and block are the last columns."""
+    """Return the aggregation of each hour of each block, without time bounds; hour and block are the last columns."""
     query = copied(select)
     for clause in ("order", "limit", "offset", "with_"):
         query.set(clause, None)
@@ -285,13 +286,13 @@ def _blocks_tree(select: exp.Select, source: ScanSource) -> exp.Expr:
 
 
 def _hour_of(time: exp.Expr) -> exp.Expr:
-    """Return the number of the hour since 1970, which is negative before."""
+    """Return SQL for the number of whole hours since 1970; rounded down, so negative for earlier times."""
     before = f"(epoch_us({{0}}) - {SLICE_US - 1}) // {SLICE_US}"
     return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {SLICE_US} END", time)
 
 
 def _merging_tree(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
-    """Return the tree in which the aggregation reads only the other blocks, and is merged with the partial rows."""
+    """Return the tree that aggregates only the events that no partial answer counts, and merges in the partial rows."""
     copy = copied(tree)
     select = _marked_select(copy)
     if select is None:

@@ -8,8 +8,8 @@ question that is asked once has no entry. The entry of a question that is asked 
 memory. When it is used again, it moves to the larger part, and is also written to a file.
 
 All statements run in the transaction of the query, so that they see blocks and events of one moment: an event is
-counted once, however blocks are compacted or deleted meanwhile. A partial answer is that of one hour of one block. It
-is used if its hour is wholly within the query's time bounds; the events of the block outside of such hours are read.
+counted once, even if blocks are compacted or deleted meanwhile. A partial answer covers one hour of one block. It is
+used if its hour is wholly within the query's time bounds; the events of the block outside of such hours are read.
 Missing partial answers are computed in one pass over their blocks, which replaces the pass that the query would have
 made over the same events.
 """
@@ -55,23 +55,27 @@ _SUFFIX: Final = ".partial"
 # The version of the files' format; incremented when older files can no longer be used.
 _FORMAT: Final = b"cordwood partial answers 1\n"
 _DIGEST_BYTES: Final = 32
-# The share of the memory for questions that were not asked again after their partial answers were computed.
+# A quarter of the memory is for questions that were not asked again after their partial answers were computed. An entry
+# may take a quarter of that, and its file a quarter of the limit on disk space.
 _FRESH_SHARE: Final = 4
 # The maximum number of questions that are counted, in each of two generations.
 _MAX_ASKED: Final = 5_000
-# For how long a question gets no partial answers: without blocks to reuse, after a failure, if it is unsuitable.
+# How long partial answers are not used: for a call without blocks to reuse, for a question for which they failed, and
+# for a question that is unsuitable.
 _PAUSE_SECONDS, _AFTER_FAILURE_SECONDS, _UNSUITABLE_SECONDS = 10.0, 60.0, 3600.0
-# A file that was not read for this long is deleted at the start.
+# A file that was neither read nor written for this long is deleted when the engine starts.
 _MAX_FILE_AGE_SECONDS: Final = 7 * 86_400.0
 _MAX_FILES: Final = 2_000
+# If an entry has more merged rows than this, they are not cached.
 _MAX_MERGED_ROWS: Final = 2_000
+# The estimated memory of a cell without its text, of a row without its cells, and of a block without its rows.
 _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 
 
 class ReuseLimits(msgspec.Struct, frozen=True):
     """Limits of partial answers in bytes; with 0 bytes of memory there are none.
 
-    `asked` is how often a question must have been asked before partial answers are computed for it.
+    Partial answers of a question are computed from its `asked`-th call on.
     """
 
     memory_bytes: int = 0
@@ -82,7 +86,7 @@ class ReuseLimits(msgspec.Struct, frozen=True):
 class Entry:
     """The partial answers of one question: the engine's types of its columns, and each block's rows as MessagePack.
 
-    The first cell of a row is its hour, which has no type.
+    The first cell of a row is its hour, which is not one of these columns and has no type.
     """
 
     def __init__(self, types: Sequence[str], blocks: Mapping[str, bytes]) -> None:
@@ -210,14 +214,17 @@ class PartialAnswers:
             return entry
 
     def keep_merged(self, key: str, entry: Entry, parts: object, rows: list[Row]) -> None:
-        """Cache the merged rows of an entry, unless there are many, until other rows are merged for it."""
+        """Cache the merged rows of an entry, unless there are too many; `parts` are the merged blocks and hours."""
         if len(rows) <= _MAX_MERGED_ROWS:
             with self._lock:
                 entry.merged = parts, rows
                 self._recount(key)
 
     def note_use(self, key: str, entry: Entry) -> None:
-        """Record an answer for which no partial answer had to be computed; store its entry on the first such use."""
+        """Record an answer for which no partial answer had to be computed.
+
+        The first such use moves the entry to the larger part of the memory, and writes its file.
+        """
         self._note(PartialAnswersUsed(outcome="reused"))
         if entry.is_proven:
             return
@@ -255,7 +262,7 @@ class PartialAnswers:
 
 
 class _EntryFiles:
-    """The files of entries, one each; the least recently used ones are deleted beyond the limit."""
+    """The files of entries, one file for each; beyond the limit, the least recently used files are deleted."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -303,7 +310,7 @@ class _EntryFiles:
             temporary.write_bytes(content)
             temporary.replace(self._path(key))
         except OSError:
-            # The disk is full, and its space is needed for events.
+            # The disk is probably full. The entry is not kept on disk, because events need the space.
             with suppress(OSError):
                 temporary.unlink()
             self.delete(key)
@@ -378,7 +385,7 @@ def _entry_bytes(_: str, entry: Entry) -> int:
 
 # The maximum number of rows of a question's partial answers; merging more would take as long as reading the events.
 MAX_ROWS_OF_QUESTION: Final = 20_000
-# If fewer blocks than this lack a partial answer, their events are read instead of computing one.
+# If fewer blocks than this lack partial answers, none are computed for them: the query reads their events.
 _MIN_COMPUTED_BLOCKS: Final = 4
 # By type: the SQL that converts a value for Python, and the SQL that converts it back. Other types are unsuitable.
 _TO_CELL: Final = {
@@ -420,7 +427,7 @@ class Statements(Protocol):
 
 
 class Reused(msgspec.Struct, frozen=True):
-    """The variant of the plan that uses partial answers, and their values, which are bound to its slots."""
+    """The variant of the plan that uses partial answers, and the values of their rows, which are bound to its slots."""
 
     variant: Variant
     values: Mapping[str, object]
@@ -435,13 +442,13 @@ class PartialReuse:
         self._streams = question.statement.streams
         self._values = question.values
         self._plan = plan
-        # Known once the statement has been parsed.
+        # The question's key in `answers`; known once the statement has been parsed.
         self._key: str | None = None
 
     def prepare(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> Reused | None:
         """Compute missing partial answers; return the variant that uses them, or None if there is nothing to reuse.
 
-        Begins the transaction in which the answer must be read, unless one is under way because of a memtable.
+        Begins the transaction in which the answer must be read; if the query also reads a memtable, one is open.
         """
         key = self._key = self._find_key(cursor)
         call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW])
@@ -483,7 +490,10 @@ class PartialReuse:
         return None if None in bounds else bounds
 
     def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_Split":
-        """Divide the blocks: those with whole hours within the bounds, and those of which all events are read."""
+        """Divide the blocks into those with whole hours within the bounds, and those of which all events are read.
+
+        Blocks that are outside of the bounds are left out.
+        """
         if bounds is None:
             return _Split()
         split = _Split(*self._whole_hours(bounds))
@@ -544,7 +554,7 @@ class PartialReuse:
     def _compute(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
     ) -> tuple[Sequence[str], dict[str, list[Row]]] | None:
-        """Compute the rows of each block; return the column types and the rows, or None if they cannot be stored for reuse."""
+        """Compute the rows of each block; return column types and rows, or None if they cannot be stored for reuse."""
         segments = fill_segments(self._plan.blocks, BlockSql(_in_blocks(block.block for block in blocks)))
         description = self._run(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
         types = [str(column[1]) for column in description[:-2]]
@@ -594,7 +604,10 @@ class PartialReuse:
 
 
 class _Split(msgspec.Struct):
-    """The division of the blocks: partial answers count the `covered` ones for the hours from `low_us` to `high_us`."""
+    """The division of blocks; partial answers count the events of `covered` blocks from `low_us` to before `high_us`.
+
+    None stands for no limit.
+    """
 
     low_us: int | None = None
     high_us: int | None = None
@@ -617,7 +630,7 @@ class _Split(msgspec.Struct):
         return not self._is_before(hour * SLICE_US) and not self._is_after(hour * SLICE_US)
 
     def edges_sql(self) -> str:
-        """Return the condition of the events outside of the hours, in blocks that have events in them."""
+        """Return the condition for the events of covered blocks that partial answers do not count."""
         edges = [
             block.block for block in self.covered if self._is_before(block.oldest_us) or self._is_after(block.newest_us)
         ]

@@ -38,7 +38,11 @@ _PathReference = tuple[str, str, _Steps]
 
 
 class _Pushdown(msgspec.Struct):
-    """The pushdown of one tree: the names of its streams, and the reads by table node and column name."""
+    """The state of the push-down in one tree.
+
+    `tables` has the reads by the id of the table's node and by column name; `grouped_paths` has the id of each SELECT
+    with the paths that it groups by.
+    """
 
     streams: frozenset[str]
     tables: dict[int, dict[str, ScannedPath]] = msgspec.field(default_factory=dict)
@@ -127,7 +131,7 @@ def _grouped_paths(tree: exp.Expr) -> frozenset[tuple[int, _PathReference | None
 
 
 def _group_by_values(tree: exp.Expr) -> None:
-    """Group by a path instead of its text, if the path is grouped by ordinal and also read unconverted."""
+    """Group by the value at a path instead of its text, if the same SELECT also reads the value itself."""
     for group in tree.find_all(exp.Group):
         select = group.parent
         if isinstance(select, exp.Select):

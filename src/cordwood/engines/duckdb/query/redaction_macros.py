@@ -1,8 +1,8 @@
 """Redaction as DuckDB macros, created on first use: over texts and events in a query, and over columns of its answer.
 
 Regular expressions do most of the work, in the engine's threads. The hint is a pattern that matches every text in which
-something may have to be redacted; a text that it does not match is tested by no other pattern. RE2 compiles a pattern
-for every expression that uses it, so a small number of small patterns matters more than fast patterns.
+something may have to be redacted; a text that it does not match is not tested by any other pattern. RE2 compiles a
+pattern again for every expression that uses it, so few and small patterns matter more than fast ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ from cordwood.sql.redaction.masking import (
 from cordwood.sql.redaction.patterns import Detection
 from cordwood.sql.stages import Statement
 
-# A long number in an array; a number in an object is recognised by its key.
+# A number in an array that is long enough for a card number; a number in an object is recognised by its key.
 _ARRAY_NUMBER: Final = r"[\[,]-?[0-9]{13}"
 _DIGEST_KEY: Final = "$key"
 
@@ -43,7 +43,7 @@ _DIGEST_KEY: Final = "$key"
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a mode, one for each kind of value.
 
-    They contain the digest key.
+    The statements contain the secret key of digests.
     """
     detection, masking = Detection(rules), Masking(_RedactionSQL(), mode)
     bodies = (
@@ -68,7 +68,7 @@ def _text_macro(detection: Detection, masking: Masking) -> str:
 
 
 def _redacted_text_sql(detection: Detection, masking: Masking) -> str:
-    """Return SQL for the redacted text; if only addresses are found, the detectors before them are skipped."""
+    """Return SQL for the redacted text; it skips the stages before those for addresses if their hint does not match."""
     if detection.operator_stages or not detection.before_addresses:
         return masking.mask_builtin(masking.apply_stages("t", detection.operator_stages), detection.builtin_stages)
     unmarked = masking.remove_markers("t")
@@ -81,9 +81,9 @@ def _redacted_text_sql(detection: Detection, masking: Masking) -> str:
 
 
 def _optimistic_macro(detection: Detection) -> str:
-    """Return SQL that fails if it finds something to redact.
+    """Return SQL that fails if the text may need redaction, and else returns the text.
 
-    It uses a cast, because DuckDB refuses the volatile `error()` in windows.
+    A failing cast raises the error, because DuckDB does not accept its volatile function `error` in windows.
     """
     failure = f"CAST({literal(RAISED + MAY_NEED_REDACTION)} || left(t, 0) AS INTEGER)::VARCHAR"
     return f"CASE WHEN {_matches_hint('t', detection.hint)} THEN {failure} ELSE t END"
@@ -135,7 +135,7 @@ class _RedactionSQL:
         return f"string_split(p, {literal(MATCH_CUT)})[{at}]"
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Return SQL for the segments with one lambda, because DuckDB binds the list of a nested lambda twice."""
+        """Return SQL with a single lambda, because DuckDB binds the list of a nested lambda twice."""
         find = f"CASE WHEN contains(p, {literal(MATCH_CUT)}) THEN {each} ELSE p END"
         return _join_array(f"list_transform(string_split({marked}, {literal(MATCH_START)}), lambda p: {find})")
 
@@ -143,7 +143,7 @@ class _RedactionSQL:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
     def passes_luhn(self, digits: str) -> str:
-        """Return SQL for the Luhn check; one is added where a doubled digit reaches ten."""
+        """Return SQL for the Luhn check; modulo ten, a doubled digit from ten on plus one is the sum of its digits."""
         padded = f"lpad({digits}, 20, '0')"
         weighted_sum = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
         carried = rf"length(translate(regexp_replace({padded}, '(.).', '\1', 'g'), '01234', ''))"
@@ -172,7 +172,7 @@ OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class AnswerRedaction:
-    """Redacts on a connection of its own, which `cursor` returns; safe from several threads."""
+    """Redacts columns of answers, on a separate connection that `cursor` returns; safe from several threads."""
 
     def __init__(
         self,

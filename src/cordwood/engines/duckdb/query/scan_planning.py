@@ -1,12 +1,12 @@
-"""Plan the scans of streams: the SQL of a scan, the tables to read, and wide columns only for the rows of the answer.
+"""Plan the scans of streams: the SQL of a scan, the tables to read, and late materialization of wide columns.
 
-DuckDB finds the first few rows of one table fast: it begins with the row groups that can have them and materializes
-only those events. It does neither over a union. So a query for its first few rows runs on each table alone, and its
-answer is the first few rows of both results.
+DuckDB finds the first few rows of one table fast (top-N): it begins with the row groups that can contain them, and
+materializes only those events. It does neither over a union of tables. So a query for its first few rows runs on the
+stored table and on the memtable separately, and the answer is the first few rows of both results.
 
-A copy of the query that selects only row ids runs first; the query itself then reads only those events. It filters,
-orders and limits again, which gives the same rows. This is done for wide columns that are passed on unchanged, not for
-columns that the copy would have to read as well.
+Late materialization: a copy of the query that selects only row ids runs first; the query itself then reads only those
+events. It orders and limits again (and filters, if an event can make several rows), which gives the same rows. This is
+done for wide columns that are passed on unchanged, not for columns that the copy would have to read as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -109,9 +109,9 @@ class ScanSource(msgspec.Struct, frozen=True):
     def events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
 
-        With `reads_all` the query scans all events and takes the paths of objects from a stored column. A query for a
-        few events computes them during the scan, because the stored column makes DuckDB begin with an arbitrary row
-        group.
+        With `reads_all` the query scans all events, and a test for an object first reads a text inside the object: see
+        `ScannedPath.to_sql`. A query for a few events only reads the column `object_paths`, because DuckDB would begin
+        with an arbitrary row group otherwise.
         """
         used = self._used_columns()
         reads = [read for read in self.reads if read.name in used]
@@ -182,7 +182,7 @@ def _stored_columns(used: frozenset[str]) -> list[str]:
 
 
 def find_stream_tables(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
-    """Return the stream tables of the tree in their order."""
+    """Return the stream tables of the tree, in the order in which the tree is walked."""
     return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]
 
 
@@ -225,7 +225,7 @@ def aggregates_before_limit(steps: Sequence[ChainedSelect]) -> bool:
 
 
 def reading_select(relation: exp.Expr) -> exp.Select | None:
-    """Return the SELECT that reads the relation; None for a pivot, and for an outer join that keeps unmatched rows."""
+    """Return the SELECT that reads the relation; None for a pivot, and if it has a join other than inner or cross."""
     if relation.args.get("pivots"):
         return None
     clause = relation.parent
@@ -240,7 +240,7 @@ def _is_outer_or_filtering_join(join: exp.Join) -> bool:
 
 
 class RelationUses:
-    """For each sub-query of a syntax tree, the relations that refer to it; found by one walk when first requested."""
+    """The relations of a syntax tree that refer to each sub-query; found by one walk of the tree on first use."""
 
     def __init__(self, tree: exp.Expr) -> None:
         self._tree = tree
@@ -319,7 +319,7 @@ def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
 
 
 def _order_by_positions(tree: exp.Select) -> exp.Order:
-    """Return the order by column positions; columns that are ordered by and not selected are added to the answer."""
+    """Return the ORDER BY over columns of the union; sort keys that are not selected are appended to its columns."""
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copied(key))
@@ -353,8 +353,8 @@ def _quoted_identifier(name: str) -> exp.Identifier:
 # With more rows than this, nearly every row group is likely to contain one of them.
 _MAX_ROWS = 2000
 
-# With more joins than this, planning the query once for each table takes too long: planning nested unnests takes time
-# in the cube of their number.
+# With more joins than this, planning the query once for each table takes too long: the time to plan nested unnests
+# grows with the cube of their number.
 _MAX_JOINS = 16
 
 # The maximum number of rows that are read from the recent table: about one page of the explorer.
@@ -368,7 +368,7 @@ _WIDE_COLUMNS = frozenset(name for name, kind in COLUMNS.items() if kind == "VAR
 # Messages are more expensive to read than short columns, but cheap compared with wide ones.
 _MESSAGE_COLUMN = "event_message"
 
-# With one of these nodes, a row depends on several events, or differs between two runs.
+# Nodes with which a row of the answer depends on several events, or may differ between two runs.
 _CROSS_ROW_NODES = (
     exp.Window,
     exp.Group,
@@ -398,7 +398,7 @@ def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
 
 
 def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
-    """Return whether the query selects the newest events with their objects passed on unchanged."""
+    """Return whether the query selects the newest events and passes on all wide columns unchanged."""
     if (
         source.reads
         or source.flushed_filters
@@ -413,7 +413,10 @@ def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
 
 
 def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False) -> exp.Select:
-    """Rewrite the query over one table. `is_alone` is true unless its rows are merged with those of another table."""
+    """Rewrite the query to read one table, with late materialization if that saves time.
+
+    `is_alone` is true unless the rows are merged with those of another table.
+    """
     if not _saves_time(tree, source, table):
         source.replace_table(source.events(table))
         return tree
@@ -428,7 +431,7 @@ def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *
 
 
 def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[str]:
-    """Return the wide columns that the query selects unchanged: read as texts, they are copied once less by a sort."""
+    """Return the wide columns that the query only selects unchanged; if read as texts, a sort copies them once less."""
     steps = selects_to_answer(tree, source.table)
     if len(steps) > 1 or not is_one_scan(tree, steps):
         return frozenset()
@@ -460,7 +463,7 @@ def _saves_time(tree: exp.Select, source: ScanSource, table: EventTable) -> bool
 
 
 def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
-    """Return whether an answered column is computed from a whole wide column, so that few rows are computed."""
+    """Return whether a selected value uses a whole wide column; late materialization computes it for few rows only."""
     if not is_one_scan(tree, steps):
         return False
     columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
@@ -510,7 +513,7 @@ def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> 
 
 
 def _order_by_values(tree: exp.Select) -> exp.Order | None:
-    """Return the order by expressions instead of aliases; None if a name is ambiguous."""
+    """Return the ORDER BY with expressions instead of aliases; None if a key has no column or an unqualified one."""
     keys = []
     for key in tree.args["order"].expressions:
         value = selected_value(tree, key.this)
@@ -537,7 +540,7 @@ def _depends_on_other_rows(tree: exp.Select) -> bool:
 
 
 def _passes_through(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
-    """Return whether every SELECT passes on one of the columns, so that none of them aggregates."""
+    """Return whether one of the columns is passed on unchanged by every SELECT, so that none of them aggregates."""
     if not steps:
         return False
     for step in steps:

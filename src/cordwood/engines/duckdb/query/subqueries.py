@@ -1,9 +1,9 @@
 """Rewrite sub-queries and CTEs that DuckDB plans badly: flatten simple ones, materialize those that are read often.
 
-DuckDB plans one SELECT in less time than three with the same result. Left to itself, it inlines joins of joins: it took
-four minutes to plan 12 CTEs that each read the previous one twice. It also replans a CTE that is read once for each
-correlated sub-query below the LIMIT of an answer: eight took eleven seconds. Small statements are left unchanged, so
-that filters reach the scans.
+DuckDB plans one SELECT in less time than three with the same result. By default it inlines joins of joins: it took four
+minutes to plan 12 CTEs that each read the previous one twice. Even a CTE that is read only once is planned again for
+each correlated sub-query below the LIMIT of an answer: with eight sub-queries, planning took eleven seconds. The CTEs
+of small statements are not materialized, so that filters are pushed down to the scans.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 
 
 def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
-    """Flatten sub-queries from the only table of the tree upwards, as long as they only select columns and filter."""
+    """Merge sub-queries into their readers, from the tree's only table upwards, while they only select and filter."""
     steps = selects_to_answer(tree, table)
     if not is_one_scan(tree, steps):
         return
@@ -62,7 +62,7 @@ def _merge_selects(below: exp.Select, above: ChainedSelect) -> None:
 
 
 def _remove_unread_cte(query: exp.Select) -> None:
-    """Remove a CTE that is no longer read."""
+    """Remove the CTE of a query that was merged into its only reader."""
     cte = query.parent
     if isinstance(cte, exp.CTE):
         with_ = cte.parent
@@ -71,14 +71,15 @@ def _remove_unread_cte(query: exp.Select) -> None:
             with_.pop()
 
 
+# CTEs are materialized only in statements whose measured plan is larger than this.
 _LARGE_PLAN_POINTS: Final = MAX_POINTS // 5
 
 
 def materialize_shared_ctes(tree: exp.Expr) -> None:
-    """Mark CTEs for materialization, one after another, until the plan is small enough.
+    """Mark CTEs for materialization, group by group, until the plan is small enough.
 
-    The order is: CTEs that are read several times and do more than filter, filtering CTEs that are read several times,
-    all others.
+    The groups are: CTEs that are read several times and do more than filter; all CTEs that are read several times; all
+    CTEs. Recursive CTEs are never marked.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
     if not ctes or measure_plan(tree).size.total <= _LARGE_PLAN_POINTS:

@@ -1,6 +1,7 @@
 """Aggregates and window functions: modifiers of their arguments, the types of their results, and quantiles.
 
-A cast of a window function's result is outside of OVER. Quantiles are computed exactly, as BigQuery allows.
+The result of a window function is cast outside of OVER. Quantiles are computed exactly, which BigQuery's definition of
+them as approximations allows.
 """
 
 from decimal import Decimal
@@ -28,7 +29,7 @@ from cordwood.sql.rules.aggregates import (
     read_quantiles,
 )
 
-# The meta key of a sum of events' values, which is answered as an integer if it is one.
+# The meta key that marks a sum of events' values; the answer shows the sum as an integer if it is integral.
 EVENT_NUMBER: Final = "event_number"
 
 
@@ -154,7 +155,7 @@ def _exact_average(decimal: str) -> str:
 
 
 def cast_outside_window(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
-    """Cast an aggregate, or leave the cast to the window's rule: none may be between an aggregate and its OVER."""
+    """Cast an aggregate; before OVER or FILTER, which must directly follow it, leave the cast to the rule `_window`."""
     if cast is None:
         return aggregate
     if has_window(node):
@@ -181,7 +182,7 @@ def _count_if(node: exp.Expr) -> exp.Expr:
 
 
 def _extremum(name: str) -> Rule:
-    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are."""
+    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are numbers."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
@@ -336,7 +337,8 @@ def _top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
     value, weight = _comparable(node.this), NUMBER_RULES.number(node.expression)
     failure = fail(node, "A weight of APPROX_TOP_SUM must not be negative or NaN")
-    # The check is inside the list and the aggregate outside of the lambdas: DuckDB's optimizer fails on either nesting.
+    # The weights are checked inside the lambda over the list, and the aggregate is outside of all lambdas: DuckDB's
+    # optimizer fails if either is nested the other way.
     checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {failure} ELSE _r.w END"
     keys = "list_distinct(list_transform(_a, lambda _r: struct_pack(v := _r.v)))"
     weights = f"list_transform(list_filter(_a, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: {checked})"

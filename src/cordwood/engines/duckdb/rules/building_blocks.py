@@ -1,4 +1,4 @@
-"""Building blocks of the rules: names, failures, conversions that a context requires, and the words of DuckDB's SQL."""
+"""Building blocks of the rules: names, failures, implicit conversions of types, and DuckDB's SQL vocabulary."""
 
 import re
 from collections.abc import Sequence
@@ -52,8 +52,9 @@ NAMES: Final = {
     Kind.VARIANT: "VARIANT",
 }
 
-# DuckDB has no empty names and none with a NUL character: these are encoded with this private-use character. So are names
-# like the variables of the rules' lambdas, for which DuckDB would take the columns of a relation of that name.
+# DuckDB accepts no empty names and no NUL characters in names: such names are encoded with this private-use character.
+# So are names that look like the rules' lambda variables (`_e`): DuckDB would confuse such a variable with a relation
+# of the same name.
 _ESCAPE = "\ue0ff"
 _ESCAPES = {_ESCAPE: f"{_ESCAPE}s", "\0": f"{_ESCAPE}0"}
 _UNESCAPES = {f"{_ESCAPE}s": _ESCAPE, f"{_ESCAPE}0": "\0"}
@@ -81,7 +82,7 @@ def author_name(name: str) -> str:
 
 
 def disambiguate_case(name: str, index: int) -> str:
-    """Return a different spelling for a name that differs from a used one only by case: DuckDB ignores case."""
+    """Return a unique spelling of a name that differs from an earlier name only by case, which DuckDB ignores."""
     return f"{engine_name(name)}{_ESCAPE}d{index}_"
 
 
@@ -90,18 +91,21 @@ def text(value: str) -> exp.Expr:
 
 
 def fail(node: exp.Expr, message: str) -> str:
-    """Return template text that raises a value error, or NULL inside SAFE; the message must be a constant."""
+    """Return template text that raises a value error, or NULL where none may be raised, such as inside SAFE.
+
+    The message must be a constant.
+    """
     return _fail_with(node, quoted_constant(RAISED + message))
 
 
 def _fail_with(node: exp.Expr, message: str) -> str:
-    """Return the same for a message given as template text: the placeholder of a text that begins with `RAISED`."""
+    """Return text like `fail`, for a message that is SQL or a placeholder; the message's text begins with `RAISED`."""
     may_fail = not is_safe(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
     return f"error({message})" if may_fail else "NULL"
 
 
 def _is_window_key(node: exp.Expr) -> bool:
-    """Return whether the node is in PARTITION BY or ORDER BY of a window, where DuckDB accepts no calls of error."""
+    """Return whether the node is in PARTITION BY or ORDER BY of a window, where DuckDB does not accept `error`."""
     while node.parent is not None and not isinstance(node, exp.CTE):
         if isinstance(node.parent, exp.Window) and node.arg_key != "this":
             return True
@@ -119,7 +123,7 @@ def is_simple(node: exp.Expr) -> bool:
 
 
 def type_part(datatype: Datatype | None) -> exp.Expr | None:
-    """Return DuckDB's name of a type as a part; None if it is not completely known."""
+    """Return DuckDB's name of a type as a part of a fragment; None if the type is not completely known."""
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
@@ -146,7 +150,7 @@ def _struct_type(datatype: Datatype) -> exp.Expr | None:
 
 
 def field_part(datatype: Datatype, index: int) -> exp.Expr:
-    """Return DuckDB's name of a field as a part."""
+    """Return DuckDB's name of a field as a part of a fragment."""
     name, earlier_names = datatype.fields[index][0], [label for label, _ in datatype.fields[:index]]
     if name and name not in earlier_names and name.lower() in map(str.lower, earlier_names):
         return name_part(disambiguate_case(name, index), is_verbatim=True)
@@ -161,7 +165,7 @@ _FIRST_AND_LAST: Final = {
 
 
 def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
-    """Return the template of a time that fails before the year 1 and after 9999, which DuckDB's calendar exceeds."""
+    """Return the template of a time that fails if it is before the year 1 or after 9999; DuckDB accepts more years."""
     if kind not in _FIRST_AND_LAST:
         return moment
     first, last = _FIRST_AND_LAST[kind]
@@ -169,12 +173,15 @@ def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
     return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {failure} ELSE {moment} END"
 
 
-# In bytes: far more than any event has, and fast to produce.
+# The limit on the size of a result of a replacement: far more than any event has, and fast to produce.
 MAX_REPLACED_BYTES: Final = 64 * 1024 * 1024
 
 
 def bounded_replacement(node: exp.Expr) -> str:
-    """Return the replacement @c for matches in @a, or fail if the result could be too large: DuckDB has no limit."""
+    """Return template text for the replacement @c of matches in @a; it fails if the result could be too large.
+
+    DuckDB has no limit of its own.
+    """
     too_large_failure = fail(node, "Output of replacing is too large")
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large_failure} ELSE @c END"
 
@@ -201,7 +208,10 @@ def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
 
 
 def _evaluated_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
-    """Return the parts to evaluate before the template; all expensive ones if DuckDB's TRY must not cover them."""
+    """Return the indexes of the parts to evaluate before the template.
+
+    If there are any and the template has a TRY, these are all expensive parts: TRY must not hide a failure of a part.
+    """
     evaluated_first = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     if evaluated_first and "try(" in template:
         return [index for index, part in enumerate(parts) if not is_simple(part)]
@@ -216,7 +226,7 @@ def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
 
 
 def attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """Fill a template of `@a`, `@b`… that may fail; inside SAFE a failure is NULL."""
+    """Fill a template of `@a`, `@b`… that may fail; inside SAFE, the result is NULL instead of a failure."""
     return once(f"try({template})" if is_safe(node) else template, *parts, texts=texts)
 
 
@@ -235,7 +245,8 @@ def timestamp_of(node: exp.Expr) -> exp.Expr:
     return fragment("make_timestamptz(epoch_us({0}))", node, operation=Recast())
 
 
-# A zone that is known only at run time: DuckDB has zones by name only, so an offset becomes UTC and a shift.
+# SQL for a zone that is known only at run time. DuckDB knows zones only by name, so an offset such as `+02:00` becomes
+# the zone UTC and a shift of the time.
 _IS_OFFSET: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
 _ZONE_NAME: Final = f"CASE WHEN {_IS_OFFSET} THEN 'UTC' ELSE @b END"
 _TWO_DIGITS: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
@@ -259,7 +270,7 @@ def wall_clock_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def first_timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the time at which the zone shows the wall clock; the first one if clocks are set back."""
+    """Return the time at which clocks in the zone show `wall`; the first of two such times if clocks are set back."""
     if zone is None or is_utc(zone) or offset_minutes(zone) is not None:
         return timestamp_in(wall, zone)
     name = constant_text(zone)
@@ -315,7 +326,7 @@ def _try_cast(kind: Kind) -> Conversion:
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
-    """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
+    """Parse a text as a time in BigQuery's syntax; if `node` is inside SAFE, an invalid text gives NULL."""
     if needs_check(value, kind):
         texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
         return once(_parse_column(node, kind), value, texts=texts)
@@ -325,13 +336,13 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _parse_column(node: exp.Expr, kind: Kind) -> str:
-    """Return the template that parses a column of texts; its operands are the pattern of valid texts and an error message.
+    """Return the template that parses a column of texts. Its operands: the pattern of valid texts, an error message.
 
     DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
     matched. Its parser accepts more than BigQuery's, so only texts that pass a cheap test of their form are given to it.
     """
     cast = "try_cast" if is_safe(node) else "cast"
-    # Accepts lower-case letters, and offsets with one-digit hours.
+    # Convert lower-case letters and offsets with one-digit hours, which BigQuery accepts, to DuckDB's syntax.
     normalized = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
     failure = _fail_with(node, "{1}")
     checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {NAMES[kind]}) ELSE {failure} END"
@@ -340,7 +351,8 @@ def _parse_column(node: exp.Expr, kind: Kind) -> str:
 
 _YEAR: Final = "@a LIKE '____-%-%' AND @a > '0001'"
 
-# Longer texts may have too many fractional digits; a wall clock must not end in a possible zone.
+# By type, the test of a text that is parsed directly. Longer texts may have too many fractional digits; a DATETIME must
+# not end in something that could be a zone.
 _PARSES_DIRECTLY: Final = {
     Kind.TIMESTAMP: f"{_YEAR} AND length(@a) <= 35",
     Kind.DATETIME: f"{_YEAR} AND length(@a) IN (10, 19)",

@@ -115,7 +115,7 @@ _V4_HEX: Final = (
     "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', try_cast(_o AS INT))), '')"
 )
 
-# An IPv4 tail becomes two groups; `::` becomes as many zero groups as are missing.
+# In an IPv6 address, an IPv4 tail becomes two groups, and `::` becomes as many zero groups as are missing.
 _TAIL: Final = r"regexp_extract(@a, '(\d{1,3}(\.\d{1,3}){3,3})$', 1)"
 _GROUPED: Final = (
     f"CASE WHEN {_TAIL} = '' THEN @a ELSE left(@a, length(@a) - length({_TAIL})) || "
@@ -151,7 +151,7 @@ _GROUPS: Final = (
     "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
     " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
 )
-# The longest run of zero groups becomes `::`.
+# SQL that replaces the longest run of zero groups by `::`.
 _SHORTENED: Final = "".join(
     rf" WHEN regexp_matches({_GROUPS}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)')"
     rf" THEN regexp_replace({_GROUPS}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)', '::')"

@@ -1,4 +1,4 @@
-"""Literals, CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, and how they are rounded."""
+"""Literals, CAST and SAFE_CAST: which texts are numbers and booleans, and how values are printed and rounded."""
 
 import re
 from typing import Final
@@ -29,7 +29,7 @@ from cordwood.sql.rules.conversions import Casts, Literals, signed_parent
 from cordwood.sql.rules.numbers import NUMERAL
 
 _INT32: Final = 2**31
-# Inside these an integer takes the type of the other operand, or is a count or position.
+# Inside these, an integer literal needs no cast: it takes the type of the other operand, or is a count or a position.
 _UNTYPED_PARENTS: Final = (
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between),
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
@@ -142,7 +142,7 @@ def _text_to_big(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return attempt(node, body, value, texts=[text_part(_TOO_MANY_DECIMALS)])
 
 
-# The shortest text of 15 or 17 digits that parses to the same number.
+# A float as text with 15 digits if this text parses to the same number, else with 17.
 FLOAT_TEXT: Final = (
     "CASE WHEN @a = 0 THEN '0' WHEN isnan(@a) THEN 'nan'"
     " WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END"
@@ -156,7 +156,7 @@ _COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 def event_text(value: exp.Expr) -> exp.Expr:
     """Return an event's value as text: objects and arrays as JSON, scalars as they are.
 
-    If neither was seen, the path is read as text from its shredded column, which is three times as fast.
+    If only scalars were seen at the path, it is read as text from its shredded column, which is three times as fast.
     """
     kinds = value.meta_get(KINDS)
     if kinds and not kinds & _COMPOSITE_KINDS:

@@ -1,7 +1,7 @@
 """Composite values: STRUCT and ARRAY constructors, fields and subscripts, and ARRAY functions.
 
-Fields without a name are named by position, and the names of an array's first element are the array's.
-An offset out of bounds is an error except in a SAFE_ subscript.
+Fields without a name are named by position. The elements of an array take the field names of its first element.
+An array index out of bounds is an error, except in a SAFE_ subscript.
 """
 
 from typing import Final
@@ -122,7 +122,7 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *,
 
 
 def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
-    """Return SQL that computes only quantile k for `approx_quantiles(x, n)[offset(k)]`, instead of all n + 1 quantiles."""
+    """Return SQL that computes only quantile k for `approx_quantiles(x, n)[offset(k)]`, rather than all of them."""
     source, index = node.this, constant_int(node.expressions[0])
     quantile_count = source.meta_get("quantiles") if isinstance(source, exp.Expr) else None
     if quantile_count is None or index is None or offset != 1 or not 0 <= index <= quantile_count:
@@ -162,7 +162,7 @@ def _concat(node: exp.Expr) -> exp.Expr:
 
 
 def _to_type_of_whole(array: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Convert an array of structs to the type of the whole by position: DuckDB would match fields by name."""
+    """Convert an array of structs to the concatenation's type, field by field; DuckDB would match fields by name."""
     element, array_type = to.element if to else None, datatype_of(array)
     if (
         array_type is None
@@ -207,7 +207,8 @@ def _series(node: exp.Expr) -> exp.Expr:
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
     element_limit = max_elements(start, end, step)
     too_large_failure = fail(node, f"GENERATE_ARRAY of more than {element_limit} elements")
-    # The check is inside the call: DuckDB folds calls on constants even in branches that are not taken.
+    # The number of elements is checked inside the call, because DuckDB evaluates calls with constant arguments when it
+    # plans, even in branches that are not taken.
     last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {element_limit} THEN {too_large_failure} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):

@@ -40,7 +40,7 @@ def _compare(node: exp.Expr) -> exp.Expr:
 
 
 def _compare_structs(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
-    """Compare structs: `=` and `<>` field by field, unknown if a field is NULL; others under common field names."""
+    """Compare structs: `=` and `<>` field by field; any other comparison after a conversion to common field names."""
     shared_type = common_type(map(datatype_of, sides))
     if shared_type is not None and isinstance(node, (exp.EQ, exp.NEQ)) and shared_type.fields:
         equal = _fields_equal("{0}", "{1}", shared_type)
@@ -69,7 +69,7 @@ def _with_common_type(side: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Convert a struct to another type by position: a cast of DuckDB would match fields by name."""
+    """Convert a struct to another type by position, because DuckDB's own cast would match fields by name."""
     struct_type, target_type = datatype_of(node), type_part(to)
     if target_type is None or struct_type == to:
         return node
@@ -86,7 +86,7 @@ def _fields(struct_type: Datatype, value: str) -> str:
 
 
 def _without_names(struct_type: Datatype | None, value: str) -> str:
-    """Return a nested struct, or array of structs, without field names."""
+    """Return a nested struct, or array of structs, without field names; any other value unchanged."""
     if struct_type is not None and struct_type.kind is Kind.STRUCT and struct_type.fields:
         return f"CASE WHEN {value} IS NOT NULL THEN row({_fields(struct_type, value)}) END"
     if (

@@ -1,11 +1,11 @@
-"""Digests that DuckDB lacks, FARM_FINGERPRINT and SHA512: of constants in Python, and of columns in DuckDB's arithmetic.
+"""Digests that DuckDB lacks, FARM_FINGERPRINT and SHA512: of constants in Python, of columns in DuckDB's arithmetic.
 
 FARM_FINGERPRINT is FarmHash's Fingerprint64 as a signed number. SHA512 is computed in blocks of 128 bytes, in 80 rounds
 of eight words of 64 bits; for constants, Python's library has it.
 
-In DuckDB's arithmetic, words of 64 bits are UHUGEINTs, whose products do not overflow. Steps follow each other as lists
-of one struct: DuckDB binds the body of a lambda twice, so that lambdas inside of each other would double the work of
-planning.
+In DuckDB's arithmetic, words of 64 bits are UHUGEINTs, whose products do not overflow. Each step is a `list_transform`
+over a list of one struct, the result of the previous step. The lambdas are not nested, because DuckDB binds the body of
+a lambda twice, so each level of nesting would double the time of planning.
 """
 
 from collections.abc import Iterator
@@ -141,7 +141,7 @@ def _hash_block(data: bytes, offset: int, state: _State, factors: _Pair) -> _Sta
     return z, y, x, v, w
 
 
-# Longer inputs are refused: each step holds all digits, so that time and memory grow with the square of the length.
+# Longer inputs are refused: each step copies all digits, so time and memory grow with the square of the length.
 MAX_FINGERPRINT_BYTES: Final = 256
 
 _MASK_SQL: Final = f"{_MASK_64}::UHUGEINT"
@@ -165,12 +165,12 @@ def _mixed(value: str) -> str:
 
 
 def _fetch(offset: str, size: int = 8) -> str:
-    """Return the bytes at an offset as a little-endian number, from the digits of the reversed bytes `_s.r`."""
+    """Return SQL for the bytes at an offset as a little-endian number; `_s.r` has the reversed bytes in hex digits."""
     return f"('0x' || substring(_s.r, 2 * (_s.n - ({offset}) - {size}) + 1, {2 * size}))::UBIGINT::UHUGEINT"
 
 
 def _chain(first: str, *steps: str) -> str:
-    """Return the last of several values; each step is an expression over the previous value `_s`."""
+    """Return SQL for the last of several values; each step is an expression over the previous value `_s`."""
     result = f"[{first}]"
     for step in steps:
         result = f"list_transform({result}, lambda _s: {step})"
@@ -178,14 +178,14 @@ def _chain(first: str, *steps: str) -> str:
 
 
 def _struct(kept: str, **fields: str) -> str:
-    """Return a struct of fields of `_s` that are kept, and of new ones."""
+    """Return SQL for a struct with the fields `kept` of `_s`, and with new fields."""
     members = [f"{name} := _s.{name}" for name in kept.split()] + [
         f"{name} := {value}" for name, value in fields.items()
     ]
     return f"struct_pack({', '.join(members)})"
 
 
-# The last steps of every length from 4 on: the hash of the pair `u`, `v` with the factor `f`.
+# The last steps for inputs of 4 bytes or more: the hash of the pair `u`, `v` with the factor `f`.
 _PAIR_HASH: Final = (
     _struct("v f", p=_multiply("xor(_s.u, _s.v)", "_s.f")),
     _struct("v f", p=_multiply(f"xor(_s.v, {_mixed('_s.p')})", "_s.f")),
@@ -260,7 +260,7 @@ _UP_TO_64: Final = _chain(
 
 
 def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tuple[str, str]) -> tuple[str, ...]:
-    """Return the steps that hash the 32 bytes at `offset`, with the seeds `first` and `second`, into the fields `names`.
+    """Return the steps that hash the 32 bytes at `offset`, with the seeds `first` and `second`, to the fields `names`.
 
     `kept` are the fields to pass on.
     """
@@ -315,7 +315,7 @@ _ALL_BLOCKS: Final = (
     f"list_reduce(range(0, (_s.n - 1) // 64 * 64, 64), lambda _t, _o: {_chain(_STATE_AT_BLOCK, *_block_steps('_s.f', '1::UHUGEINT'), _struct(_STATE))},"
     " _s)"
 )
-# Block by block, then the last 64 bytes, which overlap the blocks.
+# Inputs of more than 64 bytes: block by block, then the last 64 bytes, which overlap the blocks.
 _LONGER: Final = _chain(
     "_s",
     _INITIAL_STATE,
@@ -355,7 +355,7 @@ FINGERPRINT: Final = (
 )
 
 
-# Longer inputs are refused: a block takes 80 rounds of lists.
+# Longer inputs are refused: each block takes 80 rounds, each of which is a list operation.
 MAX_SHA512_BYTES: Final = 256
 
 _HASH_NAMES: Final = "abcdefgh"
@@ -366,7 +366,7 @@ def _primes() -> Iterator[int]:
 
 
 def _fraction_of_root(number: int, degree: int) -> int:
-    """Return the first 64 bits after the point of a root."""
+    """Return the first 64 bits of the fractional part of a root of a number."""
     scaled, root = number << (64 * degree), 0
     for bit in reversed(range(80)):
         candidate = root | 1 << bit
@@ -389,11 +389,12 @@ _ROUND_WORDS: Final = ", ".join(f"{_fraction_of_root(prime, 3)}::UHUGEINT" for p
 _INITIAL_HASH: Final = ", ".join(
     f"{name} := {_fraction_of_root(prime, 2)}::UHUGEINT" for name, prime in zip(_HASH_NAMES, _primes(), strict=False)
 )
-# The digits of the message @a with its end, zeros up to whole blocks, and its length in bits.
+# The number of hex digits of the message @a; and the padded message, with a bit 1, zeros up to whole blocks, and the
+# length in bits at its end.
 _MESSAGE_DIGITS: Final = "length(hex(@a))"
 _PADDED: Final = f"hex(@a) || '80' || repeat('0', (256 - ({_MESSAGE_DIGITS} + 34) % 256) % 256) || printf('%032x', {_MESSAGE_DIGITS} * 4)"
 
-# The words of a block, of which each further one is made of earlier ones.
+# The 80 words of a block: 16 are read from the message, each further word is computed from earlier ones.
 _FIRST_WORDS: Final = (
     "list_transform(range(0, 16), lambda _i: ('0x' || substring(_s.m, _o + 16 * _i + 1, 16))::UBIGINT::UHUGEINT)"
 )

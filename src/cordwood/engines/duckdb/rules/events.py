@@ -32,7 +32,7 @@ from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT, Redactions, red
 
 
 def _path(node: exp.Expr) -> exp.Expr:
-    """Lower a path read; reading it directly as text is what DuckDB's shredded columns make fast."""
+    """Lower a path read; a STRING is read directly as text, which is fast with DuckDB's shredded columns."""
     steps = path_steps(node)
     path = path_part(path_value(node), steps, PathRead(steps))
     path.meta[KINDS] = node.meta_get(KINDS)
@@ -49,7 +49,7 @@ def path_part(value: exp.Expr, steps: Sequence[str], does: Operation | None = No
 
 
 def _convert_answered(node: exp.Expr) -> exp.Expr:
-    """Convert a column that only the answer reads: a path with texts only is read as text.
+    """Convert a column of the final SELECT: a path where only texts were seen to text, an integral sum to an integer.
 
     Grouping and sorting texts is seven times as fast as grouping and sorting VARIANTs.
     """
@@ -73,7 +73,7 @@ _KIND: Final = "left(variant_typeof({0}), 5)"
 
 
 def _elements(node: exp.Expr) -> exp.Expr:
-    """Return the records in a value: an object as an array of one, an array's elements, else an empty array."""
+    """Return the records in a value: an array's elements, an object as an array of one element, else an empty array."""
     elements = operation_of(node, RecordElements)
     if elements is not None and elements.only_arrays:
         return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
@@ -82,7 +82,7 @@ def _elements(node: exp.Expr) -> exp.Expr:
 
 
 def _is_record(node: exp.Expr) -> exp.Expr:
-    """Test for an object; the NULL test comes first, because it does not read the value."""
+    """Lower a test for an object; it tests for NULL first, which does not read the value."""
     return fragment(f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')", node.expressions[0], operation=RecordTest())
 
 
@@ -133,7 +133,7 @@ def _entries(value: str) -> str:
 
 
 def _members(value: str) -> str:
-    """Return SQL that counts the members of a JSON object at all depths; a text that looks like one counts, too."""
+    """Return SQL that counts the members of a JSON object at all depths; text that looks like a member counts, too."""
     text = f"{value}::VARCHAR"
     return f"(strlen({text}) - strlen(replace({text}, '{MEMBER}', ''))) // {len(MEMBER)}"
 

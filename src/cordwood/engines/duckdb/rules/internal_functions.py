@@ -13,9 +13,9 @@ from cordwood.sql.nodes import constant, constant_text, internal_function
 
 
 def _integer(node: exp.Expr) -> exp.Expr:
-    """Parse an integer within bounds.
+    """Parse an integer within bounds; return NULL for other texts.
 
-    Texts that do not print back equal are checked by a pattern: DuckDB's cast accepts more than digits.
+    DuckDB's cast accepts more than digits. So the text must equal the parsed integer as text, or else match a pattern.
     """
     text, minimum, maximum = node.expressions
     number = "try_cast(@a AS BIGINT)"
@@ -40,7 +40,7 @@ def _finite(node: exp.Expr) -> exp.Expr:
 
 
 def _duration_seconds(node: exp.Expr) -> exp.Expr:
-    """Add the units of a duration."""
+    """Return the seconds of a duration, the sum over its units; NULL if the text is not a duration."""
     parts = [
         f"coalesce(try_cast(regexp_extract(@a, '{pattern}', 1) AS DOUBLE), 0) * {seconds}"
         for pattern, seconds in DURATION_UNITS
@@ -75,7 +75,7 @@ _SMALL: Final = "^(-?)([0-9])[.]?([0-9]*)"
 
 
 def _round_even(node: exp.Expr) -> exp.Expr:
-    """Round half to even as ClickHouse does, after scaling: 2.675 is slightly less, is scaled to 267.5, and becomes 2.68."""
+    """Round half to even after scaling, as ClickHouse does: 2.675 is stored as slightly less, but scales to 267.5."""
     digits = int(constant_text(node.expressions[1]) or 0)
     scale = f"1e{abs(digits)}"
     scaled = f"round_even({{0}} * {scale}, 0) / {scale}" if digits >= 0 else f"round_even({{0}} / {scale}, 0) * {scale}"
@@ -166,7 +166,7 @@ _RULES: Final[dict[str, Rule]] = {
     "lower": _ascii("lower", ascii_uppercase, ascii_lowercase),
     "upper": _ascii("upper", ascii_lowercase, ascii_uppercase),
     "quantile": _quantile("quantile_cont"),
-    # An exact quantile, which the definition as an approximation allows.
+    # An exact quantile: the function is defined as an approximation, so an exact result is allowed.
     "quantile_tdigest": _quantile("quantile_disc"),
     "json_object": _json_object,
     **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _from_template("list_sort({0})")),

@@ -1,4 +1,4 @@
-"""JSON functions: paths, scalars and subdocuments, conversions of JSON values, constructors, and values as JSON text."""
+"""JSON functions: paths, scalars and subdocuments, conversions of JSON values, constructors, values as JSON text."""
 
 from typing import Final
 
@@ -95,7 +95,7 @@ def _key(name: str) -> str:
     return '."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-# A truncated text is completed, if the closing braces of one or two objects are missing.
+# SQL for the text @a, completed if only the closing braces of one or two objects are missing; NULL if it is not JSON.
 _COMPLETED: Final = (
     "CASE WHEN json_valid(@a) THEN @a WHEN @a LIKE '{%' THEN"
     " CASE WHEN json_valid(@a || '}') THEN @a || '}' WHEN json_valid(@a || '}}') THEN @a || '}}' END END"
@@ -116,7 +116,7 @@ def _path_or_none(node: exp.Expr) -> exp.Expr | None:
 
 
 def _query(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY and JSON_EXTRACT: the part as JSON, or as text if the document is text; a JSON null is NULL."""
+    """Lower JSON_QUERY and JSON_EXTRACT: the part as JSON; from a text document, as text, and a JSON null as NULL."""
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
@@ -216,7 +216,7 @@ def _array(node: exp.Expr) -> exp.Expr:
 
 
 def _object(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_OBJECT; of a key that occurs twice the first value counts."""
+    """Lower JSON_OBJECT; if a key occurs twice, the object has its first value."""
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'::JSON")
@@ -267,7 +267,7 @@ def _set(node: exp.Expr) -> exp.Expr:
 def _set_value(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
     """Set one value and create missing parents; fail where DuckDB's json_set would not create them.
 
-    DuckDB replaces no JSON null above the value, and adds no array elements before it.
+    DuckDB does not replace a JSON null above the value, and does not add missing array elements before it.
     """
     # The last placeholder has the whole path, the others its prefixes.
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
@@ -325,7 +325,7 @@ _KINDS: Final = (
     " WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE 'number' END"
 )
 _FLOAT: Final = "CAST(@a AS DOUBLE)"
-# Of other values than numbers, the condition must not fail either.
+# This uses `try_cast`, because the condition must not fail for values that are not numbers.
 _HAS_FRACTION: Final = "try_cast(@a AS DOUBLE) <> trunc(try_cast(@a AS DOUBLE))"
 _INTEGER: Final = (
     f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) ELSE CAST({_FLOAT} AS BIGINT) END"

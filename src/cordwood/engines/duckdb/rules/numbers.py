@@ -1,7 +1,7 @@
 """Arithmetic and functions of numbers.
 
-`/` returns a fraction for any two numbers and fails for zero; NUMERIC keeps nine digits. Functions fail outside their
-domain, where DuckDB would return NaN or infinity.
+`/` does not round to an integer, and fails for a divisor of zero; NUMERIC keeps nine fractional digits. Functions fail
+outside their domain, where DuckDB would return NaN or infinity.
 """
 
 from typing import Final
@@ -99,7 +99,7 @@ def _safe_negation(node: exp.Expr) -> exp.Expr:
 
 
 def _shift_left(node: exp.Expr) -> exp.Expr:
-    """Lower `<<` as unsigned arithmetic, in which bits leave the word; DuckDB's own shift fails on overflow."""
+    """Lower `<<` as unsigned arithmetic, which drops bits beyond the word; DuckDB's own shift fails on overflow."""
     shifted = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
     signed = f"CASE WHEN {shifted} > 9223372036854775807 THEN {shifted} - 18446744073709551616 ELSE {shifted} END"
     template = f"CASE WHEN @b < 0 THEN {fail(node, 'Bitwise shift by negative offset.')}"
@@ -137,7 +137,7 @@ def _truncate(node: exp.Expr) -> exp.Expr:
         return NUMBER_RULES.exact(node, fragment("trunc({0})", value))
     if constant_int(digits) is not None and kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.exact(node, fragment("trunc({0}, {1}::INT)", value, digits))
-    # DuckDB ignores a negative number of digits beyond the range of a double.
+    # DuckDB ignores a number of digits below -308, where the range of a double ends.
     return NUMBER_RULES.exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))
 
 
@@ -168,7 +168,7 @@ RULES = RuleSet(
         exp.SafeMultiply: _safe("*"),
         exp.SafeNegate: _safe_negation,
         exp.BitwiseXor: lambda node: fragment("xor({0}, {1})", node.this, node.expression),
-        # DuckDB's `~` binds less tightly than `+`, and forms another operator directly after a minus.
+        # In parentheses: DuckDB's `~` binds less tightly than `+`, and after a minus it would form another operator.
         exp.BitwiseNot: lambda node: fragment("(~{0})", node.this),
         exp.BitwiseLeftShift: _shift_left,
         exp.BitwiseRightShift: _shift_right,

@@ -1,4 +1,4 @@
-"""UNNEST and set operations in FROM: elements with their offset, struct elements with their fields as columns."""
+"""Lower relations: UNNEST, joins without a condition, set operations, and aggregates over an outer query's columns."""
 
 from sqlglot import exp
 
@@ -15,7 +15,7 @@ def _unnest(node: exp.Expr) -> exp.Expr:
         return node
     array, alias = node.expressions[0], node.args.get("alias") or exp.TableAlias()
     names = [alias.name, *(column.name for column in alias.columns)]
-    # Resolved trees name the relation and its element; in other trees a struct's fields are the columns.
+    # If the relation has a name, as in resolved trees, its column is the element; else a struct's fields are columns.
     source = _elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
     return _with_alias(source, names[0] or names[-1])
 
@@ -26,7 +26,11 @@ def _element_of(array: exp.Expr) -> Datatype | None:
 
 
 def _elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> exp.Expr:
-    """Return a sub-query over the elements of an array, each of which is called `_e`."""
+    """Return a sub-query with one row for each element of an array.
+
+    The column is called `name`; with `spread`, the fields of a struct element are the columns. If `offset` is a name,
+    a column of this name has the position of the element, counted from 0. Inside the sub-query, the element is `_e`.
+    """
     element = _element_of(array)
     is_spread = spread and element is not None and element.kind is Kind.STRUCT
     parts = [array, name_part(name or "_element")]
@@ -44,7 +48,7 @@ def _with_alias(source: exp.Expr, relation: str) -> exp.Expr:
 
 
 def _set_operation(node: exp.Expr) -> exp.Expr:
-    """Align the structs of all branches to the field names of the first."""
+    """Cast structs and arrays of all branches to the result's types, which have the field names of the first branch."""
     for index, datatype in enumerate(node.meta_get("columns") or ()):
         if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
             for select in _branches(node):
@@ -72,7 +76,7 @@ def _align(select: exp.Expr, index: int, datatype: Datatype) -> None:
 
 
 def _join(node: exp.Expr) -> exp.Expr:
-    """Lower a join of an array without a condition: BigQuery needs none in an outer join."""
+    """Lower a join without a condition, which BigQuery allows with an array: ON true if outer, CROSS if inner."""
     has_no_condition = node.args.get("on") is None and not node.args.get("using")
     if has_no_condition and node.args.get("side"):
         node.set("on", exp.true())
@@ -102,7 +106,10 @@ def _relations(select: exp.Expr) -> list[str]:
 
 
 def _mention_relation(column: exp.Expr, relation: str) -> None:
-    """Replace the column by an equal expression that mentions a relation of the inner query."""
+    """Replace the column by an equal expression that mentions a relation of the inner query.
+
+    DuckDB then computes the aggregate over this expression in the inner query.
+    """
     mention = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), name_part(relation))
     column.replace(typed_as(mention, datatype_of(column)))
 

@@ -1,6 +1,6 @@
 """Text functions, functions of single characters, and FORMAT().
 
-Positions are code points counted from one, negative ones from the end; NULL arguments give NULL.
+Positions count code points from one, and negative positions from the end. NULL arguments give NULL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _WHITE_SPACE: Final = (
 
 
 _MAX_LENGTH: Final = 1 << 30
-# A mark before every byte keeps a match from beginning between the two digits of a byte.
+# Bytes as hexadecimal text with an `x` before each byte, so that no match can begin between the two digits of a byte.
 _SEPARATED_BYTES: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
 
@@ -70,7 +70,10 @@ def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, leng
 
 
 def _checked_length(node: exp.Expr, length: exp.Expr, name: str) -> str:
-    """Return the length argument of SUBSTR, limited to a value that DuckDB accepts and no text reaches."""
+    """Return SQL for the length argument of SUBSTR, which fails if it is negative.
+
+    It is limited to a value that DuckDB accepts and that no text reaches.
+    """
     constant_value = constant_int(length)
     if constant_value is not None and 0 <= constant_value <= _MAX_LENGTH:
         return name
@@ -211,7 +214,7 @@ def _position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Lower INSTR: list all positions of the part, and choose from the front or, if negative, from the back."""
+    """Lower INSTR: list all positions of the part, and choose one; from the end if the start position is negative."""
     start = node.args.get("position") or exp.Literal.number(1)
     count = node.args.get("occurrence") or exp.Literal.number(1)
     failure = fail(node, "INSTR position cannot be 0"), fail(node, "INSTR occurrence must be positive")
@@ -230,7 +233,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
 
 
 def _collate(node: exp.Expr) -> exp.Expr:
-    """Lower COLLATE; case-insensitivity uses DuckDB's own collation."""
+    """Lower COLLATE; the case-insensitive collation `und:ci` becomes DuckDB's NOCASE."""
     name = constant_text(node.expression)
     if name == "und:ci":
         return fragment("{0} COLLATE NOCASE", node.this)
@@ -264,7 +267,8 @@ def _normalize(node: exp.Expr) -> exp.Expr:
 
 
 _MAX_COMPARISONS: Final = 4_000_000
-# DuckDB's levenshtein compares bytes, so the other characters of the two texts are mapped to single-byte characters.
+# DuckDB's levenshtein compares bytes. So if the texts are not ASCII, each distinct character that occurs in them is
+# first replaced by a single-byte character.
 _DISTINCT_CHARACTERS: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
 _MAX_DISTINCT_CHARACTERS: Final = 127
 _SINGLE_BYTES: Final = (
@@ -276,7 +280,7 @@ def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     if is_bytes(value):
         value, other = (_bytes_as_characters(part) for part in (value, other))
-    # The time is the product of both lengths, and the function cannot be interrupted.
+    # The running time grows with the product of both lengths, and DuckDB cannot interrupt the function.
     too_long_failure = fail(node, "EDIT_DISTANCE of texts that are too long")
     too_many_failure = fail(
         node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters"
@@ -306,7 +310,7 @@ def _upper_or_lower(node: exp.Expr) -> exp.Expr:
 
 
 def _map_bytes(body: str) -> str:
-    """Return bytes made of `body` for each byte, as two hexadecimal digits `_p`."""
+    """Return SQL that replaces each byte of @a by `body`; there, the byte is `_p`, as two hexadecimal digits."""
     return f"unhex(array_to_string(list_transform(regexp_extract_all(hex(@a), '..'), lambda _p: {body}), ''))"
 
 
@@ -316,7 +320,7 @@ def _shift_letters(low: str, high: str, step: int) -> str:
 
 
 def _join_codes(character: str) -> str:
-    """Return the text of an array of codes, without a separator."""
+    """Return SQL that joins the codes in the array @a to one text; `character` is the text of the code `_c`."""
     return f"array_to_string(list_transform(@a, lambda _c: {character}), '')"
 
 
@@ -328,13 +332,13 @@ _LETTER: Final = "substring(lower(@a), _i, 1)"
 _TITLE_LETTER: Final = (
     f"CASE WHEN _i = 1 OR contains(@b, substring(@a, _i - 1, 1)) THEN upper({_LETTER}) ELSE {_LETTER} END"
 )
-# Pairs of hexadecimal digits that form one character, or a single byte that is part of none.
+# Matches, in hexadecimal digits, a run of ASCII characters, one longer UTF-8 character, or one byte of invalid UTF-8.
 _TAIL: Final = "[89AB]."
 _UTF8: Final = (
     f"(?:[0-7].)+|(?:C[2-9A-F]|D.){_TAIL}|(?:E0[AB].|E[1-9A-CEF]{_TAIL}|ED[89].){_TAIL}"
     f"|(?:F0[9AB].|F[1-3]{_TAIL}|F48.){_TAIL}{_TAIL}|.."
 )
-# Invalid UTF-8 becomes U+FFFD; DuckDB can only report that it is invalid.
+# Each byte of invalid UTF-8 becomes U+FFFD; DuckDB's decode would fail instead.
 _VALID_CHARACTER: Final = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
 _VALID_TEXT: Final = (
     f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {_VALID_CHARACTER}), '')"
@@ -351,7 +355,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     ),
     exp.StartsWith: ByType("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"),
     exp.EndsWith: ByType("suffix({0}, {1})", "suffix(hex({0}), hex({1}))"),
-    # DuckDB's reverse keeps combined characters together, so it is used only if each character is a byte.
+    # DuckDB's reverse keeps grapheme clusters together, so it is used only if each character is a single byte.
     exp.Reverse: ByType(
         Checked(
             _IS_LONG,
@@ -425,7 +429,8 @@ RULES = RuleSet(
 )
 
 
-# Pairs of hexadecimal digits. Digits after an unprintable byte would extend its escape, so they are escaped with it.
+# Splits bytes into single ones, as pairs of hexadecimal digits. But an unprintable byte stays together with characters
+# after it that are hexadecimal digits: these would extend its escape `\x..`, so they are escaped as well.
 _PAIRS: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
@@ -452,7 +457,7 @@ def _escape_bytes(*quotes: str) -> str:
 
 
 def _escape_text(text: str) -> str:
-    """Return SQL that escapes a text, except for its quotes."""
+    """Return SQL that escapes the backslashes and control characters of a text, but not its quotes."""
     escaped = text
     for letter, code in (("\\", 92), ("n", 10), ("r", 13), ("t", 9)):
         escaped = f"replace({escaped}, chr({code}), '\\{letter}')"
@@ -462,7 +467,7 @@ def _escape_text(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return the text in double quotes, or in single quotes if it contains only double ones."""
+    """Return SQL that puts the text in double quotes, or in single quotes if double quotes are the only ones in it."""
     escaped = _escape_text(text)
     return (
         f"CASE WHEN contains({text}, '\"') AND NOT contains({text}, '''') THEN '''' || ({escaped}) || ''''"
@@ -516,7 +521,10 @@ class _FormatSql:
         return spec.is_grouped or (spec.is_alternate and spec.letter not in "fF")
 
     def fraction_digits(self, spec: Specifier) -> str:
-        """Correct the decimal point of printf's `#` flag: DuckDB omits it before an exponent and adds a zero at the end."""
+        """Return SQL for the digits of a fraction, with the decimal point that printf's flag `#` requires.
+
+        DuckDB's printf omits the point before an exponent, and prints `.0` instead of a point at the end.
+        """
         digits = "printf({0}, abs(@a))"
         if not spec.is_alternate or spec.letter in "fF":
             return digits

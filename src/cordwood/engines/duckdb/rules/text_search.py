@@ -1,6 +1,7 @@
 """Search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
 
-Regular expressions are RE2 in both dialects, but no match is NULL, and positions count characters.
+Both dialects use RE2. But BigQuery's REGEXP_EXTRACT returns NULL without a match, where DuckDB's regexp_extract returns
+the empty text. Positions count characters.
 """
 
 from typing import Final
@@ -18,16 +19,17 @@ from cordwood.sql.lowering import RuleSet, fragment, is_safe, span_in_text, unsu
 from cordwood.sql.nodes import RegexMatch, constant_int, constant_text
 from cordwood.sql.rules.strings import count_groups, group_is_optional, has_bad_rewrite, is_invalid, strip_lower_calls
 
-# Tests at run time whether a pattern has more than one capturing group, after removal of escapes and other brackets.
+# Removes escapes, character classes and the openings of groups that do not capture from a pattern, at run time. Each
+# bracket that is left opens a capturing group; the test finds patterns with more than one.
 _WITHOUT_CLASSES: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
 _HAS_SEVERAL: Final = rf"regexp_matches({_WITHOUT_CLASSES}, '(?s)\(.*\(')"
 _ONE_GROUP: Final = "Regular expressions passed into extraction functions must not have more than 1 capturing group."
 
 
 def _extract_group(node: exp.Expr, text_sql: str) -> str:
-    """Return the call that extracts the capturing group.
+    """Return SQL for the list of all matches: of the capturing group, or of the whole pattern if it has no group.
 
-    DuckDB needs a constant group, so there is one call per group.
+    DuckDB requires a constant group number, so for a pattern that is not constant, a CASE chooses between two calls.
     """
     literal_text = constant_text(node.expression)
     whole_matches, group_matches = (f"regexp_extract_all({text_sql}, @b, {index})" for index in (0, 1))
@@ -38,9 +40,9 @@ def _extract_group(node: exp.Expr, text_sql: str) -> str:
 
 
 def _is_broken(node: exp.Expr) -> bool:
-    """Return whether SAFE yields NULL for a broken pattern.
+    """Return whether the call is SAFE and its literal pattern is invalid, so that the result is NULL.
 
-    DuckDB compiles literal patterns early, where TRY has no effect.
+    DuckDB compiles a literal pattern before it evaluates rows, so its TRY cannot catch this failure.
     """
     literal_text = constant_text(node.expression)
     return literal_text is not None and is_safe(node) and is_invalid(literal_text)
@@ -129,7 +131,7 @@ def _replace(node: exp.Expr) -> exp.Expr:
 
 
 def _instr(node: exp.Expr) -> exp.Expr:
-    """Lower REGEXP_INSTR: add up the lengths of the text before the match."""
+    """Lower REGEXP_INSTR; the position is computed from the number of characters before the match."""
     _refuse_bytes(node)
     if not _has_one_group_at_most(node):
         return fragment("NULL::BIGINT")
@@ -155,9 +157,10 @@ def _instr(node: exp.Expr) -> exp.Expr:
 
 
 def _text_before(remaining: str, matches: str, count: str) -> str:
-    """Return SQL for the number of characters before the wanted match.
+    """Return SQL for the number of characters before the match with the number `count`.
 
-    Each match is searched for after the previous one.
+    DuckDB returns matches without their positions. So a fold over the first matches finds the position of each one in
+    the text after the end of the previous one.
     """
     step = "struct_pack(at := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1 + length(_m.text), "
     step += "began := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1, text := _m.text)"
@@ -174,7 +177,7 @@ def _like(node: exp.Expr) -> exp.Expr:
 
 
 def _like_test(node: exp.Expr) -> exp.Expr:
-    """Return the test by LIKE; a backslash escapes `%`, `_` and itself."""
+    """Return the LIKE test without its negation; a backslash escapes `%`, `_` and itself."""
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
@@ -188,7 +191,7 @@ def _like_test(node: exp.Expr) -> exp.Expr:
 
 
 def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
+    """Return OR over LIKE with each pattern, or AND if `is_all`, with SQL's three-valued logic."""
     if isinstance(inner, exp.Tuple):
         items = inner.expressions
     elif isinstance(inner, exp.Paren):
@@ -202,7 +205,7 @@ def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr
     return fragment(f"({template})", value, *items)
 
 
-# Each pattern of an array, or of a query's rows, and whether the value matches it.
+# Select, for each pattern of an array or of a query's rows, whether the value matches it.
 _MATCHES_OF_ARRAY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
 _MATCHES_OF_QUERY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
 
@@ -216,7 +219,7 @@ def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Exp
     return fragment("(SELECT {0} FROM {1})", fragment(result), fragment(template, value, inner))
 
 
-# The scalars of a JSON value, without field names.
+# Lists the scalars at any depth of a JSON value; field names are not among them.
 _SCALARS: Final = (
     "list_filter(list_concat([{0}], json_extract({0}, '$..*')), lambda _j: json_type(_j) NOT IN ('OBJECT', 'ARRAY'))"
 )
@@ -228,7 +231,10 @@ def _contains(node: exp.Expr) -> exp.Expr:
 
 
 def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
-    """Return the test whether a part of the value contains the text; NULL if none does and one of them is NULL."""
+    """Return the test whether any part of the value contains the text, which must be in lower case.
+
+    The test ignores case. It is NULL if no part contains the text and one of the parts is NULL.
+    """
     if datatype is None or datatype == STRING:
         return fragment("contains(lower({0}), {1})", value, text)
     if datatype.kind is Kind.STRUCT:

@@ -1,6 +1,7 @@
 """Times as text: FORMAT_TIMESTAMP, PARSE_TIMESTAMP and similar functions, and CAST(… AS STRING).
 
-A time is formatted element by element; a text is parsed by a regular expression whose groups are assembled to a time.
+A time is formatted element by element. A text is parsed by a regular expression, and its groups are put together to a
+time.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from cordwood.sql.rules.time_text import (
     parsing_rules,
 )
 
+# In these templates, @a is the wall clock in the zone of the output, and @b the one in UTC. The offset is in minutes.
 _OFFSET: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
 _SIGNED: Final = f"CASE WHEN {_OFFSET} < 0 THEN '-' ELSE '+' END"
 _HOURS: Final = f"printf('%02d', abs({_OFFSET}) // 60)"
@@ -53,7 +55,10 @@ _BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
 
 
 def _assemble(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
-    """Return the parsed time; all groups are empty if the text does not match, which is an error or NULL."""
+    """Return SQL that parses a text as a time.
+
+    If the text does not match, all groups are empty; the result is then an error, or NULL inside SAFE.
+    """
     names = ", ".join(
         quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.groups)))
     )
@@ -76,13 +81,16 @@ def _assemble(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.
 
 
 def _out_of_range(groups: dict[str, str]) -> list[str]:
-    """Return conditions for numbers that are out of their range."""
+    """Return the conditions under which the numbers in the groups are out of range."""
     bounds = ((groups[key], *_BOUNDS[key]) for key in groups if key in _BOUNDS)
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
 def _moment(groups: Groups, kind: Kind) -> str:
-    """Return the template over the groups `_p`: a wall clock, or with a zone or an epoch the TIMESTAMP itself."""
+    """Return the template that computes a time of the type `kind` from the groups in `_p`.
+
+    A TIMESTAMP is computed as a wall clock, unless the format has a zone or the seconds since 1970.
+    """
     if "s" in groups.templates:
         micro = f"CAST({groups.templates['s']} AS BIGINT) * 1000000"
         return f"make_timestamptz({micro})" if kind is Kind.TIMESTAMP else f"make_timestamp({micro})"
@@ -109,7 +117,7 @@ def _zoned(wall: str, groups: Groups) -> str:
     return f"make_timestamptz(epoch_us({wall}) - {shift})"
 
 
-# The elements that DuckDB's strftime prints as BigQuery does, and all others.
+# The format elements that DuckDB's strftime prints as BigQuery does, and the templates of all other elements.
 _LETTERS: Final[Mapping[str, str]] = {letter: letter for letter in "YmdHMSjyabABpIuwVWU%G"}
 _PARTS: Final[Mapping[str, str]] = {
     "C": "(printf('%02d', year(@a) // 100))",

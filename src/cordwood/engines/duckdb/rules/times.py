@@ -1,4 +1,4 @@
-"""Times: INTERVAL values, sums and differences, truncating, buckets, parts, epochs and generated arrays."""
+"""Functions of times: INTERVAL values, sums and differences, truncation, buckets, parts, epochs, generated arrays."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -53,7 +53,7 @@ _INTERVAL_FUNCTIONS: Final = {
 
 
 def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
-    """Return an INTERVAL of a number of units."""
+    """Return an INTERVAL of `count` units."""
     if unit not in _INTERVAL_FUNCTIONS:
         unsupported(node, f"The unit {unit}")
     return typed_as(fragment(_INTERVAL_FUNCTIONS[unit], _as_count(count), operation=Interval(unit)), INTERVAL)
@@ -95,7 +95,10 @@ def _add(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
 
 
 def _in_calendar(node: exp.Expr, sum_: str, kind: Kind) -> str:
-    """Check the calendar range, except for times near now: DuckDB prunes a scan only by expressions that cannot fail."""
+    """Add the check of the calendar's range to a sum, unless the sum is near the current time.
+
+    DuckDB skips row groups in a scan only by expressions that cannot fail.
+    """
     count = constant(node.expression)
     is_near = isinstance(count, (int, str)) and len(str(count)) < _MANY_DIGITS
     return sum_ if is_near and _is_current_time(node.this) else in_calendar(node, sum_, kind)
@@ -106,7 +109,7 @@ def _is_current_time(value: exp.Expr) -> bool:
     return bool(slots) and value.find(exp.Column) is None
 
 
-# Fewer digits than this, as a count of any unit from now, cannot lead beyond the year 9999.
+# A count with fewer digits than this, of any unit, cannot lead from the current time to a time beyond the year 9999.
 _MANY_DIGITS: Final = 4
 
 
@@ -129,7 +132,8 @@ def _truncation(unit: str, node: exp.Expr) -> str:
 _TRUNCATED_UNITS: Final = frozenset((*MICROSECONDS, "MONTH", "QUARTER", "YEAR"))
 
 
-# In microseconds; a whole number of days.
+# The microseconds from 0001-01-01 to 1970-01-01, a whole number of days. They are added before `%`, so that its operand
+# is not negative for times before 1970.
 _SINCE_YEAR_1: Final = 62_135_596_800_000_000
 
 
@@ -154,7 +158,8 @@ def _last_day(node: exp.Expr) -> exp.Expr:
 _UNIT_LENGTHS: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
 
 
-# DuckDB's own buckets of months ignore the day and time of their origin.
+# DuckDB's time_bucket ignores the day and time of the origin if the width is in months. @a is the time, @b the width,
+# @c the origin.
 _MONTHS: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
 _MONTHS_APART: Final = "date_diff('month', @c, @a)"
 _FROM_ORIGIN: Final = f"({_MONTHS_APART} - ({_MONTHS_APART} % {_MONTHS} + {_MONTHS}) % {_MONTHS})"
@@ -174,16 +179,17 @@ def _timestamps(node: exp.Expr) -> exp.Expr:
     return _series(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
-# The shortest month, forward and backward; a step too many is filtered out below.
+# The length of the step @c in microseconds, measured forward and backward across February, the shortest month. So the
+# number of steps may be too high; `_series` removes elements beyond the end.
 _STEP_US, _STEP_BACK_US = (
     f"(epoch_us('2023-{month}-01'::TIMESTAMP + @c) - epoch_us('2023-{month}-01'::TIMESTAMP))" for month in ("02", "03")
 )
 
 
 def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, moment: str) -> exp.Expr:
-    """Return a generated array, each element computed from the start.
+    """Return SQL for a generated array, in which each element is the start plus a multiple of the step.
 
-    Adding month by month would not return to the 31st after a shorter month.
+    Adding a month to the element before would be wrong: after a shorter month, it would not return to the 31st.
     """
     if any(is_null(node.args[key]) for key in ("start", "end")):
         return fragment("NULL")
@@ -205,7 +211,7 @@ _INTERVAL_MONTHS: Final = "(date_part('year', @a) * 12 + date_part('month', @a))
 _INTERVAL_MICROS: Final = (
     "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
 )
-# `Y-M D H:M:S`, each group with its own sign, as BigQuery prints it.
+# The text of an INTERVAL as BigQuery prints it: `Y-M D H:M:S`, each group with its own sign.
 INTERVAL_TEXT: Final = (
     (
         "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12) || ' ' || date_part('day', @a)"
@@ -219,7 +225,7 @@ INTERVAL_TEXT: Final = (
 
 
 def _sum(node: exp.Expr) -> exp.Expr:
-    """Lower `+` and `-` if one side is a time or an interval."""
+    """Lower `+` and `-` of times, intervals and numbers."""
     left, right = node.this, node.expression
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(left), kind_of(right))
@@ -234,7 +240,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
 
 
 def _add_interval(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
-    """Add an interval to a time, or to another interval; a DATE becomes a DATETIME."""
+    """Add or subtract an interval; a DATE becomes a DATETIME, and a TIMESTAMP its UTC wall clock."""
     sides = (_without_zone(node.this), _without_zone(node.expression))
     if kinds[0] is kinds[1] or Kind.TIME in kinds:
         return fragment(f"{{0}} {sign} {{1}}", *sides)
@@ -338,7 +344,7 @@ def _extract(node: exp.Expr) -> exp.Expr:
 
 
 def _read_argument(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return the argument converted to that type of time."""
+    """Return the node's argument converted to the type `kind`; a text is parsed."""
     value = node.this
     return text_to_time(node, value, kind) if kind_of(value) is Kind.STRING else read_as(value, kind)
 
@@ -365,7 +371,7 @@ def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
 
 
 def _datetime(node: exp.Expr) -> exp.Expr:
-    """Lower DATETIME(date, time), and the wall clock of a TIMESTAMP in a zone."""
+    """Lower DATETIME(x), DATETIME(date, time) and DATETIME(timestamp, zone)."""
     value, other = node.this, node.args.get("expression")
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
         return _read_argument(node, Kind.DATETIME)
@@ -411,7 +417,7 @@ _LAST_DAY: Final = 2_932_896
 
 
 def _check_count(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
-    """Check the range of the count, because DuckDB fails with its own error on a time that is too large."""
+    """Return `moment` with a check of the count @a, because DuckDB fails with its own error on a time out of range."""
     failure = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
     return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {failure} ELSE {moment} END"
 
@@ -428,9 +434,9 @@ _FLOORED: Final = "(epoch_us(@a) - (epoch_us(@a) % {0} + {0}) % {0}) // {0}".for
 _TEMPLATES: Final[Mapping[Key, Template]] = {
     exp.DateFromParts: "make_date(@a, @b, @c)",
     exp.TimestampFromParts: "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)",
-    # DuckDB accepts 24:00:00 and 23:59:60.
+    # DuckDB would accept 24:00:00 and 23:59:60.
     exp.TimeFromParts: Checked("@a > 23 OR @c > 59", "make_time(@a, @b, @c::DOUBLE)"),
-    # Rounded down, also before 1970.
+    # Rounded down, also for times before 1970.
     exp.UnixSeconds: _FLOORED(1_000_000),
     exp.UnixMillis: _FLOORED(1_000),
     exp.UnixMicros: "epoch_us({0})",

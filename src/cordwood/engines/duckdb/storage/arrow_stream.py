@@ -1,7 +1,7 @@
-"""Pass columns to DuckDB without a copy, as a stream of Arrow's C interface, without Arrow's library.
+"""Pass columns to DuckDB without a copy, by Arrow's C stream interface, but without the Arrow library.
 
-The structures and the rules of ownership are those of https://arrow.apache.org/docs/format/CDataInterface.html. Every
-buffer belongs to the `ArrowColumns`, so that a release callback only clears its own pointer.
+https://arrow.apache.org/docs/format/CDataInterface.html defines the structures and the rules of ownership. All buffers
+belong to `ArrowColumns`, so a release callback only clears the structure's pointer to the callback.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+# Arrow's flag for a column that may contain nulls.
 _NULLABLE = 2
 # The number of texts that are encoded at once: encoding a whole column would hold it in memory twice.
 _TEXTS_ENCODED_AT_ONCE = 1024
@@ -156,7 +157,7 @@ def _pack_bits(digits: Any) -> bytes:
 
 
 class ArrowColumns:
-    """One batch of rows; must outlive the statements that read it."""
+    """One batch of rows, which DuckDB reads as an Arrow stream; it must outlive the statements that read it."""
 
     def __init__(self, columns: Mapping[str, ArrowColumn], length: int) -> None:
         self._columns = columns
@@ -192,7 +193,7 @@ class ArrowColumns:
         return 0
 
     def _get_next(self, fill_callbacks: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
-        """Return the batch on the first call, and then an array that is released already, which marks the end."""
+        """Write the batch to `out` on the first call, and then an array that is marked released, which is the end."""
         next(fill_callbacks, _mark_end)(out.contents)
         return 0
 

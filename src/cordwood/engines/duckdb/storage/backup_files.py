@@ -1,4 +1,4 @@
-"""Read files up to a fixed length through descriptors, while they grow and after they are unlinked."""
+"""Read the files of a backup through open descriptors, up to a fixed length, even if they grow or are unlinked."""
 
 import os
 from collections.abc import Iterator, Sequence

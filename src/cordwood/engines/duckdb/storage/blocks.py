@@ -1,17 +1,17 @@
 """The blocks of flushed events: their registry, and the index of the n-grams in their messages.
 
-A block is what one flush or one compaction step wrote, a row group at most.
+A block is the set of events that one flush or one step of compaction wrote: at most a row group.
 
-The registry has the blocks whose rows no longer change, with their range of times and an id of their content. Partial
-answers of a block are stored by the id of its content (`query/partial_answers.py`). A transaction that changes the rows
-of a registered block also gives the block another id, or removes it from the registry. So a partial answer is found
-only while it is correct, also after a crash and in a folder that was restored from a backup. Moving the rows of a block
-to another place in the file keeps its id. Small blocks of slow streams are not registered until they are compacted.
+The registry lists blocks with the range of their events' times and with an id of their content. Partial answers of a
+block are stored under this id (`query/partial_answers.py`). A transaction that changes the rows of a registered block
+also gives the block another id, or removes it from the registry. So a partial answer is found only while it is correct,
+also after a crash and in a folder that was restored from a backup. Moving the rows of a block to another place in the
+file keeps its id. The small blocks of a slow stream are not registered; compaction writes larger ones.
 
 The n-gram index tells which blocks may contain a text in their messages. An n-gram is six consecutive letters or
-digits. The index has a Bloom filter for each block, with one bit for each n-gram's hash, and about as many bits as the
-block has n-grams. A block that lacks one of a text's n-grams cannot contain the text. Newly flushed blocks are listed
-without a filter and are always read until the compaction thread indexes them.
+digits. The index has a Bloom filter for each block, in which each n-gram sets the bit of its hash; it has about as many
+bits as the block has n-grams. A block that lacks one of a text's n-grams cannot contain the text. Newly flushed blocks
+are listed without a filter, and are always read until the compaction thread indexes them.
 """
 
 import re
@@ -29,7 +29,8 @@ CREATE_BLOCK_REGISTRY: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.block (stream VARCHAR, block BIGINT, content UUID, oldest BIGINT, newest BIGINT)",
 )
 
-# A flushed block of fewer rows is registered only as part of a compacted run: a slow stream has thousands of them.
+# A flushed block with fewer rows is not registered, because a slow stream has thousands of them. Compaction moves its
+# rows to a larger block, which is registered.
 _MIN_ROWS: Final = 2_048
 _READ_BLOCKS: Final = (
     "SELECT block, content::VARCHAR, oldest, newest FROM store.cordwood.block WHERE stream = $stream;"
@@ -59,7 +60,7 @@ def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, bloc
 def register_flushed(
     cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int, times_us: Sequence[int]
 ) -> None:
-    """Register a block in the transaction that flushes events of these times, unless there are only a few."""
+    """Register a block in the transaction that flushes its events, which have these times, unless they are only few."""
     if len(times_us) >= _MIN_ROWS:
         cursor.execute(
             "INSERT INTO store.cordwood.block VALUES ($stream, $block, uuid(), $oldest, $newest)",
@@ -70,7 +71,7 @@ def register_flushed(
 def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, most: int) -> bool:
     """Register up to `most` blocks that earlier releases wrote; return whether there were any.
 
-    Rows without a block number of their own are not registered.
+    Rows with the block number 0, which belong to no block, are not registered.
     """
     registered = "SELECT block FROM store.cordwood.block WHERE stream = $stream"
     sql = (
@@ -84,7 +85,7 @@ def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, mo
 
 
 def unregister_run(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, last_rowid: int) -> None:
-    """Unregister the blocks of which compaction is about to delete rows."""
+    """Unregister the blocks whose rows compaction is about to delete."""
     cursor.execute(
         "DELETE FROM store.cordwood.block WHERE stream = $stream AND block IN"  # noqa: S608 - our own names
         f" (SELECT block FROM {tables.table} WHERE NOT settled AND rowid <= $last)",
@@ -93,7 +94,10 @@ def unregister_run(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, last
 
 
 def note_deletion(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, before_us: int) -> None:
-    """Give the blocks with events before a time new ids, in the transaction that deletes these events."""
+    """Update the registry in the transaction that deletes the events before a time.
+
+    Blocks that lose all events are unregistered; those that lose some get a new id and a new start of their times.
+    """
     values = {"stream": tables.stream, "before": before_us}
     cursor.execute("DELETE FROM store.cordwood.block WHERE stream = $stream AND newest < $before", values)
     cursor.execute(
@@ -104,22 +108,22 @@ def note_deletion(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, befor
 
 
 class StreamBlocks(msgspec.Struct, frozen=True):
-    """The blocks of a stream's flushed events: all numbers, and the registered blocks."""
+    """The blocks of a stream's flushed events: the numbers of all blocks, and the registered blocks."""
 
     numbers: Sequence[int] = ()
     registered: Sequence[RegisteredBlock] = ()
 
 
 class BlockReader:
-    """Reads the blocks of streams; its statements are parsed once, because each repeated question needs them."""
+    """A reader of streams' blocks; its statements are parsed only once, because every repeated question runs them."""
 
     def __init__(self) -> None:
         self._statements: tuple[duckdb.Statement, ...] = ()
 
     def read(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
-        """Return the blocks that this transaction sees; no numbers if none is registered.
+        """Return the blocks that the cursor's transaction sees; nothing if no block is registered.
 
-        Rows of the block number 0 are not listed.
+        Rows with the block number 0 belong to none of them.
         """
         if not self._statements:
             self._statements = tuple(cursor.extract_statements(_READ_BLOCKS))
@@ -139,7 +143,7 @@ _SEARCH_INDEX: Final = (
     " SELECT list_transform($ngrams, lambda ngram: hash(ngram));"
     " SELECT block, bits::BLOB FROM store.cordwood.pieces WHERE stream = $stream AND block IN (SELECT unnest($blocks))"
 )
-# The filter of a full block, and what the cache of filters takes for it.
+# The approximate memory that the cache of filters takes for the filter of a full block.
 _USUAL_FILTER_BYTES: Final = 34_000
 
 _NGRAM_LENGTH: Final = 6
@@ -148,13 +152,13 @@ _WORD_PATTERN: Final = re.compile("[0-9A-Za-z]{6,}")
 
 CREATE_NGRAM_INDEX: Final = (
     "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
-    # DuckDB's hash function may change with its version, so each filter stores the version that made it.
+    # The filters. DuckDB's hash function may change with its version, so each row has the version that made the filter.
     "CREATE TABLE IF NOT EXISTS store.cordwood.pieces (stream VARCHAR, block BIGINT, engine VARCHAR, bits BIT)",
 )
 
 
 def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return n-grams that every message with all these texts contains; none if the texts have no long word."""
+    """Return n-grams that every message with all these texts contains; none if no word has six letters or digits."""
     words = [word for text in texts for word in _WORD_PATTERN.findall(text)]
     ngrams = {
         word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
@@ -168,7 +172,7 @@ def new_block_number(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-    """List the block in the index, without a filter."""
+    """Add the block to the index, without a filter."""
     values = {"stream": tables.stream, "block": block}
     cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
 
@@ -187,7 +191,10 @@ def replace_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, bloc
 
 
 def insert_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-    """Insert the filter of a block, whose events must be in the table already; requires the same transaction."""
+    """Compute and insert the filter of a block, whose events must be in the table already.
+
+    Call it in the transaction that writes the block or deletes its old filter.
+    """
     cursor.execute(
         "CREATE OR REPLACE TEMP TABLE pieces AS SELECT DISTINCT hash(substr(word, place, 6)) AS piece FROM"  # noqa: S608 - our own names
         " (SELECT word, unnest(range(1, length(word) - 4)) AS place FROM (SELECT DISTINCT"
@@ -226,7 +233,7 @@ def _check_filters_in_file(
 class NgramIndex:
     """The n-gram index, with a cache of filters: reading them from the file takes most of the time of a search.
 
-    The filter of a block never changes, unless another engine version made it, in which case it is not used.
+    Cached filters stay correct: only a filter that another engine version made is ever replaced, and it is not used.
     """
 
     def __init__(self, max_cached_bytes: int = 8 * 2**20) -> None:
@@ -236,7 +243,7 @@ class NgramIndex:
     def find_candidate_blocks(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
     ) -> list[int] | None:
-        """Return the blocks that may have all n-grams; None if that is more than half of the blocks."""
+        """Return the blocks that may have all n-grams, and `UNKNOWN_BLOCK`; None if they are more than half of all."""
         if not self._statements:
             self._statements = tuple(cursor.extract_statements(_SEARCH_INDEX))
         select_blocks, select_hashes, _ = self._statements

@@ -14,10 +14,10 @@ from cordwood.model.event import Event, Shape, object_paths
 
 # With at least this number of events, Arrow columns are faster than statement parameters.
 _MIN_ARROW_EVENTS = 512
-# About the number of events and of their bytes that are converted while a query waits.
+# The approximate maximum of events, and of their bytes, that one INSERT converts while a query waits for it.
 _CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
-# The maximum number of keys and elements in the JSON of a chunk with more than one event. The engine converts 2,048 rows
-# at a time and cannot be interrupted meanwhile. A distinct key takes 2 µs, but 4 µs if there are 300,000 of them.
+# The maximum number of keys and elements in the JSON of a chunk with more than one event. The engine converts 2,048
+# rows at a time and cannot be interrupted meanwhile. A distinct key takes 2 µs, but 4 µs if there are 300,000 of them.
 _CHUNK_JSON_PARTS = 150_000
 # An event of more bytes counts as large; typical gateway events have two or three thousand bytes.
 _LARGE_EVENT_BYTES = 8_192
@@ -28,7 +28,7 @@ MAX_LARGE_BYTES = 8 * 2**20
 # The columns of an event that are inserted as texts, by their letters in `StreamTables.insert_events`.
 _TEXT_COLUMNS = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
 
-# The fields of an object, and of the objects in them.
+# The names of an object's fields, each with the fields of the objects that are its values.
 _Fields = dict[str, "_Fields"]
 
 _encode = msgspec.json.Encoder().encode
@@ -56,9 +56,9 @@ class Chunk(msgspec.Struct):
         self.received_us += [event.received_us or received_us for received_us, event in times]
 
     def count_fitting(self, events: Sequence[Event], max_large_bytes: int) -> int:
-        """Return how many of these events fit within the bytes for large events; at least one if the chunk is empty.
+        """Return how many of the events can be added within the limit for large events; at least one to an empty chunk.
 
-        The engine converts some thousand rows at once and holds several copies of them meanwhile.
+        The limit is needed because the engine converts some thousand rows at once and holds several copies of them.
         """
         total_large_bytes = self.large_bytes
         for position, event in enumerate(events):
@@ -80,7 +80,7 @@ class Chunk(msgspec.Struct):
         return self._between(max(0, first - self.first), len(self.events))
 
     def split(self) -> Iterator["Chunk"]:
-        """Yield the same events in chunks, each of which the engine inserts within a moment."""
+        """Yield the same events in chunks that are small enough for the engine to insert each of them quickly."""
         start = size = parts = 0
         for position, event in enumerate(self.events):
             event_bytes, event_parts = _bytes_of_event(event), _json_parts_of_event(event)
@@ -111,7 +111,8 @@ class Chunk(msgspec.Struct):
     def has_more_fields_than(self, limit: int, shape: Shape) -> bool:
         """Return whether the events have more than `limit` different fields; those of objects in arrays count as well.
 
-        `shape` lists the fields of the stream. Only if it allows for so many are the events read.
+        `shape` lists the stream's known fields. The events' JSON is decoded only if the shape, or the number of colons
+        in an event, allows for so many fields.
         """
         may_have_more = (
             bool(shape.unlisted)
@@ -140,7 +141,7 @@ class Chunk(msgspec.Struct):
     def insert_repaired(
         self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object
     ) -> None:
-        """Insert as `insert` does, outside a transaction; store JSON that the engine cannot parse as text."""
+        """Insert as `insert` does, outside a transaction; store JSON that the engine cannot parse as a JSON string."""
         try:
             self.insert(cursor, insert_sql, **values)
         except duckdb.Error as problem:
@@ -176,7 +177,7 @@ class Chunk(msgspec.Struct):
         return list(map(attrgetter(name), self.events))
 
     def repair(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Replace JSON that the engine cannot parse by its text, so that all events can be stored."""
+        """Replace JSON that the engine cannot parse by a JSON string of its text, so that all events can be stored."""
         for position, event in enumerate(self.events):
             if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
                 self.events[position] = msgspec.structs.replace(
@@ -233,7 +234,7 @@ def _field_counts(events: Iterable[Event]) -> Iterator[int]:
             try:
                 count += _add_fields(_decode(text), known)
             except (msgspec.DecodeError, RecursionError):
-                # A text that is nested too deeply for the decoder, or has too large a number.
+                # The text is nested too deeply for the decoder, or has too large a number.
                 count += text.count(":")
         yield count
 

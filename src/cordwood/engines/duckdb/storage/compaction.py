@@ -1,9 +1,9 @@
 """Compact flushed row groups in the background: rewrite ten at a time, sorted by project.
 
 A flush writes row groups in order of arrival, so each holds events of every project, and some are short. A compacted
-run has full row groups of a few projects each: a query for one project reads a tenth of them. Each run is one
-transaction, so that queries and crashes see it either unchanged or compacted. Afterwards the compaction thread indexes
-the n-grams of blocks, which keeps that work off the flush path.
+run has full row groups of a few projects each: a query for one project reads a tenth of them. Each run is compacted in
+one transaction, so that queries, and a restart after a crash, see it either unchanged or compacted. Afterwards the
+compaction thread indexes the n-grams of blocks, so that flushes need not do it.
 """
 
 import threading
@@ -31,16 +31,17 @@ from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.observe.observation import Report
 
+# The number of row groups that one run rewrites.
 RUN_GROUPS = 10
 # The newest row groups are not compacted: queries for the newest events of all projects read the last row group only.
 UNCOMPACTED_GROUPS = 4
 _POLL_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
-# Compaction waits while row groups are flushed in quick succession.
+# Compaction waits until no row group has been flushed for this time.
 _QUIET_SECONDS = 5.0
-# Under a load without pauses, compaction runs if flushing took less than this share of the time between the last
-# samples.
+# Under a load without pauses, compaction runs if flushing took less than this share of the time that the last
+# `_CALM_SAMPLES` samples cover.
 _CALM_SHARE = 1 / 3
 _CALM_SAMPLES = 6
 
@@ -48,9 +49,9 @@ _CALM_SAMPLES = 6
 class Compactor:
     """The background job that compacts row groups, indexes n-grams and releases memory.
 
-    `deletion_lock` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether
-    flushing falls behind. `runs_between_flushes` allows compaction during a load without pauses. `stopping` is set when
-    the job is to end.
+    `deletion_lock` is held while rows are removed from the streams' tables, or the file is reopened to free memory.
+    `is_busy` tells whether flushing falls behind. `runs_between_flushes` allows compaction during a load without
+    pauses. `stopping` is set when the job is to end.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Compactor:
         self._last_flush = time.monotonic()
         self._runs_between_flushes = runs_between_flushes
         self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_CALM_SAMPLES)
-        # The time of the last flush when nothing was left to compact.
+        # The value of `_last_flush` for which nothing is left to compact or index.
         self._idle_since_flush: float | None = None
         self._failed_at = -_AFTER_FAILURE_SECONDS
         self._stopping = stopping
         self._cursor = session.cursor()
-        # A cursor for statements outside the transaction.
+        # A cursor for statements outside of the transaction of `_cursor`.
         self._second_cursor = session.cursor()
         self.job = Job("compact", self.run, first_pause=_POLL_SECONDS)
 
@@ -125,7 +126,7 @@ class Compactor:
         return self._run_within_memory(self._index_newest_block, store.tables)
 
     def register_blocks(self, store: StreamStore) -> bool:
-        """Register some blocks of earlier releases; return False if there are none."""
+        """Register some of the blocks that earlier releases wrote; return False if there are none."""
         if store.has_all_blocks_registered:
             return False
         is_changed = self._in_transaction(self._register_missing, store.tables)
@@ -138,7 +139,7 @@ class Compactor:
     def _run_within_memory(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
         """Run the change in one transaction.
 
-        If it exceeds the memory limit, run it again with VARIANT values written whole.
+        If it exceeds the memory limit, run it again with VARIANT values written whole, not as a column for each field.
         """
         try:
             return self._in_transaction(change, tables)
@@ -173,7 +174,8 @@ class Compactor:
             return False
         self._cursor.execute(tables.order_run(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
         for part in range(RUN_GROUPS):
-            # Limit the length of a run: DuckDB keeps concurrent log entries in memory until this transaction ends.
+            # Give up the run, whose transaction is rolled back: as long as this transaction is open, DuckDB keeps the
+            # log entries of other transactions in memory.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
             started_at = time.monotonic()

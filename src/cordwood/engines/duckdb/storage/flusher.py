@@ -17,7 +17,8 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
 from cordwood.observe.observation import Report
 
-# Flush soon after a burst, but rarely while few events arrive, because each flush rewrites the last row group.
+# A partial row group of at least `_QUIET_ROWS` rows is flushed when no events have arrived for `_QUIET_SECONDS`. Others
+# wait for `_WAIT_SECONDS`, because each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
@@ -30,8 +31,8 @@ _REPORT_INTERVAL_SECONDS = 60.0
 class FlushLimits(msgspec.Struct, frozen=True):
     """The limits of flushing: threads, bytes of pending events, rows that are flushed at once.
 
-    Memory that a flush has freed is kept for `keep_memory_seconds`, or until a pause, for the next flush. Returning and
-    reallocating it with each flush costs a fifth of the throughput of a load.
+    Memory that a flush has freed is kept for the next flush, for `keep_memory_seconds` or until a pause. Returning and
+    reallocating it with each flush would cost a fifth of the throughput.
     """
 
     workers: int
@@ -100,10 +101,9 @@ class Flusher:
     def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:
         """Return whether many bytes are pending and no running flush makes room.
 
-        Only then are partial row groups flushed early, because they are written twice, and into the database's log as
-        well.
+        Only then are partial row groups flushed early, because DuckDB writes them twice, and also into its own log.
         """
-        # In this order, so that events that are flushed meanwhile are not counted.
+        # Check for running flushes before counting, so that events whose flush ends meanwhile are not counted.
         if any(store.is_flushing for store in stores):
             return False
         return unflushed_bytes(stores) > self.limits.max_unflushed_bytes * 3 // 4

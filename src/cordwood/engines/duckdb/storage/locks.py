@@ -17,7 +17,7 @@ import msgspec
 class LockRank(IntEnum):
     """The locks in the order in which they are taken. Locks of one rank belong to different streams."""
 
-    # Guards everything that removes rows from the streams' tables: compaction, retention, reopening the file.
+    # Guards compaction, retention and reopening the file to free memory, which must not run at the same time.
     COMPACTION = 0
     # Guards filling and dropping tables of the recent cache.
     RECENT_FILL = 1
@@ -37,7 +37,7 @@ class LockRank(IntEnum):
     LOG = 8
 
 
-# The interval at which a query that waits looks whether it must stop.
+# The interval at which a waiting query checks whether it must stop.
 STOP_CHECK_SECONDS = 0.05
 
 
@@ -45,7 +45,7 @@ class Lock(Protocol):
     """The methods of a lock that the storage uses."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
-        """Take the lock; return whether it was free in time."""
+        """Take the lock; return whether it could be taken within the timeout."""
 
     def release(self) -> None: ...
 
@@ -103,7 +103,7 @@ def checked_order() -> Iterator[None]:
 
 @contextmanager
 def holding_rank(rank: LockRank) -> Iterator[None]:
-    """Record that the thread holds something that is not a lock, such as access to the file."""
+    """Record during the block that the thread holds a resource of this rank that is not a lock, such as the file."""
     if not _checks.is_on:
         yield
         return
@@ -170,14 +170,14 @@ class _CheckedLock:
 
 
 class FileAccess(Enum):
-    """Kinds of shared access: a query lasts until its rows are fetched, a flush about a second."""
+    """The kinds of shared access: a query holds it until its rows are fetched, a flush for about a second."""
 
     QUERY = "query"
     FLUSH = "flush"
 
 
 class ExclusiveWait(msgspec.Struct, frozen=True):
-    """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries too."""
+    """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries blocked too."""
 
     idle_wait_seconds: float
     flush_wait_seconds: float
@@ -245,9 +245,10 @@ class FileGate:
 
     @contextmanager
     def exclusive(self, max_wait: ExclusiveWait = RELAXED_WAIT, *, until_block_ends: bool = False) -> Iterator[bool]:
-        """Block new access; yield whether no other access is held.
+        """Make new shared access wait; yield whether no shared access is held any more.
 
-        Blocked threads continue a moment after the block has begun, or with `until_block_ends` when it has ended.
+        The waiting threads continue a moment after the `with` block has begun, or with `until_block_ends` when it has
+        ended.
         """
         with self._changed:
             is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._wait_until_free(

@@ -1,6 +1,7 @@
-"""The manifest in the database file: its version, the flushed ranges of each stream, and the shapes.
+"""The manifest in the database file: the version of its format, the flushed ranges of each stream, and the shapes.
 
-The paths and kinds seen in each project of a stream are stored as a bit set over a list of all pairs.
+The paths and kinds seen in each project of a stream are stored as a bit set over the list of the stream's pairs of path
+and kind.
 """
 
 from collections import defaultdict
@@ -32,8 +33,8 @@ _CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
-# A set is stored as a little-endian number whose bits are the positions of its pairs. Several rows of a project are
-# merged.
+# A project's set is stored as a little-endian number, in which the bit n stands for the pair with the `place` n.
+# Several rows of a project are merged when they are read.
 _CREATE_PROJECT_SHAPES: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
@@ -69,13 +70,13 @@ def _check_version(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the file has tables of streams, which are created after the version stamp."""
+    """Return whether the file has tables of streams, which are never created before the version is stored."""
     tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
     return first_row(cursor, tables) is not None
 
 
 def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, RangesByStream]:
-    """Return the ranges of flushed sequence numbers by stream; merge adjacent ranges, in the file as well."""
+    """Return the ranges of flushed sequence numbers by stream; adjacent ranges are merged, in the file as well."""
     by_stream: dict[str, RangesByStream] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
@@ -122,7 +123,7 @@ def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, R
 
 
 class UnsavedProjects(msgspec.Struct, frozen=True):
-    """Changes to write; `first` is the position of the first new pair."""
+    """Changes of projects' shapes to write: new pairs, which have positions from `first` on, and changed sets."""
 
     first: int
     pairs: Sequence[PathAndKind]
@@ -130,7 +131,10 @@ class UnsavedProjects(msgspec.Struct, frozen=True):
 
 
 class SavedProjects:
-    """The changed sets of one stream that are not in the file yet; guarded by the stream's lock `state_lock`."""
+    """The record of which project shapes of one stream have changed since they were last written to the file.
+
+    Guarded by the stream's lock `state_lock`.
+    """
 
     def __init__(self, stream: str, shapes: ProjectShapes) -> None:
         self._stream = stream
@@ -139,7 +143,7 @@ class SavedProjects:
         self._saved_pairs = 0
 
     def load(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
-        """Take over the sets as they were stored."""
+        """Load the pairs and the projects' bit sets that were read from the file."""
         for position, pair in sorted(pairs.items()):
             if self._shapes.bit(pair) != 1 << position:
                 raise DataFolderUnusable(
@@ -159,7 +163,7 @@ class SavedProjects:
         return UnsavedProjects(first, self._shapes.pairs[first : self._saved_pairs], sets)
 
     def restore(self, unsaved: UnsavedProjects) -> None:
-        """Add changes back that could not be written."""
+        """Mark changes that could not be written as unsaved again."""
         self._changed |= unsaved.sets.keys()
         self._saved_pairs = min(self._saved_pairs, unsaved.first)
 
@@ -184,7 +188,7 @@ _ProjectSets = tuple[dict[int, PathAndKind], dict[str, int]]
 
 
 def load_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _ProjectSets]:
-    """Return the projects' bit sets by stream; several rows of one project are merged."""
+    """Return the pairs and the projects' bit sets by stream; rows of one project are merged, in the file as well."""
     by_stream: dict[str, _ProjectSets] = defaultdict(lambda: ({}, {}))
     for stream, position, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
         by_stream[stream][0][position] = (tuple(path), ValueKind(kind))

@@ -1,7 +1,7 @@
-"""Return memory to the operating system that the process holds but does not need: when it is idle, or holds much.
+"""Return memory that the process does not need to the operating system, when it is idle or holds much memory.
 
-Freed memory is returned from the C library's allocator and from DuckDB's jemalloc. The use of the C library's heap
-includes all memory that DuckDB does not count.
+Freed memory is returned from the C library's allocator and from DuckDB's jemalloc. All memory that DuckDB does not
+count is in the heap of the C library, which reports its size.
 """
 
 import ctypes
@@ -18,16 +18,18 @@ from cordwood.engines.free_memory import load_function, trim_heap
 
 # Longer than the sampling interval, so that no query between two samples is missed.
 _QUIET_SECONDS = 6.0
-# DuckDB's metadata of row groups may grow by this fraction of the memory limit before the file is reopened.
+# DuckDB's metadata of row groups may grow by the memory limit divided by this number before the file is reopened.
 _MAX_METADATA_SHARE = 12
-# The minimum of several samples excludes what queries hold briefly, and limits how often the file is reopened.
+# Of this many samples the minimum is used, which excludes memory that queries hold briefly. Collecting them also limits
+# how often the file is reopened.
 _SAMPLES = 6
 
+# The jemalloc control that returns freed memory; the number 4096 stands for all arenas.
 _PURGE_ALL_ARENAS = b"arena.4096.purge"
 
 
 class MemoryReclaimer:
-    """Decides when to return memory.
+    """The policy of when memory is returned and when the file is reopened; the compaction thread calls the methods.
 
     `lock` is the lock of background work on the file. `pending_bytes` returns the heap bytes of pending events.
     """
@@ -61,7 +63,7 @@ class MemoryReclaimer:
             release_free_memory()
 
     def reclaim_between_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Return memory between two steps of long background work, each of which needs as much again."""
+        """Return the memory that a step of long background work has used, before the next step takes as much."""
         self._release_unused_blocks(cursor)
         release_free_memory()
 

@@ -88,9 +88,9 @@ class Memtable:
             cursor.execute(self._tables.drop_memtable_part(part.number))
 
 
-# The table of arrived events is trimmed when it exceeds the first number, to about the second. If more events arrive at
-# once, queries read the other tables.
+# When the table of arrived events has more rows than the first number, it is trimmed to about the second.
 _MAX_ARRIVED_ROWS, _KEPT_ARRIVED_ROWS = 8_192, 2_048
+# More rows or bytes than this are not added at once: the table is emptied, and queries read the other tables.
 _MAX_ADDED_ROWS = 8_192
 _MAX_ARRIVED_BYTES = 8 * 2**20
 # The table is dropped when no query has read it for this time.
@@ -98,7 +98,7 @@ _IDLE_SECONDS = 60.0
 
 
 class _AddedEvents(NamedTuple):
-    """A batch of added events: the sequence number of the first, and the newest receive time of all events before it."""
+    """A batch of added events: the first one's sequence number, and the newest receive time of all events before it."""
 
     first: int
     after_us: int
@@ -109,18 +109,17 @@ class _AddedEvents(NamedTuple):
 class ArrivedTable:
     """The table of the events that have just arrived on one stream.
 
-    It is created by the first followed query; before that it costs nothing. All methods require the lock of its
-    filling.
+    The first followed query creates it. All methods require the lock with the rank ARRIVED_FILL.
     """
 
     def __init__(self, tables: StreamTables) -> None:
-        # Every event from the first fill on and below this sequence number is in the table.
+        # The sequence number that follows the last event in the table, whose events are consecutive.
         self.end = 0
         self.is_filled = False
-        # How often rows were removed; a view is valid for one of these numbers.
+        # How often rows were removed; a view stays valid as long as this number does not change.
         self.trim_count = 0
         self._tables = tables
-        # All events received after this time are in the table, up to the last fill.
+        # The table has all events received after this time, up to the last call of `add`.
         self._after_us = 0
         self._newest_us = 0
         self._fills: deque[_AddedEvents] = deque()
@@ -164,7 +163,7 @@ class ArrivedTable:
             self._trim(cursor)
 
     def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Remove the events that were added first, but not the last group of added events."""
+        """Remove the batches of events that were added first; the last batch always stays."""
         while len(self._fills) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
             removed = self._fills.popleft()
             self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.bytes
@@ -201,14 +200,14 @@ _TRIM_FACTOR = 1.5
 class RecentTable:
     """A table of all events newer than some time, flushed or not; empty while it is not maintained.
 
-    The oldest of its events may be trimmed at any time: a query that finds too few reads the file. All methods except
-    `on_flush` require the stream's lock `fill_lock`.
+    The oldest of its events may be trimmed at any time: a query that finds too few events reads the file instead. All
+    methods except `on_flush` require the stream's lock `fill_lock`.
     """
 
     def __init__(self, tables: StreamTables) -> None:
-        # Every event newer than the table's start and below this sequence number is in the table.
+        # Every event below this sequence number that is newer than `_since_us` is in the table.
         self.end = 0
-        # How often the table was refilled; a view is valid for one of these numbers.
+        # How often the table was refilled; a view stays valid as long as this number does not change.
         self.fill_count = 0
         self._tables = tables
         self._since_us: int | None = None
@@ -226,7 +225,7 @@ class RecentTable:
         self.fill_count += 1
 
     def on_flush(self, flushed_to: int) -> None:
-        """Record that all events below a number are flushed; requires the lock `state_lock`.
+        """Record that all events below a sequence number are flushed; requires the stream's lock `state_lock`.
 
         Events that were flushed without being added to this table make it stale.
         """
@@ -252,12 +251,12 @@ class RecentTable:
         self._rows = self._max_events
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Delete events that are beyond the stream's retention."""
+        """Delete the events older than `before_us`."""
         if self._since_us is not None and self._since_us < before_us:
             cursor.execute(self._tables.drop_recent_before(), {"before": before_us})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Empty the table and stop maintaining it; a query that was about to read it sees that events are missing, and reads the file."""
+        """Empty the table and stop maintaining it; a query that then finds too few events in it reads the file."""
         self._since_us = None
         if self._rows:
             self._rows = 0

@@ -1,7 +1,7 @@
-"""A cache of the newest events of streams for which they are requested, as texts in memory.
+"""A cache in memory of the newest events of streams, with objects as JSON text.
 
-A stream's table is filled when its newest events are first requested, and dropped when they no longer are. Queries read
-the file until the table is filled. Nothing is cached while many events arrive.
+A stream's table is filled when a query first requests the stream's newest events, and emptied when none has requested
+them for a while. Queries read the file until the table is filled. Nothing is cached while many events arrive.
 """
 
 import time
@@ -28,7 +28,7 @@ _PAUSE_PER_FILL = 20
 
 
 class RecentCache:
-    """The background job that fills and drops the recent tables; `max_bytes` roughly bounds the events of one stream."""
+    """The background job that fills and empties the recent tables; `max_bytes` roughly limits those of one stream."""
 
     def __init__(self, session: Session, max_bytes: int, report: Report) -> None:
         self._session = session
@@ -46,7 +46,7 @@ class RecentCache:
         now = time.monotonic()
         self._requested_at[store.name] = now
         if not store.recent.is_maintained and now >= self._next_fill_at.get(store.name, 0.0):
-            # A failed fill is retried after the expiry time.
+            # If the fill fails, a request after this time starts another one.
             self._next_fill_at[store.name] = now + _POLL_SECONDS
             self._queue.put(store)
             self.job.wake()
@@ -60,7 +60,7 @@ class RecentCache:
         self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _PAUSE_PER_FILL
 
     def _fill(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Fill the table; roll back and return False if events were flushed or dropped meanwhile."""
+        """Fill the table; roll back and return False if events were flushed or deleted meanwhile."""
         tables = store.tables
         max_events = max(1, min(ROW_GROUP_ROWS, int(self.max_bytes / max(1.0, store.text_bytes(cursor)))))
         with store.fill_lock, store.state_lock:

@@ -1,4 +1,4 @@
-"""Deduplicate recent events by id: of several events with one id the first is stored, others are counted."""
+"""Deduplicate recent events by id: of several events with one id, the first is stored and the others are counted."""
 
 import random
 from array import array
@@ -12,17 +12,18 @@ _IDS_PER_FILTER = 3_000_000
 _WORD_BITS, _MASK_INDEX_BITS = 20, 12
 _WORD_MASK, _MASK_INDEX_MASK = (1 << _WORD_BITS) - 1, (1 << _MASK_INDEX_BITS) - 1
 
-# Returns which of the ids belong to flushed events of the stream within the window, received before a time.
+# A function that returns which of the ids belong to flushed events of the stream that are within the window and were
+# received before the given time.
 IdLookup = Callable[[Sequence[str], int], set[str]]
 
 _END_OF_TIME_US = 2**62
 
 
 class RecentIds:
-    """The ids of the last events exactly, and older ones within the window in Bloom filters.
+    """The recent ids of a stream: hashes of the last ids in sets, and older ones within the window in Bloom filters.
 
     Hits of a filter are confirmed in the stored events. With `has_earlier_events`, events were stored before
-    `opened_us`: at first all ids are also looked up in these.
+    `opened_us`: until the window has moved past them, all ids are also looked up among these events.
     """
 
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:
@@ -35,7 +36,7 @@ class RecentIds:
         self._added_count = 0
 
     def duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
-        """Return the positions in `ids` of ids that occurred before, in this list or earlier."""
+        """Return the positions in `ids` of ids that occurred before, in this list or in events that were added."""
         hashes = list(map(hash, ids))
         positions = _repeated_positions(hashes)
         for known_hashes in (self._newer_hashes, self._older_hashes):
@@ -89,8 +90,8 @@ class _BloomFilters:
 class _BloomFilter:
     """A Bloom filter that sets four bits in each of three words for a hash.
 
-    Of a million other ids, 4 match at two million entries and 75 when it is full. False positives are looked up in the
-    file while appends wait; more bits would take longer to set.
+    Of a million ids that were not added, 4 match when it has two million entries, and 75 when it is full. False
+    positives are looked up in the file while appends wait; more bits would take longer to set.
     """
 
     def __init__(self) -> None:

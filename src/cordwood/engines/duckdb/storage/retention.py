@@ -41,11 +41,11 @@ class Retention:
         return deleted
 
     def _free_blocks(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
-        """Checkpoint to free the blocks of deleted events, once these are enough.
+        """Checkpoint to free the blocks of deleted events, once there are enough of them.
 
         A checkpoint frees blocks only while no other transaction is running, and skips tables that have not changed
-        since the last one, so a row of each table is rewritten first. Blocks that are not freed are retried by the next
-        sweep.
+        since the last one. So a row of each table with deleted rows is rewritten first. If blocks could not be freed,
+        the next sweep tries again.
         """
         live, deleted_by_stream = self._count_rows(stores, cursor)
         deleted = sum(deleted_by_stream.values())
@@ -62,7 +62,7 @@ class Retention:
                 self._session.checkpoint(cursor)
 
     def _move_live_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Move live rows out of half-empty row groups; wait until the space of the last move is free."""
+        """Move live rows out of row groups with deleted rows, unless the space of the last move is not free yet."""
         deleted = self._count_deleted(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
             _rewrite_oldest(store.tables, _MAX_MOVED_ROWS, cursor)
@@ -76,8 +76,8 @@ class Retention:
     ) -> int:
         """Delete the oldest events of all streams until the rest fits the size limit; pending events stay."""
         if self._session.used_bytes(cursor) > max_bytes * _TARGET_SHARE:
-            # Checkpoint first: it moves the events in DuckDB's log into the database file, and only then is it known how
-            # much space they take there.
+            # Checkpoint first: this moves the events in DuckDB's log into the database file, and only then is it known
+            # how much space they take there.
             self._session.checkpoint(cursor)
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= max_bytes:
@@ -90,7 +90,7 @@ class Retention:
         return sum(store.drop_before(before_us, cursor) for store in stores)
 
     def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWait:
-        """Return how long a checkpoint waits: urgent if much is deleted and could not be freed so far."""
+        """Return how long a checkpoint may wait: URGENT_WAIT if the space of many deleted rows is not free yet."""
         return URGENT_WAIT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE) else RELAXED_WAIT
 
     def _count_deleted(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:

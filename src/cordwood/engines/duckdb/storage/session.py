@@ -19,11 +19,11 @@ from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, F
 DATABASE_FILE = "events.duckdb"
 # The number of rows of a row group: large enough to compress well, small enough to skip by time.
 ROW_GROUP_ROWS = 20_480
-# A quarter of DuckDB's default: many short columns share a block, which saves an eighth of the file.
+# A quarter of DuckDB's default: with many short columns, smaller blocks make the file an eighth smaller.
 _BLOCK_BYTES = 65_536
-# Above this size cordwood checkpoints DuckDB's log. DuckDB itself never does, so that checkpoints can be deferred while
-# a backup holds the files. The log's content is also in memory until then, so it is limited to a share of the memory
-# limit.
+# When DuckDB's log is longer than this, cordwood starts a checkpoint. DuckDB's automatic checkpoints are off, so that
+# checkpoints can be deferred while a backup holds the files. Until the checkpoint, the log's content is also in memory,
+# so its length is also limited to the memory limit divided by `_LOG_SHARE`.
 _LOG_BYTES = 64 * 10**6
 _LOG_SHARE = 4
 _NO_AUTOCHECKPOINT = "1TB"
@@ -38,11 +38,11 @@ _ATTACH_ATTEMPTS, _ATTACH_RETRY_SECONDS = 40, 0.05
 # How long to wait for another process to release the lock of the file. The folder has a lock of its own, so the other
 # process can only be the engine's process of a service that has just been killed.
 _LOCK_TIMEOUT_SECONDS = 5.0
-# The pause after a failed checkpoint, during which all access waits until the file is reopened.
+# The pause before a failed checkpoint is tried again: each failure makes all access wait until the file is reopened.
 _AFTER_FAILURE_SECONDS = 30.0
 # Row groups with at least this many rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
-# The bytes that shredding takes for each row and field: 11 for 60,000 rows with 500 fields.
+# The bytes of memory that shredding takes for each row and field; the number is that of 60,000 rows with 500 fields.
 _SHREDDED_VALUE_BYTES = 11
 # How long VARIANT values are written whole after shredding them has exceeded the memory limit.
 _UNSHREDDED_SECONDS = 300.0
@@ -97,8 +97,8 @@ class Session:
     def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Write VARIANT values whole for a while, which needs far less memory; return False if they are whole already.
 
-        A row group is shredded into a column for each of its events' fields. Events with thousands of different fields
-        would otherwise never be flushed, and the log would grow without limit.
+        Shredding stores each field of a row group's events as a column. With thousands of different fields it needs too
+        much memory: the events would never be flushed, and the log would grow without limit.
         """
         was_shredding = self._unshredded_until is None
         self._unshredded_until = time.monotonic() + _UNSHREDDED_SECONDS
@@ -109,7 +109,7 @@ class Session:
     def max_shredded_fields(self, rows: int) -> int:
         """Return the number of fields with which shredding this many rows takes about as much memory as the limit.
 
-        DuckDB does not count this memory: a row takes some bytes for each field of the row group, even of other rows.
+        DuckDB does not count this memory: each row takes some bytes for every field that any row of the group has.
         """
         return max(1, self._memory_limit // (_SHREDDED_VALUE_BYTES * max(1, rows)))
 
@@ -168,8 +168,8 @@ class Session:
     def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Release all but a few cached blocks of the file; the operating system caches them as well.
 
-        Other statements continue meanwhile. Lowering the memory limit for a moment evicts exactly the file blocks,
-        before anything that would have to be spilled.
+        Other statements continue meanwhile. When the memory limit is lowered for a moment, DuckDB evicts just these
+        blocks, before anything that it would have to write to a temporary file.
         """
         in_use, cached = cursor.execute(_MEMORY_USE_SQL).fetchall()[0]
         if cached > _MAX_IDLE_CACHE_BYTES:
@@ -229,7 +229,7 @@ class Session:
     def defer_checkpoints(self) -> Iterator[None]:
         """Defer checkpoints during the block, so that file and log keep their contents.
 
-        New row groups are written to other places in the file.
+        Flushes continue: they write new row groups to other places in the file.
         """
         with self._file_lock:
             self._open_backups += 1
@@ -286,7 +286,7 @@ class Session:
         )
 
     def _attach_with_retries(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Retry ATTACH while an unregistered transaction still holds the old file."""
+        """Attach the file; retry while a running transaction still holds the detached one."""
         for attempts_left in reversed(range(_ATTACH_ATTEMPTS)):
             try:
                 cursor.execute(self._attach_sql)

@@ -42,8 +42,8 @@ from cordwood.model.event import Batch, Event, Shape
 from cordwood.observe.observation import Report
 
 _CAPACITY_WAIT_SECONDS = 20.0
-# A stored receive time further in the future than this was imported, or the clock was wrong; new events do not follow
-# it.
+# If a stored event's receive time is further in the future than this, it was imported or the clock was wrong, so the
+# receive times of new events need not be later.
 _MAX_CLOCK_ERROR_US = 3600 * 1_000_000
 # The maximum number of tables of arrived events, and the engine memory required for each; one may take some 10 MB.
 _MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
@@ -114,7 +114,7 @@ class Storage:
         self._projects = dict(load_projects(cursor))
         self._wal = WriteAheadLog(folder / "journal")
         self._replayed_records = self._unflushed_records(self._wal.replay(report))
-        # Streams that have events on disk but are not opened, including deleted ones.
+        # The streams that had events on disk when the storage was opened, including deleted streams.
         self._stored_names = frozenset({*self._flushed, *self._replayed_records})
         self._cursor = cursor
         self._background = BackgroundScheduler(report)
@@ -164,10 +164,10 @@ class Storage:
             cursor.close()
 
     def append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None) -> list[Appended]:
-        """Append; events that an unacknowledged append has stored count as accepted.
+        """Append the batches; events that an earlier, unacknowledged append has stored count as accepted.
 
-        `acknowledged` is given for batches that may be stored already: the numbers at which each stream's acknowledged
-        events end.
+        `acknowledged` is given for batches that may be stored already. It has, by stream, the sequence number at which
+        the acknowledged events end.
         """
         self._wait_for_capacity()
         with self._append_lock:
@@ -198,7 +198,7 @@ class Storage:
     def query_view(self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE) -> Iterator[QueryView]:
         """Yield a cursor whose queries see every event appended so far exactly once.
 
-        `query` is stopped, if it must, while it waits for the view.
+        `query` may be stopped while it waits for the view.
         """
         with self._session.reading(query.stop_early) as cursor:
             query.use(cursor)
@@ -216,13 +216,13 @@ class Storage:
             self.recent_cache.request(store)
             fill_count = store.recent.fill_count
             is_maintained = store.refresh_recent(cursor, query.stop_early)
-            # Not earlier: an interrupt would discard the table.
+            # Called only now, because an interrupt during the refresh would discard the table.
             query.use(cursor)
             yield RecentView(cursor, store.recent, fill_count) if is_maintained else None
 
     @contextmanager
     def arrived(self, streams: Sequence[str], first_us: int, query: StoppableQuery) -> Iterator[ArrivedView | None]:
-        """Yield a view that has all events of the streams received at `first_us` or later; None if there is none."""
+        """Yield a view with all events of the streams received at `first_us` or later; None if this is not possible."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_have_arrived(stores):
             yield None
@@ -232,7 +232,7 @@ class Storage:
                 store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor, query.stop_early)
                 for store in stores
             ]
-            # Not earlier: an interrupt would discard the table.
+            # Called only now, because an interrupt during the refresh would discard the table.
             query.use(cursor)
             is_complete = all(count is not None for count in counts)
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
@@ -265,7 +265,7 @@ class Storage:
         return {name: store.facts for name, store in self._stores.items()}
 
     def sizes(self) -> Mapping[str, int]:
-        """Estimate the bytes of each stream: used blocks divided by rows and text length, plus pending events.
+        """Estimate the bytes of each stream: its share of the used blocks, by rows and text length, and pending events.
 
         Counting the blocks of each stream would take time and memory for every row group.
         """
@@ -333,7 +333,7 @@ class Storage:
             self.newest_receipt_us = max(self.newest_receipt_us, received_us)
 
     def _refuse_case_variants(self, name: str) -> None:
-        """Raise BadStreamFile if another spelling of the name has the table, which DuckDB finds without case.
+        """Raise BadStreamFile if a name that differs only in case has the table: DuckDB ignores the case of names.
 
         A name that has events of its own is accepted: earlier releases stored events under two spellings.
         """
@@ -427,7 +427,7 @@ class Storage:
     def _fill_memtables(
         self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore], stop_early: Callable[[], None]
     ) -> bool:
-        """Update the memtables; return whether they contain events."""
+        """Update the memtables, and fix what the cursor sees if they contain events; return whether they do."""
         with duckdb_faults(), ExitStack() as locks:
             for store in stores:
                 store.fill_memtable(cursor, stop_early)
@@ -457,7 +457,10 @@ class Storage:
 
 
 def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> Appended:
-    """Count the events of an append; each of `stored` counts as accepted in the first batch that has it."""
+    """Return the result for one batch; a repeated event whose id is in `stored` counts as accepted.
+
+    Its id is removed from `stored`, so that only the first batch with this id counts it.
+    """
     if not repeated:
         return Appended(new_events, 0)
     duplicates = []

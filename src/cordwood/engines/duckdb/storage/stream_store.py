@@ -23,7 +23,7 @@ from cordwood.model.event import Event, Kinds, Path, Shape, ValueKind
 
 
 class OutOfOrderError(Exception):
-    """Raised if earlier events could not be flushed, because flushes of a stream commit in order."""
+    """Raised by a flush if earlier events of the stream could not be flushed: its flushes commit in order."""
 
 
 class StreamStore:
@@ -162,7 +162,7 @@ class StreamStore:
     def fill_memtable(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None]) -> None:
         """Put every pending event into the memtable; flushes and appends continue meanwhile.
 
-        `stop_early` raises if the query must stop; the chunks that were filled until then stay.
+        `stop_early` raises if the query must stop; chunks that were inserted by then stay in the memtable.
         """
         until = self.tail
         with acquired(self.fill_lock, stop_early):
@@ -284,7 +284,7 @@ class StreamStore:
             self._pending.appendleft(record.without(count))
 
     def restore_pending(self, chunk: Chunk) -> None:
-        """Return the events of a chunk that could not be flushed to the pending ones."""
+        """Make the events of a chunk pending again after its flush has failed."""
         with self.state_lock:
             self._flushing.remove(chunk)
             self._pending_large_bytes += chunk.large_bytes
@@ -335,7 +335,7 @@ class StreamStore:
         self.state_lock.notify_all()
 
     def _drop_flushed_memtables(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Drop memtables that are flushed; if this fails, the next query does so."""
+        """Drop memtable parts whose rows are all flushed; if this fails, the next query drops them."""
         with self.state_lock, suppress(duckdb.Error):
             self._memtable.refresh(cursor)
 
@@ -367,7 +367,7 @@ class StreamStore:
             row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
             note_deletion(cursor, self.tables, before_us)
         with self.fill_lock:
-            # A concurrent fill of the recent table has not seen the deletion.
+            # A concurrent fill of the recent table has not seen the deletion; the count makes it discard its result.
             self.deletion_count += 1
             self.recent.drop_before(before_us, cursor)
         deleted = int(row[0]) if row else 0

@@ -42,7 +42,7 @@ class StreamTables:
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
 
     def add_missing_columns(self) -> str:
-        """Add the columns `settled` (the event is in a compacted run) and `block`, which tables of version 1 lack."""
+        """Add the columns `settled` (whether the event is in a compacted run) and `block` to a table without them."""
         add_column = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
         return f"{add_column} settled BOOLEAN DEFAULT false; {add_column} block BIGINT DEFAULT 0"
 
@@ -101,7 +101,7 @@ class StreamTables:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
     def newest_and_oldest(self) -> str:
-        """Select both times by ORDER BY, for which DuckDB reads only the row groups that can contain them."""
+        """Select the newest and the oldest time, by ORDER BY: DuckDB reads only row groups that can contain them."""
         first = f"(SELECT epoch_us(timestamp) FROM {self.table} ORDER BY timestamp"  # noqa: S608
         return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
@@ -139,7 +139,7 @@ class StreamTables:
         )
 
     def stored_ids_received(self) -> str:
-        """Select as `stored_ids` does, but events received between two times, without the window."""
+        """Select those of `$ids` whose events are flushed and were received from `$since` to `$until`, inclusive."""
         return (
             f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
             " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
@@ -159,7 +159,7 @@ class StreamTables:
         return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({uncompacted})"  # noqa: S608 - our own names
 
     def order_run(self) -> str:
-        """Assign each event up to `$last` to one of the new row groups of `$rows` events."""
+        """Create the table `slice`, which assigns uncompacted rows up to `$last` to new row groups of `$rows` rows."""
         rank = "row_number() OVER (ORDER BY project NULLS FIRST, timestamp)"
         events = f"SELECT rowid AS place, ({rank} - 1) // $rows AS part FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608
         return f"CREATE OR REPLACE TEMP TABLE slice AS {events}"
@@ -174,7 +174,7 @@ class StreamTables:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
     def pin_snapshot(self) -> str:
-        """Return SQL that selects no rows; the transaction that runs it goes on seeing file and memory as they were then."""
+        """Select no rows; the transaction that runs this then sees file and memory as they are at this moment."""
         return f"FROM {self.view} LIMIT 0"
 
     def pin_snapshot_of_table(self) -> str:
@@ -189,7 +189,7 @@ class StreamTables:
         )
 
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
-        """Insert the events of `source`, `LISTED_EVENTS` or a relation, whose columns are named by single letters."""
+        """Insert the events of `source`: `LISTED_EVENTS`, or a relation with the same columns of single letters."""
         into, number = (", number", ", n") if numbered else (", block", ", $block")
         return f"INSERT INTO {table} ({_COLUMN_LIST}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
@@ -204,7 +204,7 @@ LISTED_EVENTS = (
 
 
 def quoted(name: str) -> str:
-    """Quote a name for DuckDB, which allows neither empty names nor names with a NUL character."""
+    """Quote a name for DuckDB; the name must not be empty or contain a NUL character, which DuckDB does not allow."""
     return '"' + name.replace('"', '""') + '"'
 
 

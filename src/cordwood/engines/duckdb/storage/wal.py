@@ -1,4 +1,4 @@
-"""The write-ahead log: acknowledged events that are not flushed yet, synced once for many batches."""
+"""The write-ahead log of events that are not flushed yet; many batches are written together and synced once."""
 
 import os
 import shutil
@@ -17,6 +17,7 @@ from cordwood.folder import sync_folder
 from cordwood.model.event import Event, ValueKind
 from cordwood.observe.observation import Report
 
+# The header of a record: the length and the CRC-32 of its payload.
 _RECORD_HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
 
@@ -27,8 +28,8 @@ PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Consecutive events of one stream; `first` is the sequence number of the first event.
 
-    The first was received at `received_us`, and each other one a microsecond after the one before it, so that receive
-    times order all events as they were sent.
+    The first event has the receive time `received_us`, and each further event a time one microsecond later, so that
+    receive times order all events as they were sent.
     """
 
     stream: str
@@ -43,7 +44,7 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.first + len(self.events)
 
     def without(self, count: int) -> "WalRecord":
-        """Return the record without its first events, and without the shapes learnt from it."""
+        """Return the record without its first `count` events, and without the shapes learnt from it."""
         return WalRecord(self.stream, self.first + count, self.received_us + count, self.events[count:])
 
     @property
@@ -56,7 +57,7 @@ _decoder = msgspec.msgpack.Decoder(WalRecord)
 
 
 class WriteAheadLog:
-    """Segments `NNNNNNNN.log`, with one writer; a segment is removed once all of its events are flushed."""
+    """The log, as segment files `NNNNNNNN.log`, with one writer; a segment is removed once its events are flushed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,14 +106,14 @@ class WriteAheadLog:
             self._segment_ends[self._number] |= written
 
     def drop_flushed(self, flushed_to: Mapping[str, int]) -> None:
-        """Remove the segments in which every event is below its stream's flushed number."""
+        """Remove segments in which every event is flushed: its number is below its stream's number in `flushed_to`."""
         with self._lock:
             for number, ends in list(self._segment_ends.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
                     self._remove_segment(number)
 
     def files(self) -> list[OpenFile]:
-        """Return all segments, open for reading, which stays possible after they are removed."""
+        """Return all segments as open files, which can be read even after the segments are removed."""
         with self._lock:
             return [self._open_segment(number) for number in sorted(self._segment_ends)]
 
@@ -160,11 +161,12 @@ class WriteAheadLog:
 
 
 class _SegmentReader:
-    """Reads one segment, record by record; a corrupt record is skipped if its length is plausible."""
+    """A reader of the records of one segment; a corrupt record is skipped if its length is plausible."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.lost_bytes = 0
+        # Whether a readable record follows an unreadable part.
         self.has_more = False
         self._size = file.stat().st_size
 
