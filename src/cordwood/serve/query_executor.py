@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
@@ -253,7 +253,7 @@ K = TypeVar("K")
 
 
 def fingerprint(sql: str) -> str:
-    """Return a digest that is equal for compiled queries which differ only in literals."""
+    """Return a digest that is equal for queries which differ only in literals."""
     without_literals = _LITERALS.sub(lambda match: match[1] or "?", sql)
     return blake2b(_LISTS.sub("?", without_literals).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -373,8 +373,12 @@ STOP_SECONDS = 0.3
 GRACE_SECONDS = 0.1
 
 
+# How much of a query's text distinguishes its form.
+_MAX_FORM_CHARACTERS: Final = 4_096
+
+
 class DemotedError(Exception):
-    """The run has yielded its slot and must be restarted in the slow lane."""
+    """The run has yielded its slot and must be restarted."""
 
 
 class QueryExecutor:
@@ -421,11 +425,14 @@ class QueryExecutor:
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane(job)
         with self.engine_runs.track(job.request):
-            try:
+            with suppress(DemotedError):
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
-            except DemotedError:
-                slow = Lane.OWN_SLOW if job.request.is_callers_own else Lane.SLOW
-                return await self._run_in_slot(job, cancel_token, waiting, work, slow, has_begun)
+            if self._durations.was_quick(job):
+                # Probably other runs delayed it, so that it need not wait for the few slots of slow runs.
+                with suppress(DemotedError):
+                    return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
+            slow = Lane.OWN_SLOW if job.request.is_callers_own else Lane.SLOW
+            return await self._run_in_slot(job, cancel_token, waiting, work, slow, has_begun)
 
     async def _run_in_slot(
         self,
@@ -513,7 +520,7 @@ class QueryExecutor:
             pause = min(POLL_SECONDS, max(0.0, deadline - time.monotonic()))
 
     def _lane(self, job: Job) -> Lane:
-        seconds = self._durations.of(job.request.endpoint.revision, job.request.sandbox)
+        seconds = self._durations.of(job)
         if job.request.is_callers_own:
             if seconds is None:
                 return Lane.UNKNOWN
@@ -521,7 +528,8 @@ class QueryExecutor:
         return Lane.QUICK if seconds is None or seconds < QUICK_SECONDS else Lane.SLOW
 
     def _note(self, job: Job, outcome: str, seconds: float) -> None:
-        self._durations.note(job.request.endpoint.revision, job.request.sandbox, seconds)
+        if outcome != "demoted" or not self._durations.was_quick(job):
+            self._durations.note(job, seconds)
         engine = self._engine.target.name
         self._observer.note(
             EngineQueried(endpoint=job.request.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
@@ -529,22 +537,43 @@ class QueryExecutor:
 
 
 class Durations:
-    """The last duration of each query, for the last few thousand queries."""
+    """The last duration of each query, and of each form of a caller's own queries, for the last few thousand.
+
+    Queries of one form differ only in literals. A hash collision is harmless: it only puts a query into the wrong lane.
+    """
 
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
         self._seconds: OrderedDict[tuple[str, int], float] = OrderedDict()
 
-    def of(self, revision: str, sandbox: SandboxText | None) -> float | None:
-        return self._seconds.get((revision, hash(sandbox)))
+    def of(self, job: Job) -> float | None:
+        return self._seconds.get(_query_key(job))
 
-    def note(self, revision: str, sandbox: SandboxText | None, seconds: float) -> None:
-        # A hash collision is harmless: it only puts a query into the wrong lane.
-        key = (revision, hash(sandbox))
-        self._seconds[key] = seconds
-        self._seconds.move_to_end(key)
-        if len(self._seconds) > self._capacity:
+    def was_quick(self, job: Job) -> bool:
+        """Return whether the query, or else the last query of its form and account, was quick."""
+        seconds = self.of(job)
+        if seconds is None and job.request.sandbox is not None:
+            seconds = self._seconds.get(_form_key(job, job.request.sandbox))
+        return seconds is not None and seconds < QUICK_SECONDS
+
+    def note(self, job: Job, seconds: float) -> None:
+        keys = [_query_key(job)]
+        if job.request.sandbox is not None:
+            keys.append(_form_key(job, job.request.sandbox))
+        for key in keys:
+            self._seconds[key] = seconds
+            self._seconds.move_to_end(key)
+        while len(self._seconds) > self._capacity:
             self._seconds.popitem(last=False)
+
+
+def _query_key(job: Job) -> tuple[str, int]:
+    return job.request.endpoint.revision, hash(job.request.sandbox)
+
+
+def _form_key(job: Job, sandbox: SandboxText) -> tuple[str, int]:
+    form = fingerprint(sandbox.written[:_MAX_FORM_CHARACTERS])
+    return job.request.account, hash((job.request.endpoint.revision, form))
 
 
 async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: AdmissionSlot) -> None:

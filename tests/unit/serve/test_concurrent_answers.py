@@ -11,7 +11,7 @@ from cordwood.engines.engine import CancelToken
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
-from cordwood.observe.observation import EngineQueried
+from cordwood.observe.observation import EngineQueried, Queued
 from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.jobs import Finished, StreamedAnswer
@@ -187,6 +187,28 @@ def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
         harness.engine.release()
         assert len({complete_answer(answer).body for answer in await asyncio.gather(*heavy_requests)}) == 8
         assert "demoted" in outcomes(harness)
+
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+
+
+@pytest.mark.parametrize("was_quick", [True, False])
+def test_a_demoted_query_waits_for_a_slow_slot_unless_its_form_was_quick(
+    monkeypatch: pytest.MonkeyPatch, *, was_quick: bool
+) -> None:
+    """Other queries may have delayed a query whose form was quick before; its literals differ from the last time."""
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+
+    async def test(harness: ServeHarness) -> None:
+        if was_quick:
+            await harness.answers.answer(heavy_request(99))
+        harness.engine.hold()
+        heavy_requests = start_requests(harness, *[heavy_request(number) for number in range(4)])
+        await until(lambda: "demoted" in outcomes(harness))
+        harness.engine.release()
+        await asyncio.gather(*heavy_requests)
+        lanes = [note.lane for note in harness.notes.all if isinstance(note, Queued) and note.places == "query"]
+        assert len(lanes) == 4 + was_quick + outcomes(harness).count("demoted")
+        assert ("own_slow" not in lanes) is was_quick
 
     run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
