@@ -38,7 +38,7 @@ def test_no_number_of_arguments_causes_an_internal_error(engine: str) -> None:
         ("safe.net.host()", "NET.HOST takes at least 1 argument, not 0."),
         ("max_by(concat('a', 'b'))", "MAX_BY takes at least 2 arguments, not 1."),
         ("replace('a', 'b')", "REPLACE takes at least 3 arguments, not 2."),
-        ("ordinal(1)", "Syntax error: ORDINAL stands in the brackets of an array."),
+        ("ordinal(1)", "Syntax error: ORDINAL can only be used in the brackets after an array."),
         ("week(1)", "Syntax error: WEEK needs a day of the week."),
         ("make_interval(1.5)", "No matching signature for MAKE_INTERVAL for argument type FLOAT64."),
     ],

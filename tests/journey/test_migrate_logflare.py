@@ -263,10 +263,10 @@ def test_a_failed_login_is_reported_without_the_password(start: Start, logflare_
     wrong_password_result = logflare_database.replace("@", ":secret-word@")
     done = migrate(wrong_password_result, state, service)
     assert done.returncode == 1
-    assert "PostgreSQL does not let us in:" in done.stderr
+    assert "PostgreSQL refuses the login:" in done.stderr
     assert "password authentication failed" in done.stderr
     assert "secret-word" not in done.stderr
     unreachable_result = migrate("postgresql://127.0.0.1:1/x", state, service)
-    assert "PostgreSQL does not let us in:" in unreachable_result.stderr
+    assert "PostgreSQL refuses the login:" in unreachable_result.stderr
     empty_database_result = migrate(logflare_database.replace("/postgres", "/template1"), state, service)
     assert "There is no table log_events_… in that database." in empty_database_result.stderr

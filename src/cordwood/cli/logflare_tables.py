@@ -118,7 +118,7 @@ def connected(address: str) -> Iterator[LogflareTables]:
             address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="cordwood migrate"
         )
     except psycopg.Error as problem:
-        raise Unreachable(f"PostgreSQL does not let us in: {_sentence(problem)}") from problem
+        raise Unreachable(f"PostgreSQL refuses the login: {_sentence(problem)}") from problem
     with connection:
         connection.execute("set time zone 'UTC'; set datestyle to iso; set default_transaction_read_only to on")
         try:

@@ -31,7 +31,7 @@ export class EventPage {
     const [row, most] = [{ id: values.id ?? "", timestamp: Number(values.at) }, FIRST_LINES];
     const candidates = state.candidates(await described.endpoints(), values);
     if (!candidates.length || !row.id || !(row.timestamp > 0))
-      throw new Problem(0, { message: "This is no link to an event.", hint: "It has no id, or no time." });
+      throw new Problem(0, { message: "This is not a link to an event.", hint: "It has no id, or no time." });
     const { endpoint, subQueries } = await described.firstAllowed(candidates);
     if (signal.aborted) return;
     this.view = { ...state.viewOf(values, endpoint, subQueries), language: "lql", text: "" };

@@ -81,7 +81,7 @@ export function keyMenu(place, onForgotten) {
 
 /** Return why the pasted key cannot be used, or an empty text if it can. */
 async function refusal() {
-  if (!isSendable()) return "This is no key: it holds characters that keys do not have.";
+  if (!isSendable()) return "This is not a key: it has characters that keys do not have.";
   try {
     await readIfAllowed("/api/endpoints");
     askAgain();

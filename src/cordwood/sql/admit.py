@@ -301,14 +301,14 @@ def _check_interval_count(count: str, unit: str) -> str | None:
         return None
     if not count.isdecimal():
         return f"INTERVAL expects a whole number of {unit}"
-    max_count = _MAX_INTERVAL_SECONDS.get(unit)
+    max_count = _MAX_INTERVAL_COUNT_BY_UNIT.get(unit)
     return f"INTERVAL of more than {max_count} {unit}" if max_count and parse_digits(count) > max_count else None
 
 
 # A literal number of seconds may have a fraction.
 _SECONDS_TEXT: Final = re.compile(r"\d*\.\d{1,9}")
 # The largest count of each unit, about ten thousand years; other units have no limit here.
-_MAX_INTERVAL_SECONDS: Final = {
+_MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "YEAR": 10_000,
     "QUARTER": 40_000,
     "MONTH": 120_000,

@@ -85,8 +85,8 @@ def test_an_alert_is_optional_and_an_alert_file_names_its_alert() -> None:
         ('every = "1m"\ncondition = "rows"\nsql = "a"\nlql = "b"', 6, "either sql or lql"),
         ('every = "1m"\ncondition = "rows"\nparameters = {a = [1]}', 5, "must be a text, a number or a time"),
         ('every = "1m"\ncondition = "rows"\nname = "a/b"', 5, "cannot be the name of an alert"),
-        ('every = "1m"\ncondition = "rows"\nevry = "1m"', 5, "evry is no setting here"),
-        ('every = "1m"\ncondition = "rows"\nendpoint = "b"', 5, "endpoint is no setting here"),
+        ('every = "1m"\ncondition = "rows"\nevry = "1m"', 5, "evry is not a setting here"),
+        ('every = "1m"\ncondition = "rows"\nendpoint = "b"', 5, "endpoint is not a setting here"),
         ('every = "1m"\ncondition = "rows"\ntext = "' + "x" * 501 + '"', 5, "more than 500 characters"),
         (
             'every = "1m"\ncondition = "rows"\ngroup_by = [' + ",".join(f'"{n}"' for n in range(17)) + "]",

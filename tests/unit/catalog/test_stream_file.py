@@ -49,11 +49,11 @@ def test_the_default_id_is_derived_from_the_name() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ('[[streams]]\nname = "a"', 1, "streams is no setting"),
+        ('[[streams]]\nname = "a"', 1, "streams is not a setting"),
         ('stream = "a"', 1, "tables of an array"),
         ("stream = [1]", 1, "must be a table"),
         ('[[stream]]\nid = "x"', 1, "no name"),
-        ('[[stream]]\nname = "a"\n[[stream]]\nname = "b"\nretenton = "3d"', 5, "retenton is no setting"),
+        ('[[stream]]\nname = "a"\n[[stream]]\nname = "b"\nretenton = "3d"', 5, "retenton is not a setting"),
         ('[[stream]]\nname = "a"\n\n[[stream]]\nname = "a"', 5, "Two streams have the name a"),
         ('[[stream]]\nname = "a"\n\n[[stream]]\nname = "A"', 5, "only in case"),
         ('[[stream]]\nname = "_mine"', 2, "are reserved"),
@@ -70,7 +70,7 @@ def test_the_default_id_is_derived_from_the_name() -> None:
         ('[[stream]]\nname = "a"\nproject = "project_ref"', 3, "not a path inside metadata"),
         ('[[stream]]\nname = "a"\nlate = "drop"', 3, "must be a table"),
         ('[[stream]]\nname = "a"\nlate = {policy = "drop"}', 3, "is not a valid"),
-        ('[[stream]]\nname = "a"\nlate = {befor = "3d"}', 3, "befor is no setting"),
+        ('[[stream]]\nname = "a"\nlate = {befor = "3d"}', 3, "befor is not a setting"),
         ('[[stream]]\nname = "a"\n[stream.derive]\nx = 5', 3, "paths and templates"),
         ("[[stream]", 1, "not TOML"),
     ],

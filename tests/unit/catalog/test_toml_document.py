@@ -26,7 +26,7 @@ def parse_supported(text: str) -> None:
         ("known = 1\nother = 2", "other is not a setting here.", (2, 1)),
         ("known = 1\nlist = [1,", "not TOML", (2, 11)),
         ('known = "a\u2028b\x85c"\nother = 2', "other", (2, 1)),
-        ('"" = 1', "is no setting", (1, 1)),
+        ('"" = 1', "is not a setting", (1, 1)),
         ("known = 1\nlist = " + "[" * LONG_TEXT_SIZE, "nested too deeply", (2, 24)),
         ("list = " + "{a = " * LONG_TEXT_SIZE, "nested too deeply", (1, 88)),
         ("known" + ".a" * LONG_TEXT_SIZE + " = 1", "nested too deeply", (1, 36)),

@@ -221,7 +221,7 @@ def test_malformed_labels_are_refused(notation: str) -> None:
 
 @pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\0" * 9])
 def test_a_body_that_is_not_protobuf_is_refused(body: bytes) -> None:
-    with pytest.raises(BadBody, match="no push request"):
+    with pytest.raises(BadBody, match="not a valid Loki push request"):
         read_protobuf(Body(body, max_items=2))
 
 

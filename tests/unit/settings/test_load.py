@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.errors import BadSetting
 from cordwood.settings.load import client_defaults, load
-from cordwood.settings.settings import allowed_memory, default_ceiling
+from cordwood.settings.settings import allowed_memory, default_memory_ceiling
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +30,14 @@ def test_defaults_apply_without_any_source() -> None:
 
 def test_the_default_memory_limit_is_a_quarter_of_the_allowed_memory() -> None:
     assert allowed_memory() is not None
-    assert load(environment={}).settings.limits.memory == default_ceiling(allowed_memory()) >= 256 * 10**6
+    assert load(environment={}).settings.limits.memory == default_memory_ceiling(allowed_memory()) >= 256 * 10**6
     assert load(environment={"CORDWOOD_LIMITS_MEMORY": "300MB"}).settings.limits.memory == 300_000_000
 
 
 def test_the_default_memory_limit_is_at_least_256_mb() -> None:
-    assert default_ceiling(10**9) == 256 * 10**6
-    assert default_ceiling(4 * 10**9) == 10**9
-    assert default_ceiling(None) == 256 * 10**6
+    assert default_memory_ceiling(10**9) == 256 * 10**6
+    assert default_memory_ceiling(4 * 10**9) == 10**9
+    assert default_memory_ceiling(None) == 256 * 10**6
 
 
 def test_flags_override_the_environment_which_overrides_the_file() -> None:
@@ -85,8 +85,8 @@ def test_the_setting_without_a_section_has_a_variable() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[web]\nprot = 1", r"web\.prot in cordwood\.toml is no setting"),
-        ("[wbe]\nport = 1", r"\[wbe\] in cordwood\.toml is no setting"),
+        ("[web]\nprot = 1", r"web\.prot in cordwood\.toml is not a setting"),
+        ("[wbe]\nport = 1", r"\[wbe\] in cordwood\.toml is not a setting"),
         ("engin = 'x'", "engin in"),
         ("[web]\nport = 70000", r"web\.port: 70000 cannot be used: it must be at most 65535 \(from cordwood\.toml\)"),
         ("[web]\nport = 'high'", r"web\.port: 'high' cannot be used: it must be a whole number \(from"),

@@ -110,7 +110,7 @@ def test_parentheses_in_names_and_texts_are_ignored(text: str) -> None:
 
 def test_a_hole_inside_quotes_is_an_error() -> None:
     for template in ("f('{0}')", 'f("{0}")', "f(1 /* {0} */)"):
-        with pytest.raises(ValueError, match="in quotes"):
+        with pytest.raises(ValueError, match="is quoted"):
             printed_text(fragment(template, text_part("x")))
 
 

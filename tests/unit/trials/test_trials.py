@@ -144,7 +144,7 @@ def test_an_invalid_page_is_refused_with_its_position(text: str, problem: str) -
 @pytest.mark.parametrize(
     ("fence", "problem"),
     [
-        ("clock\nnoon", "is no time"),
+        ("clock\nnoon", "is not a time"),
         ("events\n{}", "one stream"),
         ("events postgres.logs\n{", "not JSON"),
         ("events nobody\n{}", "no stream"),

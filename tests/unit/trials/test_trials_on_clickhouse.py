@@ -74,7 +74,7 @@ def test_the_databases_of_cases_are_dropped(tmp_path: Path) -> None:
 def test_the_databases_of_an_invalid_page_are_dropped(tmp_path: Path) -> None:
     address = fresh_database()
     before = databases()
-    with pytest.raises(Exception, match="is no time"):
+    with pytest.raises(Exception, match="is not a time"):
         run_trials(tmp_path, address, PAGE_TEXT + "\n```clock\nsoon\n```\n")
     assert databases() == before
 
@@ -114,5 +114,5 @@ def test_the_engine_of_the_settings_is_not_used(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="is no engine"):
+    with pytest.raises(BadSetting, match="is not an engine"):
         run_trials(tmp_path, "postgres://x")

@@ -53,8 +53,8 @@ def test_the_caches_of_the_in_process_engine_are_bounded(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("clickhouse://u:secret@host:port/db", "'port' is no port"),
-        ("clickhouse://host:99999/db", "'99999' is no port"),
+        ("clickhouse://u:secret@host:port/db", "'port' is not a port"),
+        ("clickhouse://host:99999/db", "'99999' is not a port"),
         ("clickhouse://u:secret@host/db?cluster=logs", "'cluster' means nothing"),
         ("clickhouse://u:secret@host/db?secure=maybe", "secure is 1 or 0"),
         ("clickhouse://u:secret@host/db?secure=1&verify=", "verify is 1 or 0"),
