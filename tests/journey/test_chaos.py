@@ -298,7 +298,6 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
     assert not any(caller.is_alive() for caller in all_callers)
     assert list(itertools.chain.from_iterable(client.failures for client in ordinary)) == []
     assert statuses[200] >= MIN_ANSWERED * statuses.total()
-    assert quantile(delays, QUANTILE) < MAX_SECONDS
     assert probe.peak_bytes < 1.25 * MEMORY_CEILING_BYTES + base
     assert service.stop() == 0
     stored = stored_ids(service.data_dir)
@@ -306,3 +305,5 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
     assert acknowledged, f"seed {seed}"
     assert len(stored) == len(set(stored)), f"seed {seed}"
     assert acknowledged <= set(stored), f"seed {seed}"
+    # Last, because it depends on the speed of the machine.
+    assert quantile(delays, QUANTILE) < MAX_SECONDS
