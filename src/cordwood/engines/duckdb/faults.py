@@ -234,8 +234,8 @@ _BIGNUMERIC_TYPE: Final = "DECIMAL(38,18)"
 _LIST_TYPE: Final = re.compile(r"(.*)\[\d*\]")
 _STRUCT_TYPE: Final = re.compile(r"STRUCT\((.*)\)")
 _FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
-# The suffix of a generated column that holds a path of an event; it says how the path is read.
-_PATH_COLUMN_SUFFIX: Final = re.compile(r" (?:text|value|record)$")
+# The suffix of a generated column that holds a path of an event: how the path is read, and the positions of capitals.
+_PATH_COLUMN_SUFFIX: Final = re.compile(r" (?:text|value|record)(?: [\d,]+)?$")
 _MAX_SHOWN_CHARACTERS: Final = 60
 
 _REGEX_ERROR_MESSAGE: Final = (

@@ -12,6 +12,10 @@ BINDER_MESSAGES = [
         "The SELECT list expression references metadata.n which is neither grouped nor aggregated",
     ),
     (
+        'column "metadata.""Foo"" text 2" must appear in the GROUP BY clause or must be part of an aggregate function.',
+        "The SELECT list expression references metadata.Foo which is neither grouped nor aggregated",
+    ),
+    (
         "No function matches the given name and argument types '+(VARCHAR, INTEGER_LITERAL)'. You might need a cast.\n\t+(X)",
         "No matching signature for +(STRING, INT64)",
     ),

@@ -9,7 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import WORDS, read_as, type_part
-from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.model.datatype import NUMBERS, TIME_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import common_type, datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_fragment, is_safe, is_volatile, quoted_constant
@@ -26,7 +26,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
         return number_kind(other_kinds[0]) if other_kinds else Kind.STRING
     if len(set(known_kinds)) < 2:
         return None
-    return next((kind for kind in (*MOMENTS, Kind.BYTES) if kind in known_kinds), None)
+    return next((kind for kind in (*TIME_KINDS, Kind.BYTES) if kind in known_kinds), None)
 
 
 def _compare(node: exp.Expr) -> exp.Expr:
@@ -61,11 +61,6 @@ def _fields_equal(left: str, right: str, struct_type: Datatype) -> str:
 
 def _convert_side(side: exp.Expr, kind: Kind) -> exp.Expr:
     return side if kind is Kind.FLOAT64 and kind_of(side) in NUMBERS else read_as(side, kind)
-
-
-def _with_common_type(side: exp.Expr, other: exp.Expr) -> exp.Expr:
-    """Return a struct with the names and types that both sides have in common."""
-    return positional(side, common_type((datatype_of(side), datatype_of(other))))
 
 
 def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
