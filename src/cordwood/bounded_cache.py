@@ -22,7 +22,7 @@ T = TypeVar("T")
 # The overhead of an entry in bytes, besides its key and value: its node in the order of use, and two hash table slots.
 ENTRY_BYTES: Final = 320
 # A value larger than a quarter of the limit is not stored, because it would evict too many others.
-_MAX_ENTRY_SHARE: Final = 4
+_ENTRY_DIVISOR: Final = 4
 
 # Python's `re` module caches the last 512 patterns of any length. Its cache is purged after a pattern longer than this.
 _MAX_RE_CACHED_LENGTH: Final = 1_000
@@ -63,7 +63,7 @@ class BoundedCache(Generic[K, V]):
         size = self._size(key, value) + ENTRY_BYTES
         with self._lock:
             self._drop(key)
-            if size <= self.max_bytes // _MAX_ENTRY_SHARE:
+            if size <= self.max_bytes // _ENTRY_DIVISOR:
                 self._insert(key, value, size)
 
     def peek(self, key: K) -> V | None:

@@ -155,7 +155,7 @@ def test_a_missing_event_and_an_invalid_link_are_reported(tab: Tab) -> None:
     page = tab.open("event?sub=auth_logs&id=00000000-0000-0000-0000-000000000001&at=1700000000000000")
     expect(page.get_by_text("This event is not there, or not for this key.")).to_be_visible()
     page.goto(f"{tab.demo.url}/#event?at=never")
-    expect(page.get_by_text("This is no link to an event.")).to_be_visible()
+    expect(page.get_by_text("This is not a link to an event.")).to_be_visible()
 
 
 def test_markup_in_ids_and_messages_is_shown_as_text(tab: Tab) -> None:

@@ -103,7 +103,7 @@ def read_checked(settings: Settings, folder: DataFolder, target: Target, targets
 
     `targets` are the names of targets of alerts, or None if they are not checked.
     """
-    checks = PassedChecks(folder.path, target.name, lambda endpoint, streams: check(endpoint, streams, target))
+    checks = CachingChecker(folder.path, target.name, lambda endpoint, streams: check(endpoint, streams, target))
     contents = read_contents(sources_of(settings), checks.check, alert_check(target, targets))
     checks.write()
     return contents
@@ -154,7 +154,7 @@ _DIGEST_LENGTH: Final = 32
 _MAX_FILE_BYTES: Final = 4 * 2**20
 
 
-class PassedChecks:
+class CachingChecker:
     """Checks endpoints, except those that passed an earlier check. `write` records the endpoints that passed now."""
 
     def __init__(self, folder: Path, target: str, check: _Check, code: str | None = None) -> None:

@@ -39,7 +39,7 @@ _CONNECTION_BYTES = 64 * 1024
 # ceiling, and the smallest event takes about 1 KB once it is decoded.
 _ITEM_BYTES = 4096
 _MAX_COMPILED_BYTES = 16 * 2**20
-_MIN_RING_BYTES = 8 * 2**20
+_MIN_FEED_BUFFER_BYTES = 8 * 2**20
 
 
 def web_options(settings: Settings) -> WebOptions:
@@ -90,7 +90,7 @@ def tail_limits(settings: Settings) -> TailLimits:
     """Return the limits of followers: by default half of the connections, and a share of the memory for feeds."""
     limits = settings.limits
     followers = limits.followers or connections_allowed(settings) // 2
-    return TailLimits(followers, limits.key_followers, max(_MIN_RING_BYTES, limits.ceiling // 32))
+    return TailLimits(followers, limits.key_followers, max(_MIN_FEED_BUFFER_BYTES, limits.ceiling // 32))
 
 
 def compiled_bytes(limits: Limits) -> int:

@@ -194,7 +194,7 @@ class EndpointDefinitions:
         return None if _without_layout(self.read(draft)) == _without_layout(current) else draft
 
     def _changed_text(self, before: Endpoint, sent: str) -> Draft:
-        """Return the draft of a text, which keeps the id of the endpoint if it states none."""
+        """Return the draft of a text that was sent. A text without an id gets the id of the endpoint."""
         settings, endpoint = self._read_sent(sent)
         if endpoint.id == before.id:
             return Draft(sent, sent)
@@ -330,7 +330,7 @@ class StreamDefinitions:
         return None if self.read(draft) == self.read(Draft(_table_text(old_table))) else draft
 
     def _changed_text(self, before: Stream, sent: str) -> Draft:
-        """Return the draft of a text, which keeps the id of the stream if it states none."""
+        """Return the draft of a text that was sent. A text without an id gets the id of the stream."""
         document, table, stream = self._read_sent(sent)
         for name in ("name", "id"):
             if name in table and getattr(stream, name) != getattr(before, name):

@@ -416,7 +416,7 @@ REQUESTS_A_DAY = 600
 # busy hour of the generated week has forty.
 LIVE_SECONDS = (25.0, 45.0)
 # The factor by which background lines are more frequent while the demo runs than in the week.
-_LIVE_BACKGROUND = 2.0
+_LIVE_BACKGROUND_FACTOR = 2.0
 
 PROJECT = "default"
 PATH = "/functions/v1/checkout"
@@ -455,7 +455,7 @@ class LiveTraffic:
         days = (now - self._looked_at) / timedelta(days=1)
         self._looked_at = now
         for per_day, create in BACKGROUND_LINES.values():
-            if self._rng.random() < per_day * days * _LIVE_BACKGROUND:
+            if self._rng.random() < per_day * days * _LIVE_BACKGROUND_FACTOR:
                 events.append(create(_context_at(now, self._rng)))
         return events
 
@@ -506,7 +506,7 @@ def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent
     for at in _call_times(start + SLOW, start + INCIDENT_DURATION, _FAILED_CALLS, rng):
         yield from _failed_request(_EventContext(at, PROJECT, rng))
     for at in _call_times(start + SLOW + timedelta(minutes=2), start + INCIDENT_DURATION, _OTHERS_FAILED, rng):
-        yield from _request_without_connection(_EventContext(at, PROJECT, rng))
+        yield from _request_with_exhausted_pool(_EventContext(at, PROJECT, rng))
     yield _deployment(_EventContext(start + INCIDENT_DURATION, PROJECT, rng), version=3, replaced=4)
 
 
@@ -541,7 +541,7 @@ def _failed_request(context: _EventContext) -> Iterator[_StreamEvent]:
     yield _postgres(call.at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id)
 
 
-def _request_without_connection(context: _EventContext) -> Iterator[_StreamEvent]:
+def _request_with_exhausted_pool(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a request to an unrelated path that failed because the connection pool was exhausted."""
     call = _call(context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100))
     yield _edge(call)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cordwood.listeners.listeners import Listeners
 
 _BACKLOG = 2048
-_IDLE_SECONDS = 75
+_KEEP_ALIVE_SECONDS = 75
 _LOG_FLUSH_SECONDS = 0.5
 _DISK_SAMPLE_SECONDS = 20.0
 
@@ -104,7 +104,7 @@ def _server(application: Application, drain_seconds: float, connections: int, ot
         server_header=False,
         date_header=True,
         proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
     return _Server(config)

@@ -215,7 +215,7 @@ def _parse_transform(document: Document, path: Path, table: object) -> Transform
             raise document.fault_at("drop contains its filter.", (*path, "where"), 'Write: drop = "m.level:debug"')
         return Transform(Action.DROP, _filter(document, value_path, value))
     where = _filter(document, (*path, "where"), table["where"]) if "where" in table else ""
-    return msgspec.structs.replace(_READERS[action](document, value_path, value), action=action, where=where)
+    return msgspec.structs.replace(_TRANSFORM_PARSERS[action](document, value_path, value), action=action, where=where)
 
 
 def _filter(document: Document, path: Path, value: object) -> str:
@@ -283,7 +283,7 @@ def _enrich(document: Document, path: Path, value: object) -> Transform:
     )
 
 
-_READERS: Mapping[Action, Callable[[Document, Path, object], Transform]] = {
+_TRANSFORM_PARSERS: Mapping[Action, Callable[[Document, Path, object], Transform]] = {
     Action.SAMPLE: _sample,
     Action.REMOVE: _event_fields,
     Action.HASH: _event_fields,

@@ -127,7 +127,7 @@ class _FollowedQuery:
         """Yield the messages; when a connection ends, reconnect after growing pauses."""
         while True:
             try:
-                yield from self._connection()
+                yield from self._messages_of_one_connection()
                 reason = "The connection has ended"
             except Unreachable as fault:
                 if not self._last_id:
@@ -137,7 +137,7 @@ class _FollowedQuery:
             note(f"{reason}; connecting again in {self._pause_seconds:g} s.")
             time.sleep(self._pause_seconds)
 
-    def _connection(self) -> Iterator[Message]:
+    def _messages_of_one_connection(self) -> Iterator[Message]:
         resumes = {"Last-Event-ID": self._last_id} if self._last_id else {}
         path = self._path if self._last_id else self._path + self._since
         with self._service.open_response("POST", path, self._body, {**self._headers, **resumes}) as answer:

@@ -16,7 +16,7 @@ _DATETIME_PATTERN: Final = re.compile(
 )
 _UNIX_SECONDS_PATTERN: Final = re.compile(r"(\d{9,10})(?:\.(\d{1,9}))?|(\d{13})", re.ASCII)
 
-UNIT_BY_NAME: Final = (
+UNITS: Final = (
     "microsecond",
     "millisecond",
     "second",
@@ -96,11 +96,9 @@ def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
 
 
 def unit_of(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str:
-    unit = text.lower().removesuffix("s") if text.lower() not in UNIT_BY_NAME else text.lower()
-    if unit not in UNIT_BY_NAME:
-        raise translator.refusal(
-            node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNIT_BY_NAME[2:])}."
-        )
+    unit = text.lower().removesuffix("s") if text.lower() not in UNITS else text.lower()
+    if unit not in UNITS:
+        raise translator.refusal(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
     return unit
 
 

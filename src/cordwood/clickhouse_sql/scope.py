@@ -22,7 +22,7 @@ _MAX_PATHS: Final = 8
 # Keys that are columns of the table, and therefore not attributes.
 _TABLE_COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
 
-_SEVERITY_TEMPLATES: Final = (
+_SEVERITY_KEYS: Final = (
     (EXTRAS_COLUMN, "severity_text"),
     (EXTRAS_COLUMN, "severityText"),
     (METADATA_COLUMN, "level"),
@@ -71,7 +71,7 @@ class Attributes(msgspec.Struct):
     def severity(self) -> Value:
         texts = [
             fill("nullif(@text, '')", text=self._attribute_text(column, steps))
-            for column, key in _SEVERITY_TEMPLATES
+            for column, key in _SEVERITY_KEYS
             for steps in self._paths(column, key)
         ]
         if not texts:

@@ -254,7 +254,10 @@ class _SelectTranslator(msgspec.Struct):
     def _prune_branches(
         self, branches: Sequence[Branch], expanded: ExpandedSelect
     ) -> tuple[list[FilteredBranch], list[exp.Expr]]:
-        """Return the branches that the conditions do not exclude, and the conditions on elements of arrays."""
+        """Return the sources of rows that WHERE does not exclude, at least one, each with its filter.
+
+        The conditions on elements of arrays are returned too; they apply once the arrays are joined.
+        """
         array_conditions = [part for part in expanded.where if _has_array_join(part)]
         row_conditions = [part for part in expanded.where if not _has_array_join(part)]
         conditions = [(branch, self._conjunction(branch, row_conditions)) for branch in branches]

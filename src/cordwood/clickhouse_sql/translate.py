@@ -170,7 +170,7 @@ class Translator(msgspec.Struct):
         return self.condition(node).node
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
-        """Return a filled template at the node's position."""
+        """Return a filled template of BigQuery SQL, whose nodes get the node's position in the author's text."""
         return fill(template, start_of(node), **parts)
 
     def span(self, node: exp.Expr) -> Span | None:

@@ -19,7 +19,7 @@ from cordwood.errors import IsolationBroken, QueryRefused, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused, Note, note_nothing
 
 # The maximum number of accepted statements whose digests are kept; each takes some 100 bytes of memory.
-_MAX_PASSED_BYTES: Final = 20_000
+_MAX_ACCEPTED_DIGESTS: Final = 20_000
 _DIGEST_BYTES: Final = 16
 # The maximum number of different refused texts that are logged, and their maximum length. Every refusal is counted.
 _MAX_LOGGED: Final = 1000
@@ -50,7 +50,7 @@ class IsolationCheck:
         except BreachError as breach:
             self._refuse(text, digest, str(breach))
         with self._lock:
-            if len(self._accepted_digests) >= _MAX_PASSED_BYTES:
+            if len(self._accepted_digests) >= _MAX_ACCEPTED_DIGESTS:
                 self._accepted_digests.clear()
             self._accepted_digests.add(digest)
 

@@ -32,20 +32,20 @@ class OptimisticRedaction:
     """Runs optimistic variants, but not of statements for which this failed before; safe from several threads."""
 
     def __init__(self) -> None:
-        self._digests_with_findings: set[bytes] = set()
+        self._digests_to_redact_first: set[bytes] = set()
 
     def rows(self, statement: Statement, run: RunVariant) -> Rows:
         """Return the optimistic variant's rows if it finds nothing to redact, else those of the redacting variant."""
         if (
             statement.plan.choose(EventRange.ALL, optimistic=True) is not None
-            and statement.digest not in self._digests_with_findings
+            and statement.digest not in self._digests_to_redact_first
         ):
             rows = _try_optimistic(run)
             if rows is not None:
                 return rows
-            if len(self._digests_with_findings) >= _MAX_REMEMBERED:
-                self._digests_with_findings.clear()
-            self._digests_with_findings.add(statement.digest)
+            if len(self._digests_to_redact_first) >= _MAX_REMEMBERED:
+                self._digests_to_redact_first.clear()
+            self._digests_to_redact_first.add(statement.digest)
         return run(False)  # noqa: FBT003 - what the callback takes
 
 

@@ -106,6 +106,6 @@ def _wrap_by_tokens(text: str) -> str:
     return _JSON_TOKEN.sub(render_token, text)
 
 
-def quote_odd_numbers(text: str, mark: str) -> str:
+def quote_non_finite_numbers(text: str, mark: str) -> str:
     """Return the engine's JSON text with its infinite numbers and NaN replaced by strings that begin with `mark`."""
     return _JSON_TOKEN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)

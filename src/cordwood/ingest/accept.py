@@ -18,7 +18,7 @@ from cordwood.ingest.event_validator import EventValidator, count_past_retention
 from cordwood.ingest.event_values import is_too_deep
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.group_commit import GroupCommit, OnStored
-from cordwood.ingest.limits import BodyBudget, LargeEvents, StreamRateLimiter
+from cordwood.ingest.limits import BodyBudget, LargeEventLimiter, StreamRateLimiter
 from cordwood.ingest.parsed_body import MAX_ITEMS, MAX_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
 from cordwood.ingest.quarantine import (
     QUARANTINE,
@@ -97,7 +97,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 class IntakeLimits(msgspec.Struct, frozen=True):
     """Limits of one event, the default rate of a stream, and the memory of bodies that are being stored.
 
-    `items` limits the items of a body, `large_bytes` the bytes of large events among recent ones (see `LargeEvents`).
+    `items` limits the items of a body, `large_bytes` the bytes of large events among recent ones (see `LargeEventLimiter`).
     """
 
     event_bytes: int = 2**20
@@ -127,7 +127,7 @@ class Intake:
         self._limits = limits
         self._stream_rates = StreamRateLimiter(limits.events_per_second, time.monotonic)
         self.body_budget = BodyBudget(limits.body_budget_bytes)
-        self._large = LargeEvents(limits.large_bytes)
+        self._large = LargeEventLimiter(limits.large_bytes)
         self._truncator = ItemTruncator(limits.event_bytes, clock_us, self._large)
         engine.prepare([QUARANTINE])
         self._group_commit = GroupCommit(engine)

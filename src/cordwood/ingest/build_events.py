@@ -1,4 +1,7 @@
-"""Build the events to store: posted events get an id, a time and one message; exported ones are unchanged.
+"""Build the events to store.
+
+Posted events get an id, a time and a message if they have none. Events that cordwood exported, and that are imported
+again, are unchanged.
 
 Timestamps of posted events in any common form are parsed to microseconds since 1970 UTC.
 """

@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 Record = dict[str, Any]
-Top = Callable[[str], str | None]
+TopLevelLookup = Callable[[str], str | None]
 
 
 class DerivedField:
@@ -62,7 +62,7 @@ class DerivedField:
                 return False
         return True
 
-    def _fill_in(self, metadata: object, top: Top) -> bool:
+    def _fill_in(self, metadata: object, top: TopLevelLookup) -> bool:
         """Fill the field in every record that lacks it; return whether any record did."""
         *outer, name = self._steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
@@ -88,7 +88,7 @@ def _joined(names: Sequence[str], value_of: Callable[[str], str | None]) -> str 
     return ".".join(kept) or None
 
 
-def _value_beside_or_at_top(record: Record, top: Top, name: str) -> str | None:
+def _value_beside_or_at_top(record: Record, top: TopLevelLookup, name: str) -> str | None:
     return _value_beside(record, name) or top(name)
 
 

@@ -31,10 +31,10 @@ _STRING_PATTERN: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 def _one_item(levels: int) -> str:
     """Return a possessive pattern, which never backtracks, for one item up to the comma or bracket after it."""
-    return rf"(?:[^\"\[\]{{}},]++|{_STRING_PATTERN}|[\[{{]{_nested(levels)}*+[\]}}])*+"
+    return rf"(?:[^\"\[\]{{}},]++|{_STRING_PATTERN}|[\[{{]{_bracket_content_pattern(levels)}*+[\]}}])*+"
 
 
-def _nested(levels: int) -> str:
+def _bracket_content_pattern(levels: int) -> str:
     """Return a possessive pattern for the content of brackets."""
     nested = rf"(?:[^\"\[\]{{}}]++|{_STRING_PATTERN})"
     for _ in range(levels - 1):
@@ -43,7 +43,7 @@ def _nested(levels: int) -> str:
 
 
 _ITEM_PATTERN: Final = re.compile(_one_item(_MAX_LEVELS).encode(), re.DOTALL)
-_OBJECT: Final = re.compile(rf"\{{{_nested(_MAX_LEVELS)}*+\}}", re.DOTALL)
+_OBJECT: Final = re.compile(rf"\{{{_bracket_content_pattern(_MAX_LEVELS)}*+\}}", re.DOTALL)
 _WHITESPACE: Final = re.compile(r"[ \t\r\n]*+")
 
 
@@ -228,18 +228,18 @@ def objects_of(text: str, limit: int) -> Iterator[str | None]:
     The content between the brackets of an object is not validated. Raise TooLarge for too many objects.
     """
     position = found = 0
-    left_by_hand = _MAX_TOKENIZED
+    tokenizer_budget = _MAX_TOKENIZED
     while (start := _skip_whitespace(text, position)) < len(text):
         found += 1
         if found > limit:
             raise too_many(limit)
         match = _OBJECT.match(text, start)
-        end = match.end() if match else _end_by_tokens(text, start, left_by_hand)
+        end = match.end() if match else _end_by_tokens(text, start, tokenizer_budget)
         if end is None:
             yield None
             return
         if match is None:
-            left_by_hand -= end - start
+            tokenizer_budget -= end - start
         yield text[start:end]
         position = end
 

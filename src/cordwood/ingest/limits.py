@@ -217,7 +217,7 @@ class _BudgetWindow(msgspec.Struct):
     by_project: Counter[str | None] = msgspec.field(default_factory=Counter)
 
 
-class LargeEvents:
+class LargeEventLimiter:
     """Limits the bytes of large events among each 20,000 events of a stream. Thread-safe; without a limit, accepts all.
 
     DuckDB processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. With 512 MB of memory,
@@ -265,7 +265,7 @@ class LargeEvents:
             return has_room or not large_by_project
 
 
-UNBOUNDED: Final = LargeEvents(None)
+UNBOUNDED: Final = LargeEventLimiter(None)
 
 
 def size_of(event: Event) -> int:

@@ -7,7 +7,7 @@ import msgspec
 
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
-from cordwood.ingest.limits import UNBOUNDED, LargeEvents
+from cordwood.ingest.limits import UNBOUNDED, LargeEventLimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, Kinds, ValueKind
@@ -47,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 class ItemTruncator:
     """Truncates quarantined items that could fill the disk, and adds this to their reasons."""
 
-    def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEvents = UNBOUNDED) -> None:
+    def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEventLimiter = UNBOUNDED) -> None:
         # A valid event that is refused because of a pin or a time bound is stored whole; its JSON is longer than the
         # event.
         self._max_whole = 2 * max_event_bytes

@@ -278,7 +278,7 @@ def _tree(shape: Shape, nulls: Collection[Path]) -> _Node:
 # The maximum number of paths in all cached decoders. Each path takes about 1.6 KB.
 _MAX_PATHS: Final = 12_000
 _MIN_EVENTS: Final = 32  # the number of events of a project after which its decoder is generated
-_COUNTED: Final = 20_000
+_MAX_COUNTED_KEYS: Final = 20_000
 # The maximum share of time that is spent on generating decoders.
 _MAX_BUILD_SHARE: Final = 0.05
 
@@ -304,7 +304,7 @@ class ProjectDecoders:
             if known is not None:
                 self._kept.move_to_end(key)
                 return known
-            if len(self._use_counts) > _COUNTED:
+            if len(self._use_counts) > _MAX_COUNTED_KEYS:
                 self._use_counts.clear()
             self._use_counts[key] = uses = self._use_counts.get(key, 0) + events
             now = time.monotonic()

@@ -45,7 +45,7 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PAIRS_BEFORE: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))?\s+)*?'
 
 
-class ParserState(msgspec.Struct):
+class PipelineState(msgspec.Struct):
     """The stages of a pipeline so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
 
     parsers: tuple[Parser, ...] = ()
@@ -64,12 +64,12 @@ class ParserState(msgspec.Struct):
         return [value for parser in self.parsers for value in _extracted_values(parser, name, line)]
 
 
-def final_state(pipeline: Pipeline) -> ParserState:
+def final_state(pipeline: Pipeline) -> PipelineState:
     """Return the state after the last stage."""
     parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, Parser))
     removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelRemoval))
     formats = tuple(stage for stage in pipeline.stages if isinstance(stage, LineFormat))
-    return ParserState(parsers, removals, formats)
+    return PipelineState(parsers, removals, formats)
 
 
 def _extracted_values(parser: Parser, name: str, line: exp.Expr) -> Iterator[exp.Expr]:
@@ -79,14 +79,14 @@ def _extracted_values(parser: Parser, name: str, line: exp.Expr) -> Iterator[exp
     if parser.kind is ParserKind.LOGFMT:
         yield _logfmt_value(str(named.steps[0]) if named else name, line, is_exact=named is not None)
     elif named is not None:
-        yield from _json_value_or_text(named, line)
+        yield from _scalar_and_json_texts(named, line)
     else:
         for steps in _paths_for_label(name):
             yield fill("JSON_VALUE(@line, @path)", 0, line=line, path=_json_path(steps))
 
 
-def _json_value_or_text(extraction: Extraction, line: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield a scalar's text, or else the JSON text of an array or an object."""
+def _scalar_and_json_texts(extraction: Extraction, line: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield two expressions: the text of a scalar, NULL for other values; and the JSON text of an array or an object."""
     path = _json_path(extraction.steps)
     yield fill("JSON_VALUE(@line, @path)", 0, line=line, path=path)
     yield fill("JSON_QUERY(@line, @path)", 0, line=line, path=path)
@@ -200,7 +200,7 @@ class EventLabels:
             return LabelValue(fill("IFNULL(@level, @unknown)", 0, level=level.text, unknown=_UNKNOWN_LEVEL))
         return _first_non_null([self._text_at(path) for path in self._paths_named(_PUSHED_LABELS_PATH, name)])
 
-    def label(self, name: str, state: ParserState, offset: int) -> LabelValue | None:
+    def label(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
         """Return the value that a filter or a group reads after the stages of `state`; None if no event has one."""
         if state.is_removed(name):
             return None
@@ -412,7 +412,7 @@ class EntryLabels(msgspec.Struct, frozen=True):
         return {**self.parsed, **self.fields, **self.stream}
 
 
-def read_labels(source: str, metadata: object, line: str, state: ParserState) -> EntryLabels:
+def read_labels(source: str, metadata: object, line: str, state: PipelineState) -> EntryLabels:
     """Return the labels of an entry, without those that the query drops. `metadata` is the decoded JSON."""
     values = list(_scalars(_record(metadata), ("metadata",), _record))
     stream = _stream_labels(source, values)
@@ -427,7 +427,7 @@ def read_labels(source: str, metadata: object, line: str, state: ParserState) ->
     )
 
 
-def format_line(line: str, labels: LabelTexts, state: ParserState) -> str:
+def format_line(line: str, labels: LabelTexts, state: PipelineState) -> str:
     """Return the line that the templates of a query produce."""
     for line_format in state.formats:
         line = "".join(_template_part(part, line, labels) for part in line_format.parts)

@@ -19,7 +19,7 @@ from cordwood.logql.labels import (
     SOURCE_NAME,
     EventLabels,
     LabelValue,
-    ParserState,
+    PipelineState,
     as_number,
     first_labels,
     label_column,
@@ -67,7 +67,7 @@ class Branch(msgspec.Struct, frozen=True):
 
     labels: EventLabels
     conditions: list[exp.Expr]
-    state: ParserState
+    state: PipelineState
 
     def select(self, columns: Sequence[exp.Expr], window: Window) -> exp.Select:
         """Return a SELECT of these columns, for the sub-query's entries in the window that meet the conditions."""
@@ -104,7 +104,7 @@ class Sources(msgspec.Struct, frozen=True):
         return found or [self._empty_branch()]
 
     def _empty_branch(self) -> Branch:
-        return Branch(EventLabels(self.infos[0]), [fill("FALSE")], ParserState())
+        return Branch(EventLabels(self.infos[0]), [fill("FALSE")], PipelineState())
 
 
 def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
@@ -283,7 +283,7 @@ class Conditions(msgspec.Struct):
 
     labels: EventLabels
     given: frozenset[str] = frozenset()
-    state: ParserState = msgspec.field(default_factory=ParserState)
+    state: PipelineState = msgspec.field(default_factory=PipelineState)
 
     def of_pipeline(self, pipeline: Pipeline) -> list[exp.Expr] | None:
         """Return the conditions of a pipeline, to be joined with AND; None if no event of the sub-query meets them."""
@@ -296,7 +296,7 @@ class Conditions(msgspec.Struct):
     def _matcher_condition(self, matcher: TextMatch) -> Condition:
         if matcher.label in self.given and matcher.operator is Comparison.EQUAL:
             return True
-        return self._compare_text(matcher, self.labels.label(matcher.label, ParserState(), matcher.offset))
+        return self._compare_text(matcher, self.labels.label(matcher.label, PipelineState(), matcher.offset))
 
     def _apply_stage(self, stage: Stage) -> Condition:
         if self.state.formats and isinstance(stage, LineFilter | Parser):
@@ -340,13 +340,13 @@ class Conditions(msgspec.Struct):
             case EitherMatch(left, right):
                 return _disjunction(self._match_condition(left), self._match_condition(right))
             case TextMatch(label) if label in ERROR_LABELS:
-                return self._keeps_errorless_entries(match)
+                return self._error_label_condition(match)
             case TextMatch():
                 return self._compare_text(match, self.labels.label(match.label, self.state, match.offset))
             case NumberMatch():
                 return self._compare_number(match)
 
-    def _keeps_errorless_entries(self, match: TextMatch) -> Condition:
+    def _error_label_condition(self, match: TextMatch) -> Condition:
         """Return True for a filter that keeps entries without errors, as all entries are here; refuse other filters."""
         if match.text == "" and match.operator is Comparison.EQUAL:
             return True

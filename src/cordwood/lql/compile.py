@@ -35,7 +35,7 @@ from cordwood.model.event import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import nearest, span_at
-from cordwood.sql.follow import refuse_followed
+from cordwood.sql.follow import refused_clause_error
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.patterns import Redaction
@@ -118,7 +118,7 @@ def _check_followed(query: Query, text: str) -> None:
     }
     for part, offsets_of_part in offsets.items():
         if offsets_of_part:
-            raise refuse_followed(part, span_at(text, offsets_of_part[0]))
+            raise refused_clause_error(part, span_at(text, offsets_of_part[0]))
 
 
 def _find_sub_query(program: Program, query: Query, text: str) -> str:

@@ -27,7 +27,7 @@ from cordwood.lql.query import (
     Range,
     Shorthand,
     ShorthandKind,
-    Time,
+    TimeCondition,
     Unit,
     Unquoted,
 )
@@ -50,7 +50,7 @@ _COMPARISONS: Final = {
     Operator.LESS: "@column < @value",
     Operator.LESS_OR_EQUAL: "@column <= @value",
 }
-_MATCH_TEMPLATES: Final = "REGEXP_CONTAINS(@column, @pattern)"
+_MATCH_TEMPLATE: Final = "REGEXP_CONTAINS(@column, @pattern)"
 _BOOLEANS: Final = frozenset({"true", "false"})
 _MAX_INT64: Final = 2**63
 
@@ -78,8 +78,8 @@ class Conditions(msgspec.Struct, frozen=True):
             case _:
                 return self._translate_column(node)
 
-    def _translate_column(self, node: Time | Field | Range | LevelRange) -> exp.Expr:
-        if isinstance(node, Time):
+    def _translate_column(self, node: TimeCondition | Field | Range | LevelRange) -> exp.Expr:
+        if isinstance(node, TimeCondition):
             timestamp = self.timestamp(Path((TIMESTAMP_COLUMN,), node.offset))
             return _window_condition(timestamp, window_of(node, self.zone), node.offset)
         if isinstance(node, Field):
@@ -122,7 +122,7 @@ class Conditions(msgspec.Struct, frozen=True):
         self.info.kind(path)
         message = self.unnests.column(path)
         if node.is_regex:
-            return fill(_MATCH_TEMPLATES, node.offset, column=message, pattern=node.text)
+            return fill(_MATCH_TEMPLATE, node.offset, column=message, pattern=node.text)
         if not node.text:
             raise self._syntax_error("A phrase to search for is missing between the quotes.", node.offset)
         return fill("STRPOS(@message, @text) > 0", node.offset, message=message, text=node.text)
@@ -164,7 +164,7 @@ class Conditions(msgspec.Struct, frozen=True):
         when = read_when(text, lambda message, hint: self._syntax_error(message, node.offset, hint))
         if node.operator is not Operator.EQUAL and not _is_single_moment(when):
             raise self._syntax_error("A shorthand or a range cannot have an operator.", node.offset)
-        time = Time(node.operator, when, node.offset)
+        time = TimeCondition(node.operator, when, node.offset)
         return _window_condition(self.timestamp(node.path), window_of(time, self.zone), node.offset)
 
     def _translate_range(self, node: Range, column: exp.Expr) -> exp.Expr:
@@ -185,7 +185,7 @@ class Conditions(msgspec.Struct, frozen=True):
     def _translate_includes(self, node: Field, column: exp.Expr) -> exp.Expr:
         element = fill("item", node.offset)
         if node.operator is Operator.INCLUDES_REGEX:
-            element_condition = fill(_MATCH_TEMPLATES, node.offset, column=element, pattern=_text_of_value(node))
+            element_condition = fill(_MATCH_TEMPLATE, node.offset, column=element, pattern=_text_of_value(node))
         else:
             element_condition = self._comparison(
                 Field(node.path, Operator.EQUAL, node.value, node.offset), Kind.VARIANT, element
@@ -200,7 +200,7 @@ class Conditions(msgspec.Struct, frozen=True):
     def _comparison(self, node: Field, kind: Kind, column: exp.Expr) -> exp.Expr:
         if node.operator is Operator.REGEX:
             subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.offset)
-            return fill(_MATCH_TEMPLATES, node.offset, column=subject, pattern=_text_of_value(node))
+            return fill(_MATCH_TEMPLATE, node.offset, column=subject, pattern=_text_of_value(node))
         template = _COMPARISONS[node.operator]
         if isinstance(node.value, Quoted) or kind is Kind.STRING:
             subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.offset)
@@ -292,7 +292,7 @@ class Window(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
 
-def window_of(time: Time, zone: str) -> Window:
+def window_of(time: TimeCondition, zone: str) -> Window:
     if isinstance(time.when, Shorthand):
         return _relative_window(time.when, zone, time.offset)
     return _absolute_window(time.operator, time.when, time.offset)

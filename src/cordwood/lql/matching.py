@@ -22,7 +22,7 @@ from cordwood.lql.query import (
     Or,
     Query,
     Range,
-    Time,
+    TimeCondition,
     Unquoted,
 )
 from cordwood.lql.values import NUMBER_TEXT, SEVERITY_LEVELS
@@ -55,7 +55,7 @@ def _compile_filter(node: Filter) -> EventPredicate:
             return lambda read_path: any(predicate(read_path) for predicate in alternatives)
         case Message():
             return _compile_message(node)
-        case Time(offset=offset):
+        case TimeCondition(offset=offset):
             raise _unsupported_error("A time", offset)
         case _:
             return _compile_field(node)

@@ -26,7 +26,7 @@ from cordwood.lql.query import (
     SelectedColumn,
     Shorthand,
     Source,
-    Time,
+    TimeCondition,
     Unit,
 )
 from cordwood.lql.values import (
@@ -151,7 +151,7 @@ class _Parser:
         if self.scanner.depth:
             raise self.scanner.fault(f"{key}: cannot be in parentheses: it is not a filter.", "Move it out.", start)
 
-    def _parse_time(self, start: int) -> Time:
+    def _parse_time(self, start: int) -> TimeCondition:
         operator = read_operator(self.scanner)
         operand_start = self.scanner.offset
         text = read_text(self.scanner)
@@ -168,7 +168,7 @@ class _Parser:
         when = read_when(text, fault)
         if operator is not Operator.EQUAL and (isinstance(when, Shorthand) or not _is_single(when)):
             raise fault("A shorthand or a range cannot have an operator.", f"Write t:{text}.")
-        return Time(operator, when, start)
+        return TimeCondition(operator, when, start)
 
     def _parse_group(self) -> Filter:
         scanner, start = self.scanner, self.scanner.offset

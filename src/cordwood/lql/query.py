@@ -143,7 +143,7 @@ class Shorthand(msgspec.Struct, frozen=True):
     until: int = 0
 
 
-class Time(_Node, frozen=True):
+class TimeCondition(_Node, frozen=True):
     """A condition on the time of the event: `t:` with an operator."""
 
     operator: Operator
@@ -171,7 +171,7 @@ class Or(msgspec.Struct, frozen=True):
     filters: tuple["Filter", ...]
 
 
-Filter = Field | Range | LevelRange | Time | Message | Not | And | Or
+Filter = Field | Range | LevelRange | TimeCondition | Message | Not | And | Or
 
 
 class Source(_Node, frozen=True):

@@ -18,7 +18,7 @@ from cordwood.lql.filters import (
     window_of,
 )
 from cordwood.lql.parse import PERCENTILE_NAME
-from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, SelectedColumn, Time, Unit
+from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, SelectedColumn, TimeCondition, Unit
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
 
@@ -81,10 +81,10 @@ def _output_columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) ->
         return _selected_columns(query.columns, info, unnests)
     if all(info.has_column(name) for name in DEFAULT_COLUMNS):
         return [unnests.column(Path((name,))) for name in DEFAULT_COLUMNS]
-    return [_star_without_unnested(info, 0)]
+    return [_star_of_sub_query(info, 0)]
 
 
-def _star_without_unnested(info: SubQueryInfo, offset: int) -> exp.Expr:
+def _star_of_sub_query(info: SubQueryInfo, offset: int) -> exp.Expr:
     """Return `sub_query.*`, which does not include the columns of the UNNEST joins."""
     star = fill("*", offset)
     return exp.Column(this=star, table=identifier(info.sub_query, offset))
@@ -98,7 +98,7 @@ def _selected_columns(
     seen_columns: set[SelectedColumn] = set()
     for selected_column in selected:
         if selected_column.path is None:
-            columns.append(_star_without_unnested(info, selected_column.offset))
+            columns.append(_star_of_sub_query(info, selected_column.offset))
             continue
         if selected_column in seen_columns:
             continue
@@ -275,7 +275,7 @@ def _aggregate_query(
 
 def _query_window(query: Query, conditions: Conditions) -> Window | None:
     """Return the time window to which the query restricts events; None unless the query sets both of its ends."""
-    windows = [window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
+    windows = [window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, TimeCondition)]
     lows = [part_window.low for part_window in windows if part_window.low]
     highs = [part_window.high for part_window in windows if part_window.high]
     if not lows or not highs:

@@ -32,7 +32,7 @@ class Kind(StrEnum):
 EXACT_NUMERIC_KINDS: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
 NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS)
 # Time types in order of precedence: values of two of them are compared as values of the type that comes first here.
-MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
+TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 
 class Datatype(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ _FORK, _WATCH = b"f", b"w"
 _FORK_REPLY = struct.Struct("<i")
 # Forking takes milliseconds. A fork server that does not answer within this time is replaced.
 _REPLY_SECONDS = 30.0
-_MAX_END_SECONDS = 2.0
+_SECONDS_BEFORE_KILL = 2.0
 # A process closes its connection shortly before its entry in the system's table of processes says how it ended.
 _MAX_EXIT_SECONDS = 1.0
 # How long a forked process waits until it is the child of the process that uses the fork server.
@@ -154,7 +154,7 @@ class ForkServer:
         if self._control is None or not self._lock.acquire(blocking=False):
             return
         try:
-            if _has_hung_up(self._control):
+            if _has_closed(self._control):
                 self._end()
                 self._spawn()
         finally:
@@ -223,7 +223,7 @@ def _request_fork(control: socket.socket, link: socket.socket) -> int:
     return int(pid)
 
 
-def _has_hung_up(control: socket.socket) -> bool:
+def _has_closed(control: socket.socket) -> bool:
     """Return whether the other end has closed the connection, which `poll` always reports."""
     poll = select.poll()
     poll.register(control, 0)
@@ -232,14 +232,14 @@ def _has_hung_up(control: socket.socket) -> bool:
 
 def _wait_for_spawned(spawned: "subprocess.Popen[bytes]") -> None:
     try:
-        spawned.wait(_MAX_END_SECONDS)
+        spawned.wait(_SECONDS_BEFORE_KILL)
     except subprocess.TimeoutExpired:
         spawned.kill()
         spawned.wait()
 
 
 def _wait_for_forked(pid: int) -> None:
-    deadline = time.monotonic() + _MAX_END_SECONDS
+    deadline = time.monotonic() + _SECONDS_BEFORE_KILL
     with suppress(ChildProcessError):
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
             if time.monotonic() > deadline:

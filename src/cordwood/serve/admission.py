@@ -477,7 +477,7 @@ class Admission:
         try:
             yield self._running_slots[request]
         finally:
-            self._end_wait(request)
+            self._release_slot(request)
 
     def must_yield(self, slot: AdmissionSlot) -> bool:
         """Return whether the run must yield its slot to a queued request that could start in its place.
@@ -564,7 +564,7 @@ class Admission:
     def _leave(self, request: _SlotRequest) -> None:
         """Remove a request from the queue, or release its slot if the slot was granted after the caller had left."""
         if request in self._running_slots:
-            self._end_wait(request)
+            self._release_slot(request)
         elif request.is_queued:
             self._queue.remove(request)
         elif not request.granted.cancelled():
@@ -586,7 +586,7 @@ class Admission:
                 self._starved_since = None
                 request.granted.set_result(None)
 
-    def _end_wait(self, request: _SlotRequest) -> None:
+    def _release_slot(self, request: _SlotRequest) -> None:
         slot = self._running_slots.pop(request)
         self._usage.end(slot.account, slot.started_at)
         if not slot.is_lent:

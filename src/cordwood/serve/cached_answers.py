@@ -41,7 +41,7 @@ class AnswerCache(Protocol):
     """
 
     def get(self, key: bytes) -> _HasSize | None:
-        """Return the entry, mark it as the most recently used, and update its size."""
+        """Return the entry and mark it as the most recently used. Read its size again, because it may have grown."""
 
     def peek(self, key: bytes) -> _HasSize | None:
         """Return the entry without marking it as used."""

@@ -130,12 +130,12 @@ def _next_position(job: Job, stats: RunStats) -> Position | None:
     if not stats.truncated or paging is None:
         return None
     before = job.request.position
-    limit = _rows_of(paging.limit, job.question) if before is None else before.remaining
+    limit = _limit_or_offset_value(paging.limit, job.question) if before is None else before.remaining
     remaining = None if limit is None else limit - stats.rows
     now_us = job.requested_us if before is None else before.now_us
     last_row = stats.last_row
     if last_row is None:
-        skipped = before.skip if before else _rows_of(paging.offset, job.question) or 0
+        skipped = before.skip if before else _limit_or_offset_value(paging.offset, job.question) or 0
         return Position(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
@@ -144,7 +144,7 @@ def _next_position(job: Job, stats: RunStats) -> Position | None:
     return Position(now_us, 0, last_row, remaining)
 
 
-def _rows_of(rows: int | str | None, question: Question) -> int | None:
+def _limit_or_offset_value(rows: int | str | None, question: Question) -> int | None:
     """Return the number of a LIMIT or an OFFSET, which may be a parameter."""
     value = question.values[rows] if isinstance(rows, str) else rows
     return value if isinstance(value, int) else None

@@ -264,11 +264,11 @@ class QueryQuarantine:
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._kills_by_form: _KillTimes[tuple[str, str]] = _KillTimes()
-        self._kills_by_question: _KillTimes[bytes] = _KillTimes()
-        self._kills_by_key: _KillTimes[str] = _KillTimes()
-        self._suspicions_by_form: _KillTimes[tuple[str, str]] = _KillTimes()
-        self._suspicions_by_key: _KillTimes[str] = _KillTimes()
+        self._kills_by_form: _RecentTimes[tuple[str, str]] = _RecentTimes()
+        self._kills_by_question: _RecentTimes[bytes] = _RecentTimes()
+        self._kills_by_key: _RecentTimes[str] = _RecentTimes()
+        self._suspicions_by_form: _RecentTimes[tuple[str, str]] = _RecentTimes()
+        self._suspicions_by_key: _RecentTimes[str] = _RecentTimes()
 
     def check(self, job: Job) -> None:
         """Raise QuarantinedQuery if a caller's own query or its key is quarantined. Saved queries are never refused."""
@@ -334,7 +334,7 @@ class QueryQuarantine:
         raise QuarantinedQuery(messages[by], hint=hint, retry_after=remaining)
 
 
-class _KillTimes(Generic[K]):
+class _RecentTimes(Generic[K]):
     """The times of the latest kills (or suspicions) by fingerprint, question or key, in order of time."""
 
     def __init__(self) -> None:

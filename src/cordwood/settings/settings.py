@@ -20,7 +20,7 @@ def allowed_memory(root: Path = Path("/"), pid: int | None = None) -> int | None
     return min(found, default=None)
 
 
-def default_ceiling(allowed: int | None) -> int:
+def default_memory_ceiling(allowed: int | None) -> int:
     """Return a quarter of the memory in whole megabytes, but at least the minimum."""
     return max(_MIN_CEILING, (allowed or 0) // 4 // 10**6 * 10**6)
 
@@ -373,7 +373,7 @@ class Limits(Section, frozen=True):
     @property
     def ceiling(self) -> int:
         """The configured memory ceiling, or the default for this machine."""
-        return self.memory or default_ceiling(allowed_memory())
+        return self.memory or default_memory_ceiling(allowed_memory())
 
 
 class Keys(Section, frozen=True):

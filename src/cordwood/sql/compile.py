@@ -15,7 +15,7 @@ from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explain_raised_faults, find_likely_mistakes
 from cordwood.sql.emit import emit
-from cordwood.sql.follow import RANGE_PARAMETERS, check_paging, follow_events
+from cordwood.sql.follow import RANGE_PARAMETERS, follow_events, refuse_order_and_limit
 from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
@@ -136,7 +136,7 @@ def compile_sandbox_tree(
     def run_stages() -> Statement:
         admitted = admit(parse_query(), internal_functions)
         if program.page.follows:
-            check_paging(admitted)
+            refuse_order_and_limit(admitted)
         return _emit_page(resolve_sandbox(program, admitted, target, visible), program, target, redaction, visible)
 
     return _within_budget(run_stages)

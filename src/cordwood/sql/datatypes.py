@@ -299,8 +299,8 @@ RESULT_BY_NAME: Final[dict[str, Datatype]] = {
 
 
 TEXT_KINDS: Final = frozenset({Kind.STRING, Kind.BYTES})
-DATE_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
-TIME_KINDS: Final = DATE_KINDS | {Kind.TIME}
+CALENDAR_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+TIME_KINDS: Final = CALENDAR_KINDS | {Kind.TIME}
 
 
 class Argument(msgspec.Struct, frozen=True):

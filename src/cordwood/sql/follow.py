@@ -63,12 +63,12 @@ _REFUSED_CLAUSES: Final = {
 _PAGING_CLAUSES: Final = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
 
 
-def check_paging(admitted: Admitted) -> None:
+def refuse_order_and_limit(admitted: Admitted) -> None:
     """Raise QueryRefused if a caller's query orders or limits its rows."""
     for key, clause in _PAGING_CLAUSES.items():
         node = admitted.tree.args.get(key)
         if node is not None:
-            raise refuse_followed(clause, span_of(node, admitted.text))
+            raise refused_clause_error(clause, span_of(node, admitted.text))
 
 
 def follow_events(resolved: Resolved) -> Resolved:
@@ -177,10 +177,10 @@ class _FollowRewriter:
         return [typed_column(name, alias, type_) for name, type_ in zip(_HIDDEN_NAMES, _HIDDEN_TYPES, strict=True)]
 
     def _refuse(self, node: exp.Expr, part: str) -> None:
-        raise refuse_followed(part, span_of(node, self._text))
+        raise refused_clause_error(part, span_of(node, self._text))
 
 
-def refuse_followed(part: str, span: Span | None) -> QueryRefused:
+def refused_clause_error(part: str, span: Span | None) -> QueryRefused:
     """Return the error for a followed query with a clause that needs more than one event."""
     return QueryRefused(
         f"A query that is followed cannot have {part}: each of its rows is made from one event as it arrives.",

@@ -217,7 +217,7 @@ COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
 # The metadata key of the kinds of value that have been seen at the path of a node.
 KINDS: Final = "kinds"
 
-_RELATION_ARGUMENTS: Final = (exp.Table, exp.Subquery, exp.Unnest)
+_RELATION_CLASSES: Final = (exp.Table, exp.Subquery, exp.Unnest)
 
 
 def swap(node: exp.Expr, replacement: exp.Expr) -> None:
@@ -286,7 +286,7 @@ def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
 def joined_relations(relation: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the relations of a parenthesised join, including nested ones; yield any other relation itself."""
     inner = relation.this
-    if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, _RELATION_ARGUMENTS):
+    if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, _RELATION_CLASSES):
         yield relation
         return
     for joined in (inner, *(join.this for join in inner.args.get("joins") or ())):

@@ -58,7 +58,7 @@ Segments = tuple[Segment, ...]
 
 # The numbers of the blocks to read, by filter; None means all blocks.
 Blocks = Mapping[BlockFilter, Sequence[int] | None]
-_ALL_BLOCKS_CONDITION: Final[Blocks] = {}
+_NO_BLOCK_FILTERS: Final[Blocks] = {}
 
 
 class EventRange(StrEnum):
@@ -161,7 +161,7 @@ def fixed_plan(sql: str) -> Plan:
 
 
 def print_segments(
-    segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _ALL_BLOCKS_CONDITION
+    segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _NO_BLOCK_FILTERS
 ) -> str:
     """Write the SQL of segments; without `values`, optional predicates are written in full: `(test OR predicate)`."""
     return "".join(_print_parts(segments, values, blocks))

@@ -158,7 +158,7 @@ def check_literals(tokens: list[Token], text: str) -> None:
         valid_escapes = _VALID_ESCAPES.get(token.token_type)
         if valid_escapes is not None:
             _check_escapes(valid_escapes, token, text)
-        elif token.token_type in _NUMBER_PATTERN and len(token.text) >= _MIN_CHECKED_DIGITS:
+        elif token.token_type in _NUMBER_TOKENS and len(token.text) >= _MIN_CHECKED_DIGITS:
             _check_number_range(token, text, is_negative=tokens[index - 1].token_type == TokenType.DASH)
 
 
@@ -172,7 +172,7 @@ def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
         raise QuerySyntax(f"Invalid number of more than {_MAX_NUMBER_DIGITS} digits", span=span_at(text, token.start))
 
 
-_NUMBER_PATTERN: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
+_NUMBER_TOKENS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
 # The number of hexadecimal digits of a 64-bit integer.
 _MAX_HEX_DIGITS: Final = 16
 _MAX_NUMBER_DIGITS: Final = 1_000

@@ -13,7 +13,7 @@ from sqlglot import exp
 from cordwood.errors import QueryFault, QuerySyntax, QueryValue, Span
 from cordwood.model.datatype import NUMBERS, Datatype, Kind
 from cordwood.sql.budget import spend
-from cordwood.sql.datatypes import ARGUMENTS, DATE_KINDS, TIME_KINDS, datatype_of
+from cordwood.sql.datatypes import ARGUMENTS, CALENDAR_KINDS, TIME_KINDS, datatype_of
 from cordwood.sql.diagnostics import span_of, start_of
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_text
@@ -21,9 +21,7 @@ from cordwood.sql.rules.strings import find_pattern_error
 from cordwood.sql.rules.times import engine_text
 from cordwood.sql.type_inference import SIDE_TYPES_KEY
 
-_KINDS_WITH_LITERAL_CHECK: Final = frozenset(
-    {*NUMBERS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}
-)
+_CHECKED_KINDS: Final = frozenset({*NUMBERS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT})
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
     **COMPARISON_OPERATORS,
     exp.Add: "+",
@@ -107,7 +105,7 @@ def _check_set_columns(node: exp.Expr) -> None:
 
 
 def _checked_kind(datatype: Datatype | None) -> Kind | None:
-    return datatype.kind if datatype is not None and datatype.kind in _KINDS_WITH_LITERAL_CHECK else None
+    return datatype.kind if datatype is not None and datatype.kind in _CHECKED_KINDS else None
 
 
 def _type_family(datatype: Datatype | None) -> Kind | None:
@@ -115,7 +113,7 @@ def _type_family(datatype: Datatype | None) -> Kind | None:
     kind = _checked_kind(datatype)
     if kind in NUMBERS:
         return Kind.FLOAT64
-    return Kind.TIMESTAMP if kind in DATE_KINDS else kind
+    return Kind.TIMESTAMP if kind in CALENDAR_KINDS else kind
 
 
 def _kind_of(node: exp.Expr | None) -> Kind | None:
@@ -145,7 +143,7 @@ def _are_compatible(first: exp.Expr, second: exp.Expr) -> bool:
 def _check_literal(value: exp.Expr, kind: Kind) -> None:
     text = constant_text(value)
     if text is not None and not _is_literal_of(text, kind):
-        message = f'Could not cast literal "{text[:_MAX_SHOWN_TYPES]}" to type {kind}.'
+        message = f'Could not cast literal "{text[:_MAX_SHOWN_CHARACTERS]}" to type {kind}.'
         raise _TypeMistakeError(value, message, _LITERAL_HINTS.get(kind), QueryValue)
 
 
@@ -239,7 +237,7 @@ def _check_arithmetic(node: exp.Expr) -> None:
 def _arithmetic_hint(node: exp.Expr, kinds: list[Kind | None]) -> str:
     if isinstance(node, exp.Add) and Kind.STRING in kinds:
         return "Texts are put together with || or CONCAT(…); a text is read as a number with CAST(… AS INT64)."
-    if DATE_KINDS.intersection(kind for kind in kinds if kind):
+    if CALENDAR_KINDS.intersection(kind for kind in kinds if kind):
         verb = "ADD" if isinstance(node, exp.Add) else "SUB"
         return f"A time is moved with TIMESTAMP_{verb}(…, INTERVAL 1 HOUR)."
     return "Read a text as a number with CAST(… AS INT64)."
@@ -374,7 +372,7 @@ def _check_elements(node: exp.Expr) -> None:
 def _check_cast(node: exp.Expr) -> None:
     target = datatype_of(node)
     kind, target_kind = _kind_of(node.this), target.kind if target else None
-    if kind is None or target_kind is None or target_kind not in _KINDS_WITH_LITERAL_CHECK:
+    if kind is None or target_kind is None or target_kind not in _CHECKED_KINDS:
         return
     if kind is Kind.STRING and isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         _check_literal(node.this, target_kind)
@@ -383,7 +381,7 @@ def _check_cast(node: exp.Expr) -> None:
         raise _TypeMistakeError(node, f"Invalid cast from {kind} to {target_kind}.", hint)
 
 
-_MAX_SHOWN_TYPES: Final = 40
+_MAX_SHOWN_CHARACTERS: Final = 40
 _INTEGER_PATTERN: Final = re.compile(r"\s*[+-]?(?:\d+|0[xX][0-9a-fA-F]+)\s*", re.ASCII)
 _LITERAL_HINTS: Final = {
     Kind.TIMESTAMP: "Write a time such as '2024-01-31 09:00:00'.",

@@ -13,7 +13,7 @@ from cordwood.errors import TooManyBytes, TooManyRows
 from cordwood.logql.labels import (
     MAX_FIELDS,
     EntryLabels,
-    ParserState,
+    PipelineState,
     format_line,
     json_paths,
     label_of_column,
@@ -27,7 +27,7 @@ from cordwood.model.datatype import Cell, Rows
 # The maximum bytes of lines and metadata in an answer, all of which are held in memory until it is encoded.
 MAX_BYTES: Final = 16 * 2**20
 _SECOND_US: Final = 1_000_000
-_MICROSECOND_NS: Final = "000"
+_NS_SUFFIX: Final = "000"
 
 Labels = dict[str, str]
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True):
     labels: EntryLabels
 
 
-def _read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
+def _read_entries(rows: Rows, state: PipelineState) -> Iterator[Entry]:
     """Yield the entries of a log query; raise TooManyBytes for more than may be held in memory."""
     size = 0
     for batch in rows.batches:
@@ -62,7 +62,7 @@ def _read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
             yield Entry(int(str(time_us)), line, labels)
 
 
-def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> Iterator[bytes]:
+def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) -> Iterator[bytes]:
     """Encode entries by stream.
 
     With `is_categorized`, entries are grouped by their stream labels only, and each has its other labels beside it.
@@ -70,7 +70,7 @@ def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> I
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):
         labels = entry.labels.stream if is_categorized else entry.labels.all()
-        value: list[Any] = [f"{entry.time_us}{_MICROSECOND_NS}", entry.line]
+        value: list[Any] = [f"{entry.time_us}{_NS_SUFFIX}", entry.line]
         if is_categorized:
             value.append(_categorized_labels(entry.labels))
         streams.setdefault(tuple(sorted(labels.items())), []).append(value)
@@ -232,7 +232,7 @@ class _Field(msgspec.Struct):
 def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
     """Encode the fields of entries: type, number of distinct values, and the parsers that extract them."""
     fields: dict[str, _Field] = {}
-    for entry in _read_entries(rows, ParserState()):
+    for entry in _read_entries(rows, PipelineState()):
         for name, text, parser in _fields_of(entry):
             if name not in fields and len(fields) >= min(limit, MAX_FIELDS):
                 continue

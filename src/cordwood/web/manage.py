@@ -35,7 +35,7 @@ _ETAG = re.compile(r'"([^"]*)"')
 _TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
 
 
-class Kind(msgspec.Struct, Generic[T], frozen=True):
+class DefinitionKind(msgspec.Struct, Generic[T], frozen=True):
     """The differences between endpoints and streams, which Logflare calls sources."""
 
     name: str
@@ -44,10 +44,10 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
     to_json: Callable[[T, str], Mapping[str, object]]
 
 
-ENDPOINTS: Final = Kind[Endpoint](
+ENDPOINTS: Final = DefinitionKind[Endpoint](
     "endpoint", lambda services: services.endpoint_definitions, lambda one: one.revision, catalog.endpoint_json
 )
-SOURCES: Final = Kind[Stream](
+SOURCES: Final = DefinitionKind[Stream](
     "source", lambda services: services.stream_definitions, stream_revision, catalog.stream_json
 )
 
@@ -55,7 +55,7 @@ SOURCES: Final = Kind[Stream](
 class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     """The handler of one request to create, read, change, delete or restore a definition."""
 
-    kind: Kind[T]
+    kind: DefinitionKind[T]
     request: Request
     services: Services
     options: WebOptions

@@ -43,10 +43,10 @@ async def parse_endpoint_request(
 ) -> QueryRequest:
     """Parse a request for an endpoint. `only_format` is set for a route with one answer format."""
     known_names = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, FORMAT, CURSOR, PAGE_SIZE}
-    of_get = SANDBOX_NAMES if endpoint.sandbox else ()
+    names_in_get_body = SANDBOX_NAMES if endpoint.sandbox else ()
     unknown_names: dict[str, None] = {}
     _collect_unknown(query, known_names, unknown_names)
-    texts = {**query, **await texts_in_body(request, query, options, of_get, known_names, unknown_names)}
+    texts = {**query, **await texts_in_body(request, query, options, names_in_get_body, known_names, unknown_names)}
     ignored = tuple(name[:_MAX_REPORTED_LENGTH] for name in islice(unknown_names, _MAX_REPORTED))
     # Undeclared parameters are ignored, and must not become part of the cache key.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
@@ -102,19 +102,19 @@ async def texts_in_body(
     request: Request,
     query: Mapping[str, str],
     options: WebOptions,
-    of_get: Collection[str],
+    names_in_get_body: Collection[str],
     known_names: Collection[str] | None = None,
     unknown_names: dict[str, None] | None = None,
 ) -> Mapping[str, str]:
     """Return the parameters in the body with names in `known_names`, or all if it is None.
 
     Other names are added to `unknown_names`. A GET may have a body for a query that is too long for a URL: it is read
-    only for the names in `of_get`, and only if the query string has none of them.
+    only for the names in `names_in_get_body`, and only if the query string has none of them.
     """
     if request.method != "POST":
-        if not request.has_body() or not of_get or any(name in query for name in of_get):
+        if not request.has_body() or not names_in_get_body or any(name in query for name in names_in_get_body):
             return {}
-        known_names, unknown_names = of_get, None
+        known_names, unknown_names = names_in_get_body, None
     with options.query_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
         return _texts(
             await read_body(request, options.queries, reservation), request.media_type(), known_names, unknown_names

@@ -148,7 +148,7 @@ async def _ad_hoc_parse(context: HandlerContext) -> Response:
     return await parse_ad_hoc(context.request, context.services(), context.shared.options)
 
 
-def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
+def _definitions(kind: manage.DefinitionKind[Any], read: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         if context.request.method == "POST":
             return await _managing(kind, context).create()
@@ -157,7 +157,9 @@ def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Services], Awa
     return answer
 
 
-def _definition(kind: manage.Kind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
+def _definition(
+    kind: manage.DefinitionKind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]
+) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         if context.request.method in ("PUT", "PATCH"):
             return await _managing(kind, context).change(context.address)
@@ -168,7 +170,7 @@ def _definition(kind: manage.Kind[Any], read: Callable[[Request, Services, str],
     return answer
 
 
-def _text_routes(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
+def _text_routes(kind: manage.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
     """Return the routes of the text and of the versions of one kind."""
 
     async def text(context: HandlerContext) -> Response:
@@ -192,7 +194,7 @@ def _text_routes(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route
     )
 
 
-def _managing(kind: manage.Kind[Any], context: HandlerContext) -> "manage.DefinitionRequest[Any]":
+def _managing(kind: manage.DefinitionKind[Any], context: HandlerContext) -> "manage.DefinitionRequest[Any]":
     return manage.DefinitionRequest(
         kind, context.request, context.services(), context.shared.options, context.shared.observer
     )
@@ -219,7 +221,7 @@ async def _status(context: HandlerContext) -> Response:
     return await operations.show_status(context.request, context.services(), context.shared.metrics)
 
 
-async def _export(context: HandlerContext) -> Response:
+async def _export_or_reimport(context: HandlerContext) -> Response:
     if context.request.method == "POST":
         return await reimport_events(
             context.request, context.services(), context.shared.options, context.shared.observer, context.address
@@ -313,7 +315,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _item_handler(stream_events.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
-    (EVENTS_ADDRESS, Route("export", READ_OR_CREATE, _export)),
+    (EVENTS_ADDRESS, Route("export", READ_OR_CREATE, _export_or_reimport)),
     (alerts.ALERT_ADDRESS, Route("alert", READ, _item_handler(alerts.preview_alert))),
     (alerts.TARGET_ADDRESS, Route("alert_target", WRITE, _target_test)),
     (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _silence)),

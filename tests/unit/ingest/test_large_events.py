@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.errors import LargeEventsExceeded
-from cordwood.ingest.limits import MIN_LARGE_CHARACTERS, LargeEvents
+from cordwood.ingest.limits import MIN_LARGE_CHARACTERS, LargeEventLimiter
 from cordwood.ingest.parsed_body import RefusedItem
 from cordwood.ingest.quarantine import ItemTruncator
 from cordwood.model.event import Event
@@ -16,7 +16,7 @@ def make_events(count: int, size: int = 2 * MIN_LARGE_CHARACTERS, project: str =
 
 
 def test_a_project_has_a_quarter_of_the_budget_and_refused_bodies_do_not_count() -> None:
-    large = LargeEvents(BUDGET_CHARACTERS)
+    large = LargeEventLimiter(BUDGET_CHARACTERS)
     large.take("s", make_events(10))
     for _ in range(2):
         with pytest.raises(LargeEventsExceeded):
@@ -27,7 +27,7 @@ def test_a_project_has_a_quarter_of_the_budget_and_refused_bodies_do_not_count()
 
 
 def test_all_projects_share_the_budget() -> None:
-    large = LargeEvents(BUDGET_CHARACTERS)
+    large = LargeEventLimiter(BUDGET_CHARACTERS)
     for project in "abcd":
         large.take("s", make_events(12, project=project))
     with pytest.raises(LargeEventsExceeded) as refused:
@@ -36,7 +36,7 @@ def test_all_projects_share_the_budget() -> None:
 
 
 def test_small_events_are_never_refused_and_renew_the_budget() -> None:
-    large = LargeEvents(BUDGET_CHARACTERS)
+    large = LargeEventLimiter(BUDGET_CHARACTERS)
     large.take("s", make_events(12))
     large.take("s", make_events(1000, size=MIN_LARGE_CHARACTERS - 10))
     with pytest.raises(LargeEventsExceeded):
@@ -46,11 +46,11 @@ def test_small_events_are_never_refused_and_renew_the_budget() -> None:
 
 
 def test_without_a_budget_everything_is_accepted() -> None:
-    LargeEvents(None).take("s", make_events(1000))
+    LargeEventLimiter(None).take("s", make_events(1000))
 
 
 def test_quarantined_items_are_truncated_beyond_their_budget() -> None:
-    truncator = ItemTruncator(2**20, lambda: 0, LargeEvents(BUDGET_CHARACTERS))
+    truncator = ItemTruncator(2**20, lambda: 0, LargeEventLimiter(BUDGET_CHARACTERS))
     truncated_items = [truncator.truncated(RefusedItem(0, "No.", "x" * 2 * MIN_LARGE_CHARACTERS)) for _ in range(15)]
     assert [truncated.is_cut for truncated in truncated_items] == [False] * 12 + [True] * 3
     assert {len(truncated.text) for truncated in truncated_items if truncated.is_cut} == {4096}

@@ -3,7 +3,7 @@
 from cordwood.logql.labels import (
     MAX_LABELS,
     EventLabels,
-    ParserState,
+    PipelineState,
     first_labels,
     label_column,
     label_of_column,
@@ -24,7 +24,7 @@ LISTED_KEYS: dict[KeyPath, KeyPath] = {
     ("metadata", "a"): ("b",),
     ("metadata", "labels"): ("app", "job"),
 }
-PARSER_STATE = ParserState()
+PARSER_STATE = PipelineState()
 
 
 def labels_of_events(paths_by_parent: dict[KeyPath, KeyPath], *, is_complete: bool = True) -> EventLabels:
@@ -53,7 +53,7 @@ def test_a_label_reads_an_unlisted_field_if_the_list_is_incomplete() -> None:
 
 def test_labels_of_streams_are_the_same_in_queries_and_answers() -> None:
     metadata = [{"a": [{"b": 1}], "labels": [{"app": "x", "job": "y"}], "level": "WARN", "list": [1, 2], "none": None}]
-    entry = read_labels("edge_logs", metadata, "k=v", ParserState((Parser(ParserKind.LOGFMT),)))
+    entry = read_labels("edge_logs", metadata, "k=v", PipelineState((Parser(ParserKind.LOGFMT),)))
     assert labels_of_events(LISTED_KEYS).stream_label_names() == sorted(entry.stream)
     assert entry.stream == {
         "app": "x",

@@ -28,7 +28,7 @@ from cordwood.lql.query import (
     Shorthand,
     ShorthandKind,
     Source,
-    Time,
+    TimeCondition,
     Unit,
     Unquoted,
     Value,
@@ -59,7 +59,7 @@ def format_filter(filter_: Filter) -> str:
             return "(" + " OR ".join(map(format_filter, filters)) + ")"
         case Message():
             return ("~" if filter_.is_regex else "") + _quote(filter_.text)
-        case Time():
+        case TimeCondition():
             return f"t:{filter_.operator}{_format_when(filter_.when)}"
         case _:
             return _format_field(filter_)

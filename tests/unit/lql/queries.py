@@ -30,7 +30,7 @@ from cordwood.lql.query import (
     Shorthand,
     ShorthandKind,
     Source,
-    Time,
+    TimeCondition,
     Unit,
     Unquoted,
 )
@@ -81,9 +81,9 @@ SIMPLE_FILTERS: st.SearchStrategy[Filter] = st.one_of(
     st.builds(Field, PATHS, st.just(Operator.EQUAL), st.just(Null())),
     st.builds(_range, PATHS, st.integers(), st.integers()),
     st.builds(_levels, PATHS, LEVEL_PAIRS),
-    st.builds(Time, COMPARISONS, MOMENTS.map(lambda moment: Period(moment, moment))),
-    st.builds(Time, st.just(Operator.EQUAL), st.builds(_period, MOMENTS, MOMENTS)),
-    st.builds(Time, st.just(Operator.EQUAL), SHORTHANDS),
+    st.builds(TimeCondition, COMPARISONS, MOMENTS.map(lambda moment: Period(moment, moment))),
+    st.builds(TimeCondition, st.just(Operator.EQUAL), st.builds(_period, MOMENTS, MOMENTS)),
+    st.builds(TimeCondition, st.just(Operator.EQUAL), SHORTHANDS),
     st.builds(Message, TEXTS, st.booleans()),
 )
 

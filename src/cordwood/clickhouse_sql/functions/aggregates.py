@@ -116,7 +116,7 @@ def _dispersion_function(name: str) -> _AggregateTranslation:
     return translate_call
 
 
-def _minimum_or_maximum(name: str) -> _AggregateTranslation:
+def _single_value_aggregate(name: str) -> _AggregateTranslation:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1)
         value = _without_nan(_comparable_value(translator, node), name)
@@ -198,8 +198,8 @@ def _quantile_function(name: str, level: float | None = None) -> _AggregateTrans
 
 
 _AGGREGATE_BY_NAME: Final[Mapping[str, _AggregateTranslation]] = {
-    "any": _minimum_or_maximum("any_value"),
-    "anylast": _minimum_or_maximum("any_value"),
+    "any": _single_value_aggregate("any_value"),
+    "anylast": _single_value_aggregate("any_value"),
     "argmax": _argument_at_extreme("max_by"),
     "argmin": _argument_at_extreme("min_by"),
     "avg": _translate_avg,
@@ -207,9 +207,9 @@ _AGGREGATE_BY_NAME: Final[Mapping[str, _AggregateTranslation]] = {
     "countdistinct": _translate_uniq,
     "grouparray": _array_aggregate(is_distinct=False),
     "groupuniqarray": _array_aggregate(is_distinct=True),
-    "max": _minimum_or_maximum("max"),
+    "max": _single_value_aggregate("max"),
     "median": _quantile_function("quantile"),
-    "min": _minimum_or_maximum("min"),
+    "min": _single_value_aggregate("min"),
     "quantile": _quantile_function("quantile"),
     "quantileexactinclusive": _quantile_function("quantile"),
     "quantiletdigest": _quantile_function("quantile_tdigest"),

@@ -36,7 +36,7 @@ WINDOW_EVENTS: Final = 100_000
 _MIN_VERSION: Final = (26, 8)
 
 # The maximum size of the ids in one bound value: see `split_for_binding`.
-_MAX_VALUE_BYTES: Final = 60 << 10
+_MAX_BOUND_IDS_BYTES: Final = 60 << 10
 
 # The maximum numbers of checksums in a bound value and in a statement. All values of a statement are sent, escaped, in
 # the URL of a request, which a server limits to 1 MiB.
@@ -47,8 +47,8 @@ _MAX_COLLISIONS: Final = 1_000
 # With thousands of ids, the Bloom filters of the table exclude no block, but would be read and checked for each id.
 _LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
 
-# The most characters of events that are inserted in one statement. The server combines the blocks of a statement into
-# one up to 256 MB, so that the statement is stored as a whole.
+# The most characters of events in one INSERT. The server combines the blocks of a statement into a single one up to 256
+# MB, so that a statement below this size is stored wholly or not at all.
 _MAX_INSERT_CHARACTERS: Final = 32 << 20
 
 # A row may become visible later than rows with a later time, so reads overlap by this much.
@@ -300,7 +300,7 @@ class Window:
 
     def _ids_exactly(self, since: str, ids: Sequence[str]) -> set[str]:
         """Return which of the ids are stored, except for ids that are too long for a bound value."""
-        chunks = split_for_binding([id_ for id_ in ids if len(id_) < _MAX_VALUE_BYTES // 4])
+        chunks = split_for_binding([id_ for id_ in ids if len(id_) < _MAX_BOUND_IDS_BYTES // 4])
         values = ({"ids": chunk, "since": since} for chunk in chunks)
         found = (self._select("has({ids:Array(String)}, id)", bound, len(ids)) for bound in values)
         return {id_ for chunk in found for id_ in chunk}
@@ -331,7 +331,7 @@ def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     size = 0
     for text in texts:
         width = len(text.encode("utf-8", "surrogatepass")) + 2
-        if chunk and size + width > _MAX_VALUE_BYTES:
+        if chunk and size + width > _MAX_BOUND_IDS_BYTES:
             yield chunk
             chunk, size = [], 0
         chunk.append(text)
@@ -479,7 +479,7 @@ def _new_project_rows(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iter
 # How long the engine must be idle before memory is returned.
 _IDLE_SECONDS: Final = 6.0
 # The number of inserted characters after which memory is returned during a load, which takes milliseconds.
-_CHARACTERS: Final = 64 << 20
+_RECLAIM_CHARACTERS: Final = 64 << 20
 
 # The in-process engine has an allocator of its own.
 _PURGE: Final = "SYSTEM JEMALLOC PURGE"
@@ -506,7 +506,7 @@ class MemoryReclaimer:
         self.mark_active()
         with self._lock:
             self._inserted_characters += characters
-            is_due = self._inserted_characters >= _CHARACTERS
+            is_due = self._inserted_characters >= _RECLAIM_CHARACTERS
             if is_due:
                 self._inserted_characters = 0
         if is_due:

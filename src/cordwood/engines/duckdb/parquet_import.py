@@ -14,14 +14,14 @@ from cordwood.model.datatype import Kind
 RETRY_HINT = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
 _BATCH_ROWS = 2048
 
-_STORED_NAMES = {column.name for column in STORED_COLUMNS}
+_EXPORT_COLUMNS = {column.name for column in STORED_COLUMNS}
 _STORED_FIELDS = ", ".join(
     f"{column.name}: epoch_us({column.name})"
     if column.datatype.kind is Kind.TIMESTAMP
     else f"{column.name}: {column.name}"
     for column in STORED_COLUMNS
 )
-_POSTED_FIELDS = ("id", "timestamp", "event_message", "project")
+_SENT_FIELDS = ("id", "timestamp", "event_message", "project")
 
 _JsonFields = dict[str, msgspec.Raw]
 
@@ -34,7 +34,7 @@ def read_parquet(file: Path) -> Iterator[bytes]:
             fields = decode(row)
             yield encode(
                 _restore_posted_event(fields)
-                if fields.keys() == _STORED_NAMES
+                if fields.keys() == _EXPORT_COLUMNS
                 else fields | _decode_metadata(fields.get("metadata"))
             )
 
@@ -49,7 +49,7 @@ def read_stored(file: Path) -> Iterator[bytes]:
 def is_export(file: Path) -> bool:
     """Return whether the file has exactly the columns of an export of stored events."""
     with _open_query(file, "DESCRIBE FROM read_parquet($file)") as reader:
-        return {row[0] for row in reader.fetchall()} == _STORED_NAMES
+        return {row[0] for row in reader.fetchall()} == _EXPORT_COLUMNS
 
 
 def count_parquet(file: Path) -> int:
@@ -78,7 +78,7 @@ def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
 
 def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
     """Return the fields of an exported event as they were sent; ingesting it again sets a new receive time."""
-    posted = {name: stored[name] for name in _POSTED_FIELDS}
+    posted = {name: stored[name] for name in _SENT_FIELDS}
     metadata, extras = _decoded_text(stored["metadata"]), _decoded_text(stored["extras"])
     if metadata is not None:
         posted["metadata"] = msgspec.Raw(metadata.encode())

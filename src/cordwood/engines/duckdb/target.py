@@ -9,7 +9,7 @@ from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.query.deferred_columns import defer_columns
 from cordwood.engines.duckdb.query.index_pruning import prune_blocks
-from cordwood.engines.duckdb.query.partial_aggregation import mark_aggregation, split_aggregation
+from cordwood.engines.duckdb.query.partial_aggregation import mark_aggregations, split_aggregation
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
 from cordwood.engines.duckdb.query.scan_planning import (
     ScanSource,
@@ -52,7 +52,7 @@ class DuckDBTarget:
         completions = defer_columns(tree)
         may_split = resolved.is_saved and resolved.redaction is None and not resolved.follows
         if may_split:
-            mark_aggregation(tree)
+            mark_aggregations(tree)
         lowered = RULES.lower(tree)
         materialize_shared_ctes(lowered)
         if resolved.redaction is not None:

@@ -84,7 +84,7 @@ def read_access_line(line: str) -> PostedEvent | None:
         return None
     request = _REQUEST.fullmatch(found["request"])
     method, path, protocol = request.groups() if request else (None, None, None)
-    headers = {"referer": _known_level(found["referer"]), "user_agent": _known_level(found["agent"])}
+    headers = {"referer": _known_value(found["referer"]), "user_agent": _known_value(found["agent"])}
     metadata = {
         "request": _without_none(
             {
@@ -92,7 +92,7 @@ def read_access_line(line: str) -> PostedEvent | None:
                 "path": path,
                 "protocol": protocol,
                 "remote_addr": found["client"],
-                "user": _known_level(found["user"]),
+                "user": _known_value(found["user"]),
                 "headers": _without_none(headers) or None,
             }
         ),
@@ -106,7 +106,7 @@ def read_access_line(line: str) -> PostedEvent | None:
     return PostedEvent(timestamp=found["time"], event_message=line, metadata=msgspec.Raw(_encode(metadata)))
 
 
-def _known_level(value: str | None) -> str | None:
+def _known_value(value: str | None) -> str | None:
     return None if value in {None, "-", ""} else value
 
 

@@ -29,7 +29,7 @@ from cordwood.sql.dialects.functions import (
     ARGUMENT_COUNTS,
     FOREIGN_FUNCTIONS,
     INTERVAL_FUNCTIONS,
-    UNIT_FIRST,
+    UNIT_LAST_TEMPLATES,
     bigquery_unit,
     find_calls,
     replacement_call,
@@ -120,8 +120,8 @@ def _find_wrong_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
     """Yield calls of BigQuery functions with too few or too many arguments, or in another dialect's order or form."""
     for index, word in find_calls(source):
         arguments = source.arguments(index + 1)
-        if word.text in UNIT_FIRST and _is_unit_first(arguments):
-            hint = replacement_call(word.text, arguments, UNIT_FIRST[word.text])
+        if word.text in UNIT_LAST_TEMPLATES and _is_unit_first(arguments):
+            hint = replacement_call(word.text, arguments, UNIT_LAST_TEMPLATES[word.text])
             yield ForeignSpelling(word.start, f"{word.text} takes its unit last, and without quotes.", f"Write {hint}.")
         elif word.text in ARGUMENT_COUNTS and source.find_closing(index + 1) is not None:
             yield from _check_argument_count(word.text, word.start, arguments)

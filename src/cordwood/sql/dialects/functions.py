@@ -215,7 +215,7 @@ FOREIGN_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
 # Templates for BigQuery functions that take the unit as the last argument; other dialects take it as the first one.
-UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
+UNIT_LAST_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "DATETIME_TRUNC": ("DATETIME_TRUNC({1}, {0:unit})",),

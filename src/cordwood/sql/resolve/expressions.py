@@ -294,7 +294,7 @@ _NON_CONSTANT_CLAUSES: Final = (
 )  # fmt: skip
 # Expressions that use a sub-query's rows rather than its value.
 _SETS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
-# Constant rows with more nodes are not copied into their readers but stay queries.
+# A sub-query of one constant row with more nodes than this is not copied into the queries that read it.
 _MAX_CONSTANT_NODES: Final = 1_000
 _USES_OF_ROWS: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 

@@ -387,10 +387,10 @@ def _output_names(
         return _listed_names(
             resolution,
             operation,
-            _COLUMN_CHOICE_HINT[side if side in _COLUMN_CHOICE_HINT else "INNER"](left_names, right_names),
+            _COLUMN_CHOICE_BY_SIDE[side if side in _COLUMN_CHOICE_BY_SIDE else "INNER"](left_names, right_names),
         )
-    if side in _COLUMN_CHOICE_HINT:
-        return _COLUMN_CHOICE_HINT[side](left_names, right_names)
+    if side in _COLUMN_CHOICE_BY_SIDE:
+        return _COLUMN_CHOICE_BY_SIDE[side](left_names, right_names)
     if left_names.keys() != right_names.keys():
         raise _unpaired_columns(resolution, operation, sorted(left_names.keys() ^ right_names.keys()))
     return list(left_names.values())
@@ -413,7 +413,7 @@ def _name_by_lower_case(outputs: list[OutputColumn]) -> _NameByLowerCase:
     return {output.name.lower(): output.name for output in outputs}
 
 
-_COLUMN_CHOICE_HINT: Final[Mapping[str, Callable[[_NameByLowerCase, _NameByLowerCase], list[str]]]] = {
+_COLUMN_CHOICE_BY_SIDE: Final[Mapping[str, Callable[[_NameByLowerCase, _NameByLowerCase], list[str]]]] = {
     "FULL": lambda ours, theirs: [*ours.values(), *_missing_names(ours, theirs)],
     "LEFT": lambda ours, _: list(ours.values()),
     "INNER": lambda ours, theirs: [name for lower, name in ours.items() if lower in theirs],

@@ -34,7 +34,7 @@ def read_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.
     table_name = written_name(table)
     cte = _find_cte(resolution, ctes, table, table_name)
     if cte is not None:
-        _read_cte(scope, table, cte)
+        _resolve_cte_reference(scope, table, cte)
         return
     if not resolution.may_read_streams:
         raise unknown_table_error(resolution, ctes, table, table_name)
@@ -112,7 +112,7 @@ def constant_columns(resolution: Resolution, ctes: CteScope, source: exp.Expr) -
     return cte.constants if cte is not None else None
 
 
-def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
+def _resolve_cte_reference(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     alias = table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))
     name_source(table, alias)

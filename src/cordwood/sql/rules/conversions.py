@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.model.datatype import NUMBERS, TIME_KINDS, Datatype, Kind
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, type_in_tree, typed_as
 from cordwood.sql.lowering import RuleSet, data_part, fragment, mark_safe, text_part, unsupported
 from cordwood.sql.nodes import CONSTANT_KEY, constant, constant_text, is_integer_literal
@@ -115,7 +115,7 @@ class Casts(msgspec.Struct, frozen=True):
     def _cast_scalar(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
         """Cast between types that have no caster."""
         source = kind_of(value)
-        if source is Kind.STRING and to.kind in MOMENTS:
+        if source is Kind.STRING and to.kind in TIME_KINDS:
             return self.text_to_time(node, value, to.kind)
         if source in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME) and to.kind is Kind.STRING:
             return self.times.cast_text(value, None)
@@ -127,7 +127,7 @@ class Casts(msgspec.Struct, frozen=True):
         format_text, source = constant_text(node.args["format"]), kind_of(node.this)
         if format_text is None:
             unsupported(node, "CAST with a format that is not a literal")
-        if to == STRING and source in MOMENTS:
+        if to == STRING and source in TIME_KINDS:
             return self.times.cast_by_format(node, node.this, format_text)
         if to == STRING and source is Kind.BYTES:
             return _by_format(node, self.print_bytes, format_text.upper())

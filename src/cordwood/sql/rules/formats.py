@@ -11,7 +11,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import EXACT_NUMERIC_KINDS, MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBERS, TIME_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
 from cordwood.sql.lowering import RuleSet, fragment, is_safe, span_in_text, text_part, unsupported
@@ -206,7 +206,7 @@ def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
 
 # By conversion letter: the size of groups of digits, and the mark between them.
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
-FILLED_BY_ZEROS: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
+ZERO_PADDING_REFUSAL: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
 
 
 class FormatSql(Protocol):
@@ -332,7 +332,7 @@ class Formats(msgspec.Struct, frozen=True):
         if not spec.is_zero_padded:
             return self.sql.pad(node, field, words.once(words.concat(sign, digits), *parts, texts=texts))
         if spec.width == "*":
-            unsupported(node, FILLED_BY_ZEROS)
+            unsupported(node, ZERO_PADDING_REFUSAL)
         zeros = self.sql.zeros(int(spec.width or 0), sign, digits)
         return words.once(words.concat(sign, zeros, digits), *parts, texts=texts)
 
@@ -411,7 +411,7 @@ class Formats(msgspec.Struct, frozen=True):
             return words.once(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
         if datatype.kind is Kind.INTERVAL:
             return fragment(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
-        if datatype.kind in (*MOMENTS, *EXACT_NUMERIC_KINDS):
+        if datatype.kind in (*TIME_KINDS, *EXACT_NUMERIC_KINDS):
             return fragment(words.concat(f"'{datatype.kind} \"'", "{0}", "'\"'"), text)
         return text
 

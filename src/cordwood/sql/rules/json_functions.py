@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import MOMENTS, Datatype, Kind
+from cordwood.model.datatype import TIME_KINDS, Datatype, Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, text_part, unsupported
 from cordwood.sql.nodes import constant, constant_text, parse_digits
@@ -270,7 +270,7 @@ def print_times(times: TimeText, rule: Rule) -> Rule:
 
     def checked(node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        if kind_of(value) not in MOMENTS:
+        if kind_of(value) not in TIME_KINDS:
             return rule(node)
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
         return times.cast_text(value, zone)

@@ -108,7 +108,7 @@ def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
 _NOT_IN_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
 # Patterns whose empty matches all engines find at the same positions: they consist of anchors, or begin with `^` and so
 # match only once, at the start.
-_ANCHORS_ONLY: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
+_FIXED_EMPTY_MATCHES: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
 _MULTI_LINE_FLAG: Final = "(?m"
 _ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
 
@@ -227,9 +227,9 @@ def may_be_empty(pattern: str) -> bool:
     return compiled is not None and any(compiled.fullmatch(text, len(text)) for text in ("", "a", " "))
 
 
-def matches_anchors_only(pattern: str) -> bool:
+def has_fixed_empty_matches(pattern: str) -> bool:
     """Return whether the pattern's empty matches are only at the text's start, its end or word boundaries."""
-    return bool(_ANCHORS_ONLY.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
+    return bool(_FIXED_EMPTY_MATCHES.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
 
 
 def has_bad_rewrite(node: exp.Expr) -> bool:

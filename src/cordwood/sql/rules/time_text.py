@@ -374,7 +374,7 @@ class Groups(msgspec.Struct, frozen=True):
         return self.sql.days_after(monday, f"({self.number_or('V', '1')} - 1) * 7 + {self._weekday(0)}")
 
     def _week(self) -> str:
-        """Return the date of a week of %U or %W.
+        """Return SQL for the date of a day in the week %U or %W: of the weekday, or of the first day if there is none.
 
         Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0.
         """

@@ -13,7 +13,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
-from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.model.datatype import TIME_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, span_in_text, unsupported
@@ -262,7 +262,7 @@ def _check_unit(rule: Rule) -> Rule:
             kind_of(node)
             if type(node) not in _DIFFERENCE_KIND
             else argument_kind
-            if argument_kind in MOMENTS
+            if argument_kind in TIME_KINDS
             else _DIFFERENCE_KIND[type(node)]
         )
         unit = unit_of(node.args.get("unit"))

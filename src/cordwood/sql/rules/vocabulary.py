@@ -30,10 +30,14 @@ class Conditional(Protocol):
 
 class Join(Protocol):
     def __call__(self, array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
-        """Return an array as text in brackets: `element_text` for each element, which it refers to as `name`."""
+        """Return an array as text in brackets, with `separator` between the texts of its elements.
+
+        `element_text` is the SQL of the text of one element, which it refers to as `name`.
+        """
         ...
 
 
+# Functions that return the SQL of an operation for the SQL of its one, two or three operands.
 Word = Callable[[str], str]
 Word2 = Callable[[str, str], str]
 Word3 = Callable[[str, str, str], str]

@@ -24,7 +24,7 @@ from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
 from cordwood.web.services import Services, existing_endpoint, existing_stream
 
 # Clients in Python are generated one at a time: generating one for a thousand endpoints takes a second of CPU time.
-_GENERATOR_LOCK = asyncio.Lock()
+_CLIENT_GENERATION_LOCK = asyncio.Lock()
 
 # The account object in Logflare's format. There is only one account, and it has no quota.
 _ACCOUNT: Final = {
@@ -64,7 +64,7 @@ async def api_client(request: Request, services: Services) -> Response:
     endpoints = [
         one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
     ]
-    async with _GENERATOR_LOCK:
+    async with _CLIENT_GENERATION_LOCK:
         tag, text = await asyncio.to_thread(_generate_client, endpoints)
     headers: list[Header] = [
         NO_STORE,

@@ -19,7 +19,7 @@ def type_in_words(document: Node, schema: Node) -> str:
         return " or ".join(type_in_words(document, one) for one in schema["anyOf"])
     types = schema.get("type", "anything")
     words = " or ".join(_one_type(document, schema, one) for one in ([types] if isinstance(types, str) else types))
-    return words + _format_words(schema) + _bounds(schema)
+    return words + _format_in_words(schema) + _bounds(schema)
 
 
 def _one_type(document: Node, schema: Node, name: str) -> str:
@@ -28,7 +28,7 @@ def _one_type(document: Node, schema: Node, name: str) -> str:
     return {"string": "text", "array": "list", "object": "object"}.get(name, name)
 
 
-def _format_words(schema: Node) -> str:
+def _format_in_words(schema: Node) -> str:
     format_ = schema.get("format")
     return "" if format_ in (None, "int64") else f" ({format_})"
 

@@ -292,7 +292,7 @@ engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
 engine.prepare([stream("s")])
 checkpoint = engine._session.checkpoint
 if sys.argv[2] == "before":
-    StreamTables.drop_run = lambda self: os.kill(os.getpid(), 9)
+    StreamTables.delete_run_rows = lambda self: os.kill(os.getpid(), 9)
 else:
     engine._session.checkpoint = lambda _: os.kill(os.getpid(), 9)
 engine._storage._compactor.compact(engine._storage.get_store("s"))

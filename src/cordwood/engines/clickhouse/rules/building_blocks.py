@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.model.datatype import NUMBERS, TIME_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, inherit, kind_of
 from cordwood.sql.lowering import (
@@ -292,7 +292,7 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
     if needs_check(value, kind):
         texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
-        return once(_parse_column(node, kind), value, texts=texts)
+        return once(_time_parsing_template(node, kind), value, texts=texts)
     canonical = engine_spelling(value, kind)
     with_zone = _WITH_ZONE_NAME.match(canonical or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
     if with_zone:
@@ -302,7 +302,7 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     return once(_PARSERS[kind].replace("#", "OrNull" if is_safe(node) else ""), text)
 
 
-def _parse_column(node: exp.Expr, kind: Kind) -> str:
+def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     """Return the template that parses a column of texts; `{0}` is the pattern of valid texts, and `{1}` the message.
 
     It uses the parser that returns NULL for invalid texts, because ClickHouse also parses the values that it stores
@@ -330,7 +330,7 @@ def _text_to(kind: Kind) -> Conversion:
 
 
 _READERS: Final[Conversions] = {
-    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
+    **{(Kind.STRING, kind): _text_to(kind) for kind in TIME_KINDS},
     (Kind.STRING, Kind.BYTES): lambda node: node,
     (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),
     (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
@@ -347,7 +347,7 @@ _READERS: Final[Conversions] = {
     (Kind.VARIANT, Kind.BYTES): event_text,
     (Kind.VARIANT, Kind.JSON): lambda node: node,
     **{(Kind.VARIANT, kind): _try_cast(Kind.FLOAT64) for kind in NUMBERS},
-    **{(Kind.VARIANT, kind): _try_cast(kind) for kind in (Kind.BOOL, *MOMENTS)},
+    **{(Kind.VARIANT, kind): _try_cast(kind) for kind in (Kind.BOOL, *TIME_KINDS)},
 }
 
 

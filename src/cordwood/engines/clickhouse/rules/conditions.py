@@ -17,7 +17,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     read_as,
     type_part,
 )
-from cordwood.model.datatype import EXACT_NUMERIC_KINDS, MOMENTS, Datatype, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, TIME_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_safe, placeholders, quoted_constant
@@ -35,7 +35,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
         return number_kind(known_kinds[0]) if known_kinds else Kind.STRING
     if len(known_kinds) < 2:
         return None
-    return next((kind for kind in MOMENTS if kind in known_kinds), None) or _float_kind(set(known_kinds))
+    return next((kind for kind in TIME_KINDS if kind in known_kinds), None) or _float_kind(set(known_kinds))
 
 
 def _float_kind(kinds: set[Kind]) -> Kind | None:

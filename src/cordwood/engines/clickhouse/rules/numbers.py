@@ -18,13 +18,13 @@ from cordwood.sql.rules.numbers import NUMERAL, Numbers, may_overflow, rounds_to
 NUMBER_RULES: Final = Numbers(WORDS)
 
 
-def _cast_exact(node: exp.Expr, value: str) -> str:
+def _cast_to_numeric(node: exp.Expr, value: str) -> str:
     return f"CAST({value}, 'Nullable({NAMES[kind_of(node) or Kind.NUMERIC]})')"
 
 
 def _rounded(node: exp.Expr, value: str) -> str:
     """Return a cast that rounds to the digits of the type: ClickHouse's own cast truncates."""
-    return _cast_exact(node, value if kind_of(node) is Kind.BIGNUMERIC else f"round({value}, 9)")
+    return _cast_to_numeric(node, value if kind_of(node) is Kind.BIGNUMERIC else f"round({value}, 9)")
 
 
 def _division(node: exp.Expr) -> exp.Expr:
@@ -59,7 +59,7 @@ def _integer_division(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.operands(node)
     if kind_of(left) in EXACT_NUMERIC_KINDS or kind_of(right) in EXACT_NUMERIC_KINDS:
         quotient = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
-        return once(fail_if(node, "@b = 0", "division by zero", _cast_exact(node, quotient)), left, right)
+        return once(fail_if(node, "@b = 0", "division by zero", _cast_to_numeric(node, quotient)), left, right)
     is_invalid, message = "(@b = 0 AND isNotNull(@a))", "division by zero"
     if is_safe(node):
         is_invalid = "(@b = 0 OR @b = -1 AND @a < -9223372036854775807)"
@@ -73,7 +73,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
     if any(kind_of(side) in EXACT_NUMERIC_KINDS for side in (left, right)):
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
         quotient = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
-        remainder = _cast_exact(node, f"@a - {quotient} * {divisor}")
+        remainder = _cast_to_numeric(node, f"@a - {quotient} * {divisor}")
     return once(fail_if(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
 
 

@@ -221,7 +221,10 @@ def _normalize_zeros(select: exp.Expr) -> None:
 
 
 def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
-    """Return the values of a DISTINCT, and the columns that GROUP BY refers to by ordinal only."""
+    """Return the selected values by which rows are grouped and that can be replaced in place.
+
+    These are all values of a DISTINCT, and the columns of a GROUP BY that only an ordinal refers to.
+    """
     if select.args.get("distinct"):
         return [item.unalias() for item in select.expressions]
     group = select.args.get("group")

@@ -21,7 +21,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholders, text_part, unsupported
 from cordwood.sql.nodes import constant_int, constant_text
-from cordwood.sql.rules.formats import FILLED_BY_ZEROS, TEXT_LETTERS, Field, Formats, Specifier
+from cordwood.sql.rules.formats import TEXT_LETTERS, ZERO_PADDING_REFUSAL, Field, Formats, Specifier
 from cordwood.sql.rules.functions import MAX_TEXT_BYTES, STRINGS, ByType, Checked, Key, Template, rules_from_templates
 from cordwood.sql.rules.strings import FOLDED, has_duplicate_characters, source_and_target
 
@@ -228,7 +228,7 @@ def _character_of(code: str) -> str:
     )
 
 
-def _translate(node: exp.Expr) -> exp.Expr:
+def _translate_function(node: exp.Expr) -> exp.Expr:
     source, target = source_and_target(node)
     if constant_text(source) is None or constant_text(target) is None:
         unsupported(node, "TRANSLATE of characters that are not literals")
@@ -303,7 +303,7 @@ RULES = RuleSet(
         # ClickHouse's soundex treats an H between consonants as a vowel, and returns zeros for a text without letters.
         exp.Soundex: lambda node: unsupported(node, "SOUNDEX"),
         exp.Collate: _collate,
-        exp.Translate: _translate,
+        exp.Translate: _translate_function,
     },
     before_children=FOLDED,
 )
@@ -378,7 +378,7 @@ class _FormatSql:
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is not a literal")
         if field.width is not None and field.spec.is_zero_padded:
-            unsupported(node, FILLED_BY_ZEROS)
+            unsupported(node, ZERO_PADDING_REFUSAL)
         format_text = text_part(field.spec.text(letter).replace("*", ""))
         return _pad_to_argument(field, fragment("printf({1}, {0})", value, format_text))
 

@@ -31,15 +31,18 @@ from cordwood.sql.rules.strings import (
     group_is_optional,
     group_may_be_empty,
     has_bad_rewrite,
+    has_fixed_empty_matches,
     is_invalid,
-    matches_anchors_only,
     may_be_empty,
     strip_lower_calls,
 )
 
 
 def _is_null_pattern(node: exp.Expr) -> bool:
-    """Raise for an unsupported or invalid pattern; return True if SAFE makes the result NULL instead."""
+    """Return whether the result is NULL, because the pattern is invalid and the call is SAFE.
+
+    Raise for BYTES, and for several groups without SAFE.
+    """
     if kind_of(node.this) is Kind.BYTES:
         unsupported(node, "A regular expression over BYTES")
     literal_text = constant_text(node.expression)
@@ -171,7 +174,7 @@ def _replace(node: exp.Expr) -> exp.Expr:
     if _is_null_pattern(node) or has_bad_rewrite(node):
         return null_of(STRING)
     new = node.args["replacement"]
-    if constant_text(new) != "" and not matches_anchors_only(constant_text(node.expression) or "."):
+    if constant_text(new) != "" and not has_fixed_empty_matches(constant_text(node.expression) or "."):
         _refuse_empty(node)
     return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _pattern(node.expression), new)
 

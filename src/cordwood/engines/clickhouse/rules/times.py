@@ -23,7 +23,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 )
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES, checked_arithmetic
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
-from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.model.datatype import TIME_KINDS, Kind
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, fragment, quoted_constant, unsupported
 from cordwood.sql.nodes import Interval, constant
@@ -204,7 +204,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
         return _sum_with_interval(node.this, node.expression, sign)
     if kinds in _SUMS_OF_DAYS:
         return fragment(_SUMS_OF_DAYS[kinds].format(sign=sign), node.this, node.expression)
-    if kinds[0] == kinds[1] and kinds[0] in MOMENTS and sign == "-":
+    if kinds[0] == kinds[1] and kinds[0] in TIME_KINDS and sign == "-":
         return _interval_between(node.this, node.expression, kinds[0])
     return checked_arithmetic(node, sign, *NUMBER_RULES.operands(node))
 

@@ -38,9 +38,9 @@ _BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
 _RETRY_SECONDS = 0.05
 # The maximum number of questions or statements that the runner remembers for each purpose.
-_MAX_REMEMBERED = 2000
+_MAX_REMEMBERED_STATEMENTS = 2000
 # The interval at which a query that must stop is interrupted again, until it ends.
-_REPEAT_SECONDS = 0.05
+_INTERRUPT_INTERVAL_SECONDS = 0.05
 # The capacity of the cache of column types by statement digest.
 _TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
@@ -146,7 +146,7 @@ class QueryRunner:
         if rows.truncated or len(batch) == statement.row_limit:
             rows.engine_seconds = time.perf_counter() - started_at
             return rows
-        if len(self._recent_misses) >= _MAX_REMEMBERED:
+        if len(self._recent_misses) >= _MAX_REMEMBERED_STATEMENTS:
             self._recent_misses.clear()
         self._recent_misses[question_hash] = time.monotonic() + _SKIP_RECENT_SECONDS
         return None
@@ -194,7 +194,7 @@ class QueryRunner:
         if seconds > _QUICK_SECONDS:
             self._quick_digests.discard(digest)
             return
-        if len(self._quick_digests) >= _MAX_REMEMBERED:
+        if len(self._quick_digests) >= _MAX_REMEMBERED_STATEMENTS:
             self._quick_digests.clear()
         self._quick_digests.add(digest)
 
@@ -250,7 +250,7 @@ class QueryRunner:
 
         def stop() -> None:
             run.cancel()
-            self._deadlines.hasten(alarm)
+            self._deadlines.fire_now(alarm)
 
         cancel.on_cancel(stop)
         return run
@@ -542,7 +542,7 @@ class DeadlineTimer:
             with self._changed:
                 alarm.callback = None
 
-    def hasten(self, alarm: _Alarm) -> None:
+    def fire_now(self, alarm: _Alarm) -> None:
         """Make the alarm due now."""
         with self._changed:
             self._schedule(alarm, time.monotonic())
@@ -573,7 +573,7 @@ class DeadlineTimer:
             heapq.heappop(self._due_alarms)
             if alarm.callback is not None:
                 alarm.callback()
-                self._schedule(alarm, time.monotonic() + _REPEAT_SECONDS)
+                self._schedule(alarm, time.monotonic() + _INTERRUPT_INTERVAL_SECONDS)
 
     def _seconds_until_next_alarm(self) -> float | None:
         return self._due_alarms[0][0] - time.monotonic() if self._due_alarms else None

@@ -19,7 +19,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.bounded_cache import BoundedCache
-from cordwood.engines.records import quote_odd_numbers
+from cordwood.engines.records import quote_non_finite_numbers
 from cordwood.errors import OutOfMemory
 from cordwood.model.datatype import Cell
 from cordwood.model.timestamps import EPOCH
@@ -117,7 +117,7 @@ def complete_columns(
     completions: Iterable[Completion], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[int, list[Cell]]]:
     """Compute columns of the answer from fetched columns; yield them with their positions."""
-    growth = _MapGrowth()
+    growth = _MapGrowthBudget()
     maps: dict[AttributeMap, list[Cell]] = {}
     for completion in completions:
         if isinstance(completion, AttributeMap):
@@ -132,7 +132,7 @@ def complete_columns(
             yield completion.position, iso_times(columns[completion.position])
 
 
-class _MapGrowth:
+class _MapGrowthBudget:
     """The bytes by which the maps of a batch exceed their events, and the bytes of repeated maps."""
 
     def __init__(self) -> None:
@@ -173,10 +173,10 @@ def _iso_minute(minute: int) -> str:
 EventParts = tuple[str | None, str | None, str | None]
 
 
-def attribute_maps(events: Iterable[EventParts], levels: int, growth: _MapGrowth | None = None) -> list[Cell]:
+def attribute_maps(events: Iterable[EventParts], levels: int, growth: _MapGrowthBudget | None = None) -> list[Cell]:
     """Return the maps of events as JSON, with objects flattened `levels` levels deep."""
     keys = _FlattenedKeys("", [_MAX_KEY_CHARACTERS])
-    growth = growth or _MapGrowth()
+    growth = growth or _MapGrowthBudget()
     maps: list[Cell] = []
     for event in events:
         encoded = _maps.get((levels, event))
@@ -255,7 +255,9 @@ def _read_with_odd_numbers(
     both = metadata + extras
     mark = next((chr(code) for code in _MARK_CHARACTERS if chr(code) not in both), chr(_MARK_CHARACTERS[0]))
     quoted = re.compile(f'"{mark}([-A-Za-z]+)"')
-    attributes = _read_event(quote_odd_numbers(metadata, mark), quote_odd_numbers(extras, mark), project, levels, keys)
+    attributes = _read_event(
+        quote_non_finite_numbers(metadata, mark), quote_non_finite_numbers(extras, mark), project, levels, keys
+    )
     return {key: quoted.sub(r"\1", text).removeprefix(mark) for key, text in attributes.items()}
 
 

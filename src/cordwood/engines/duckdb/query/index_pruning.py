@@ -40,7 +40,7 @@ def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSour
 
 def _prune_source(source: ScanSource, message_conditions: Sequence[_MessageCondition]) -> ScanSource:
     prunable = _block_filter_of(source.table.name, message_conditions)
-    patterns = tuple(map(_condition_on_table, filter(_is_pattern, message_conditions)))
+    patterns = tuple(map(_condition_on_table, filter(_is_regex_condition, message_conditions)))
     return msgspec.structs.replace(
         source, filters=patterns, flushed_filters=(block_filter(prunable),) if prunable else ()
     )
@@ -92,7 +92,7 @@ def _texts_of_values(prunable: BlockFilter, values: Mapping[str, object]) -> lis
     return texts + [text for pattern in patterns for text in _texts_in_regex(pattern)]
 
 
-def _is_pattern(message_condition: _MessageCondition) -> bool:
+def _is_regex_condition(message_condition: _MessageCondition) -> bool:
     condition, alias, name = message_condition
     return bool(_literal_operand(condition, RegexMatch, alias, name))
 

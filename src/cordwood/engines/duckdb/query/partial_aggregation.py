@@ -1,6 +1,6 @@
 """Split an aggregation over one stream: blocks that do not change are aggregated once, and the results are merged.
 
-`mark_aggregation` finds an aggregation in the resolved tree that can be split: a SELECT that groups the events of one
+`mark_aggregations` finds an aggregation in the resolved tree that can be split: a SELECT that groups the events of one
 stream by expressions of the event and of parameters, and whose other columns are aggregates that can be merged exactly.
 `split_aggregation` makes the trees of a `PartialPlan` from the lowered tree.
 
@@ -33,7 +33,7 @@ _TIME: Final = "timestamp"
 _PARTIAL: Final = "partial"
 # An hour in microseconds, by which each block is aggregated: of a block that is partly within the time bounds, only the
 # events of hours that are not wholly within the bounds are read.
-SLICE_US: Final = 3_600_000_000
+HOUR_US: Final = 3_600_000_000
 # Larger statements are not split: the copies of their trees would count towards the limits of compilation.
 _MAX_NODES: Final = 3_000
 
@@ -70,7 +70,7 @@ _MIRRORED: Final = {
 }
 
 
-def mark_aggregation(tree: exp.Expr) -> None:
+def mark_aggregations(tree: exp.Expr) -> None:
     """Mark the aggregations of a resolved tree that can be split."""
     if sum(1 for _ in tree.walk()) > _MAX_NODES:
         return
@@ -169,7 +169,9 @@ def _time_bounds_of(select: exp.Select) -> list[exp.Expr]:
     found = []
     for condition in conditions(select.args.get("where")):
         values = [value for _, value in _bounds_of(condition, select.args["from_"].this.alias_or_name)]
-        if values and all(kind_of(value) is Kind.TIMESTAMP and _is_apart(value, aliases) for value in values):
+        if values and all(
+            kind_of(value) is Kind.TIMESTAMP and _is_independent_of_events(value, aliases) for value in values
+        ):
             found.append(condition)
     return found
 
@@ -190,7 +192,7 @@ def _bounds_of(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeBound, 
     return [(_MIRRORED[comparison], condition.this)] if is_time(condition.expression) else []
 
 
-def _is_apart(value: exp.Expr, aliases: frozenset[str]) -> bool:
+def _is_independent_of_events(value: exp.Expr, aliases: frozenset[str]) -> bool:
     """Return whether the value reads neither the SELECT's own relations nor those of a query around it."""
     inner = {relation.alias_or_name for query in value.find_all(exp.Select) for relation in relations_of(query)}
     return not inner & aliases and all(column.table in inner for column in value.find_all(exp.Column))
@@ -243,14 +245,14 @@ def _bounds_tree(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
     if not names:
         return query
     with_ = tree.args.get("with_")
-    ctes = _ctes_apart(with_) if with_ is not None and not with_.args.get("recursive") else []
+    ctes = _independent_ctes(with_) if with_ is not None and not with_.args.get("recursive") else []
     if not names <= {cte.alias for cte in ctes}:
         return None
     query.set("with_", exp.With(expressions=[copied(cte) for cte in ctes]))
     return query
 
 
-def _ctes_apart(with_: exp.Expr) -> list[exp.Expr]:
+def _independent_ctes(with_: exp.Expr) -> list[exp.Expr]:
     """Return the CTEs that read no tables, or only other CTEs of this list."""
     kept: dict[str, exp.Expr] = {}
     for cte in with_.expressions:
@@ -287,8 +289,8 @@ def _blocks_tree(select: exp.Select, source: ScanSource) -> exp.Expr:
 
 def _hour_of(time: exp.Expr) -> exp.Expr:
     """Return SQL for the number of whole hours since 1970; rounded down, so negative for earlier times."""
-    before = f"(epoch_us({{0}}) - {SLICE_US - 1}) // {SLICE_US}"
-    return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {SLICE_US} END", time)
+    before = f"(epoch_us({{0}}) - {HOUR_US - 1}) // {HOUR_US}"
+    return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {HOUR_US} END", time)
 
 
 def _merging_tree(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:

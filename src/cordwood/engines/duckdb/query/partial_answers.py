@@ -30,7 +30,7 @@ import msgspec
 
 import cordwood
 from cordwood.bounded_cache import BoundedCache
-from cordwood.engines.duckdb.query.partial_aggregation import SLICE_US
+from cordwood.engines.duckdb.query.partial_aggregation import HOUR_US
 from cordwood.engines.duckdb.storage.blocks import UNKNOWN_BLOCK, BlockReader, RegisteredBlock, StreamBlocks
 from cordwood.observe.observation import Note, PartialAnswersUsed, note_nothing
 from cordwood.sql.nodes import NOW
@@ -512,13 +512,13 @@ class PartialReuse:
         lows, highs = [], []
         for comparison, bound in zip(self._plan.comparisons, bounds, strict=True):
             if comparison is TimeBound.AT_OR_AFTER:
-                lows.append(-(-bound // SLICE_US) * SLICE_US)
+                lows.append(-(-bound // HOUR_US) * HOUR_US)
             elif comparison is TimeBound.AFTER:
-                lows.append((bound // SLICE_US + 1) * SLICE_US)
+                lows.append((bound // HOUR_US + 1) * HOUR_US)
             elif comparison is TimeBound.BEFORE:
-                highs.append(bound // SLICE_US * SLICE_US)
+                highs.append(bound // HOUR_US * HOUR_US)
             else:
-                highs.append((bound + 1) // SLICE_US * SLICE_US)
+                highs.append((bound + 1) // HOUR_US * HOUR_US)
         return max(lows, default=None), min(highs, default=None)
 
     def _is_outside(self, block: RegisteredBlock, bounds: Sequence[int]) -> bool:
@@ -627,7 +627,7 @@ class _Split(msgspec.Struct):
             self.uncovered += sorted(numbers)
 
     def has_hour(self, hour: Any) -> bool:
-        return not self._is_before(hour * SLICE_US) and not self._is_after(hour * SLICE_US)
+        return not self._is_before(hour * HOUR_US) and not self._is_after(hour * HOUR_US)
 
     def edges_sql(self) -> str:
         """Return the condition for the events of covered blocks that partial answers do not count."""

@@ -394,7 +394,7 @@ def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
         return False
     if any(identifier.name.lower() in (_ROW_ID_COLUMN, _ROW_IDS_CTE) for identifier in tree.find_all(exp.Identifier)):
         return False
-    return _passes_through(selects_to_answer(tree, source.table), frozenset(COLUMNS) | source.wide_column_names)
+    return _passes_any_column_on(selects_to_answer(tree, source.table), frozenset(COLUMNS) | source.wide_column_names)
 
 
 def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
@@ -457,9 +457,11 @@ def _saves_time(tree: exp.Select, source: ScanSource, table: EventTable) -> bool
     steps = selects_to_answer(tree, source.table)
     if is_one_scan(tree, steps) and table is not EventTable.FLUSHED:
         return False
-    if _passes_through(steps, _WIDE_COLUMNS | source.wide_column_names) or _computes_from_wide_column(tree, steps):
+    if _passes_any_column_on(steps, _WIDE_COLUMNS | source.wide_column_names) or _computes_from_wide_column(
+        tree, steps
+    ):
         return True
-    return _passes_through(steps, frozenset([_MESSAGE_COLUMN])) and not _filters_narrowly(tree, source)
+    return _passes_any_column_on(steps, frozenset([_MESSAGE_COLUMN])) and not _filters_narrowly(tree, source)
 
 
 def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
@@ -539,7 +541,7 @@ def _depends_on_other_rows(tree: exp.Select) -> bool:
     )
 
 
-def _passes_through(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
+def _passes_any_column_on(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
     """Return whether one of the columns is passed on unchanged by every SELECT, so that none of them aggregates."""
     if not steps:
         return False

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import MOMENTS, Datatype, Kind
+from cordwood.model.datatype import TIME_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
 from cordwood.sql.lowering import (
@@ -210,7 +210,8 @@ def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
 def _evaluated_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
     """Return the indexes of the parts to evaluate before the template.
 
-    If there are any and the template has a TRY, these are all expensive parts: TRY must not hide a failure of a part.
+    If any part must be, and the template has a TRY, all expensive parts are evaluated before it, so that TRY does not
+    hide the failure of a part.
     """
     evaluated_first = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     if evaluated_first and "try(" in template:
@@ -298,7 +299,7 @@ def timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
-    if isinstance(node, exp.Null) and kind in MOMENTS:
+    if isinstance(node, exp.Null) and kind in TIME_KINDS:
         return fragment(f"NULL::{NAMES[kind]}")  # DuckDB's functions of times are overloaded by type
     return convert_to(_READERS, node, kind)
 
@@ -329,13 +330,13 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Parse a text as a time in BigQuery's syntax; if `node` is inside SAFE, an invalid text gives NULL."""
     if needs_check(value, kind):
         texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
-        return once(_parse_column(node, kind), value, texts=texts)
+        return once(_time_parsing_template(node, kind), value, texts=texts)
     canonical = engine_spelling(value, kind)
     text = exp.Literal.string(canonical) if canonical is not None else value
     return once(f"try(@a::{NAMES[kind]})", text) if is_safe(node) else fragment(f"{{0}}::{NAMES[kind]}", text)
 
 
-def _parse_column(node: exp.Expr, kind: Kind) -> str:
+def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     """Return the template that parses a column of texts. Its operands: the pattern of valid texts, an error message.
 
     DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
@@ -370,7 +371,7 @@ def _day(node: exp.Expr) -> exp.Expr:
 
 
 _READERS: Final[Conversions] = {
-    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
+    **{(Kind.STRING, kind): _text_to(kind) for kind in TIME_KINDS},
     (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
     (Kind.STRING, Kind.JSON): _cast(Kind.JSON),
     (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),

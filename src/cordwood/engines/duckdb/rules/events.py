@@ -113,7 +113,7 @@ def _attribute(node: exp.Expr) -> exp.Expr:
     return _text_of(value, "CASE WHEN " + _JSON + " = '{}' THEN '{}' END")
 
 
-def _scalar(node: exp.Expr) -> exp.Expr:
+def _attribute_scalar(node: exp.Expr) -> exp.Expr:
     return _text_of(node.expressions[0], "NULL")
 
 
@@ -206,7 +206,7 @@ RULES = RuleSet(
     by_name={
         internal_function("json_text").upper(): _json_text,
         internal_function("attribute").upper(): _attribute,
-        internal_function("attribute_scalar").upper(): _scalar,
+        internal_function("attribute_scalar").upper(): _attribute_scalar,
         internal_function("attributes").upper(): _map,
         internal_function("attribute_keys").upper(): _keys,
         internal_function("attribute_values").upper(): _values,

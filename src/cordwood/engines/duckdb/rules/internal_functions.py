@@ -123,12 +123,12 @@ def _json(template: str) -> Rule:
     return rule
 
 
-def _json_or_false(template: str) -> Rule:
+def _false_unless_json(template: str) -> Rule:
     inner = _json(template)
     return lambda node: fragment("coalesce({0}, false)", inner(node))
 
 
-def _json_or_empty(template: str) -> Rule:
+def _empty_unless_json(template: str) -> Rule:
     inner = _json(template)
     return lambda node: fragment("coalesce({0}, [])", inner(node))
 
@@ -178,17 +178,17 @@ _RULES: Final[dict[str, Rule]] = {
     "json_int": _json(_INTEGER),
     "json_uint": _json(f"nullif(greatest({_INTEGER}, 0), 0)"),
     "json_float": _json(_FLOAT),
-    "json_bool": _json_or_false(
+    "json_bool": _false_unless_json(
         f"CASE WHEN {_TYPE} IN {_NUMBERS} THEN {_FLOAT} <> 0 ELSE {_TYPE} = 'BOOLEAN' AND {_TEXT} = 'true' END"
     ),
-    "json_has": _json_or_false(f"{_TYPE} IS NOT NULL"),
+    "json_has": _false_unless_json(f"{_TYPE} IS NOT NULL"),
     "json_length": _json(
         f"CASE {_TYPE} WHEN 'ARRAY' THEN json_array_length(@a, {{0}}) WHEN 'OBJECT' THEN len(json_keys(@a, {{0}})) END"
     ),
     "json_type": _json(_NAMES),
     "json_valid": lambda node: fragment("json_valid({0})", node.expressions[0]),
-    "json_keys": _json_or_empty(f"CASE WHEN {_TYPE} = 'OBJECT' THEN json_keys(@a, {{0}}) END"),
-    "json_items": _json_or_empty(
+    "json_keys": _empty_unless_json(f"CASE WHEN {_TYPE} = 'OBJECT' THEN json_keys(@a, {{0}}) END"),
+    "json_items": _empty_unless_json(
         f"CASE WHEN {_TYPE} = 'ARRAY' THEN list_transform(CAST({_VALUE} AS JSON[]), lambda _e: _e::VARCHAR) END"
     ),
 }

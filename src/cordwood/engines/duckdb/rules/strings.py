@@ -241,7 +241,7 @@ def _collate(node: exp.Expr) -> exp.Expr:
     return value if name == "" or is_null(node.expression) else unsupported(node, f"The collation '{name}'")
 
 
-def _translate(node: exp.Expr) -> exp.Expr:
+def _translate_function(node: exp.Expr) -> exp.Expr:
     source, target = source_and_target(node)
     if has_duplicate_characters(node, source):
         return fragment("NULL")
@@ -306,7 +306,7 @@ def _bytes_as_characters(value: exp.Expr) -> exp.Expr:
 def _upper_or_lower(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) in (Kind.ARRAY, Kind.STRUCT):
         unsupported(node, f"{function_name(node)} of an array or a struct")
-    return _CASES[type(node)](node)
+    return _LETTER_CASE_RULES[type(node)](node)
 
 
 def _map_bytes(body: str) -> str:
@@ -397,7 +397,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     ),
     exp.SafeConvertBytesToString: f"coalesce(try(decode(@a)), {_VALID_TEXT})",
 }
-_CASES: Final = rules_from_templates(
+_LETTER_CASE_RULES: Final = rules_from_templates(
     WORDS,
     STRINGS,
     {
@@ -420,7 +420,7 @@ RULES = RuleSet(
         exp.Split: _split,
         exp.StrPosition: _position,
         **dict.fromkeys((exp.Upper, exp.Lower), _upper_or_lower),
-        exp.Translate: _translate,
+        exp.Translate: _translate_function,
         exp.Normalize: _normalize,
         exp.Levenshtein: _distance,
         exp.Soundex: lambda node: unsupported(node, "SOUNDEX"),
@@ -431,7 +431,9 @@ RULES = RuleSet(
 
 # Splits bytes into single ones, as pairs of hexadecimal digits. But an unprintable byte stays together with characters
 # after it that are hexadecimal digits: these would extend its escape `\x..`, so they are escaped as well.
-_PAIRS: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
+_BYTES_AND_ESCAPE_TAILS: Final = (
+    "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
+)
 _CONTROL: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 
@@ -453,7 +455,7 @@ def _escape_bytes(*quotes: str) -> str:
         " WHEN length(_h) = 2 AND _h BETWEEN '20' AND '7E' THEN chr(('0x' || _h)::INT)"
         r" ELSE regexp_replace(lower(_h), '(..)', '\\x\1', 'g') END"
     )
-    return f"coalesce(array_to_string(list_transform({_PAIRS}, lambda _h: {escaped}), ''), '')"
+    return f"coalesce(array_to_string(list_transform({_BYTES_AND_ESCAPE_TAILS}, lambda _h: {escaped}), ''), '')"
 
 
 def _escape_text(text: str) -> str:

@@ -21,12 +21,12 @@ from cordwood.sql.rules.strings import count_groups, group_is_optional, has_bad_
 
 # Removes escapes, character classes and the openings of groups that do not capture from a pattern, at run time. Each
 # bracket that is left opens a capturing group; the test finds patterns with more than one.
-_WITHOUT_CLASSES: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
-_HAS_SEVERAL: Final = rf"regexp_matches({_WITHOUT_CLASSES}, '(?s)\(.*\(')"
+_CAPTURING_BRACKETS_ONLY: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
+_HAS_SEVERAL: Final = rf"regexp_matches({_CAPTURING_BRACKETS_ONLY}, '(?s)\(.*\(')"
 _ONE_GROUP: Final = "Regular expressions passed into extraction functions must not have more than 1 capturing group."
 
 
-def _extract_group(node: exp.Expr, text_sql: str) -> str:
+def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
     """Return SQL for the list of all matches: of the capturing group, or of the whole pattern if it has no group.
 
     DuckDB requires a constant group number, so for a pattern that is not constant, a CASE chooses between two calls.
@@ -35,7 +35,7 @@ def _extract_group(node: exp.Expr, text_sql: str) -> str:
     whole_matches, group_matches = (f"regexp_extract_all({text_sql}, @b, {index})" for index in (0, 1))
     if literal_text is None:
         too_many_groups = f"WHEN {_HAS_SEVERAL} THEN {fail(node, _ONE_GROUP)}"
-        return f"CASE {too_many_groups} WHEN contains({_WITHOUT_CLASSES}, '(') THEN {group_matches} ELSE {whole_matches} END"
+        return f"CASE {too_many_groups} WHEN contains({_CAPTURING_BRACKETS_ONLY}, '(') THEN {group_matches} ELSE {whole_matches} END"
     return group_matches if count_groups(literal_text) else whole_matches
 
 
@@ -90,7 +90,7 @@ def _extract(node: exp.Expr) -> exp.Expr:
         return _nth(node, value, pattern)
     literal_text = constant_text(pattern)
     if literal_text is None or group_is_optional(literal_text):
-        return attempt(node, f"({_extract_group(node, '@a')})[1]", value, pattern)
+        return attempt(node, f"({_all_matches_sql(node, '@a')})[1]", value, pattern)
     group = min(count_groups(literal_text), 1)
     return attempt(node, f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END", value, pattern)
 
@@ -101,7 +101,7 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         return fragment("NULL::VARCHAR")  # `^` matches only at the beginning of the text, which is before the position
     checked = _positive(node, position, "@c", "position"), _positive(node, occurrence, "@d", "occurrence")
-    matches = _extract_group(node, f"substring(@a, {checked[0]})")
+    matches = _all_matches_sql(node, f"substring(@a, {checked[0]})")
     body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({matches}, {checked[1]}) END"
     return attempt(node, body, value, pattern, position, occurrence)
 
@@ -118,7 +118,7 @@ def _extract_all(node: exp.Expr) -> exp.Expr:
     pattern = node.expression
     if _is_broken(node) or not _has_one_group_at_most(node):
         return fragment("NULL::VARCHAR[]")
-    return attempt(node, _extract_group(node, "@a"), as_text(node.this), pattern)
+    return attempt(node, _all_matches_sql(node, "@a"), as_text(node.this), pattern)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
@@ -143,7 +143,7 @@ def _instr(node: exp.Expr) -> exp.Expr:
     remaining = f"substring(@a, {start})"
     matches = f"regexp_extract_all({remaining}, @b, 0)"
     match = f"list_extract({matches}, {count})"
-    inner = f"list_extract({_extract_group(node, remaining)}, {count})"
+    inner = f"list_extract({_all_matches_sql(node, remaining)}, {count})"
     characters_before = f"{_text_before(remaining, matches, count)} + instr({match}, {inner}) - 1"
     failure = fail(node, "The occurrence_position argument must be 0 or 1")
     end = f"CASE @e WHEN 0 THEN 0 WHEN 1 THEN length({inner}) ELSE {failure} END"

@@ -64,7 +64,7 @@ def _assemble(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.
     )
     pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     groups = {element: f"_p.g{group - 1}" for element, group in format_pattern.last_groups.items()}
-    time_sql = _moment(Groups(groups, _PARSING), kind)
+    time_sql = _time_from_groups(Groups(groups, _PARSING), kind)
     body = f"try({time_sql})" if is_safe(node) else time_sql
     failure = fail(node, f"Failed to parse input string as {kind}")
     is_no_match = (
@@ -86,7 +86,7 @@ def _out_of_range(groups: dict[str, str]) -> list[str]:
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
-def _moment(groups: Groups, kind: Kind) -> str:
+def _time_from_groups(groups: Groups, kind: Kind) -> str:
     """Return the template that computes a time of the type `kind` from the groups in `_p`.
 
     A TIMESTAMP is computed as a wall clock, unless the format has a zone or the seconds since 1970.

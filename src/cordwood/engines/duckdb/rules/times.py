@@ -22,7 +22,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     wall_clock_in,
 )
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
-from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.model.datatype import TIME_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.lowering import Rule, RuleSet, fragment, text_part, unsupported
@@ -169,12 +169,12 @@ _BUCKET_OF_MONTHS: Final = (
 )
 
 
-def _dates(node: exp.Expr) -> exp.Expr:
+def _generate_date_array(node: exp.Expr) -> exp.Expr:
     start, end = (wall_clock(read_as(node.args[key], Kind.DATE)) for key in ("start", "end"))
     return _series(node, start, end, node.args.get("step") or fragment("to_days(1)"), "(@a + _i * @c)::DATE")
 
 
-def _timestamps(node: exp.Expr) -> exp.Expr:
+def _generate_timestamp_array(node: exp.Expr) -> exp.Expr:
     start, end = (utc_wall_clock(read_as(node.args[key], Kind.TIMESTAMP)) for key in ("start", "end"))
     return _series(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
@@ -232,7 +232,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
     if Kind.INTERVAL in kinds:
         sum_ = _add_interval(node, sign, kinds)
         return timestamp_of(sum_) if Kind.TIMESTAMP in kinds else sum_
-    if kinds[0] == kinds[1] and kinds[0] in MOMENTS:
+    if kinds[0] == kinds[1] and kinds[0] in TIME_KINDS:
         return _interval_between(left, right, kinds[0])
     if set(kinds) == {Kind.DATE, Kind.INT64}:
         return once(in_calendar(node, f"@a {sign} @b", Kind.DATE), *map(_day_or_days, (left, right)))
@@ -461,8 +461,8 @@ RULES = RuleSet(
         **_TIMES.rules().nodes,
         **shifting_rules(_shift("+"), _shift("-"), _sum).nodes,
         exp.LastDay: _last_day,
-        exp.GenerateDateArray: _dates,
-        exp.GenerateTimestampArray: _timestamps,
+        exp.GenerateDateArray: _generate_date_array,
+        exp.GenerateTimestampArray: _generate_timestamp_array,
     },
     by_name=_TIMES.rules().by_name,
 )

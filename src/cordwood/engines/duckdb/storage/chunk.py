@@ -14,7 +14,8 @@ from cordwood.model.event import Event, Shape, object_paths
 
 # With at least this number of events, Arrow columns are faster than statement parameters.
 _MIN_ARROW_EVENTS = 512
-# The approximate maximum of events, and of their bytes, that one INSERT converts while a query waits for it.
+# The approximate maximum number of events, and of their bytes, that one INSERT converts. It is small because queries
+# wait for the end of an INSERT.
 _CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
 # The maximum number of keys and elements in the JSON of a chunk with more than one event. The engine converts 2,048
 # rows at a time and cannot be interrupted meanwhile. A distinct key takes 2 µs, but 4 µs if there are 300,000 of them.

@@ -33,7 +33,8 @@ from cordwood.observe.observation import Report
 
 # The number of row groups that one run rewrites.
 RUN_GROUPS = 10
-# The newest row groups are not compacted: queries for the newest events of all projects read the last row group only.
+# How many of the newest row groups stay in order of arrival. Compaction sorts by project, so that a query for the
+# newest events of all projects would have to read a whole run instead of the last row groups.
 UNCOMPACTED_GROUPS = 4
 _POLL_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
@@ -184,7 +185,7 @@ class Compactor:
             # Use half of one processor at most.
             self._stopping.wait(time.monotonic() - started_at)
         unregister_run(self._cursor, tables, last_rowid)
-        self._cursor.execute(tables.drop_run(), {"last": last_rowid})
+        self._cursor.execute(tables.delete_run_rows(), {"last": last_rowid})
         drop_ngrams_of_empty_blocks(self._cursor, tables)
         return True
 

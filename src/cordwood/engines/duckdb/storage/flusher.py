@@ -18,10 +18,10 @@ from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, Stream
 from cordwood.observe.observation import Report
 
 # A partial row group of at least `_QUIET_ROWS` rows is flushed when no events have arrived for `_QUIET_SECONDS`. Others
-# wait for `_WAIT_SECONDS`, because each flush rewrites the last row group.
+# wait for `_MAX_PENDING_SECONDS`, because each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
-_WAIT_SECONDS = 300.0
+_MAX_PENDING_SECONDS = 300.0
 _POLL_SECONDS = 0.5
 # After a pause of this length, memory that a burst has freed is returned to the system.
 _PAUSE_SECONDS = 0.5
@@ -172,4 +172,6 @@ class Flusher:
         if oldest_us is None:
             return False
         quiet = time.monotonic() - self._last_append > _QUIET_SECONDS
-        return (quiet and store.pending_rows >= _QUIET_ROWS) or self._clock_us() - oldest_us > _WAIT_SECONDS * 1e6
+        return (
+            quiet and store.pending_rows >= _QUIET_ROWS
+        ) or self._clock_us() - oldest_us > _MAX_PENDING_SECONDS * 1e6

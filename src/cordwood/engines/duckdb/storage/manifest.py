@@ -122,7 +122,7 @@ def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, R
         )
 
 
-class UnsavedProjects(msgspec.Struct, frozen=True):
+class UnsavedProjectShapes(msgspec.Struct, frozen=True):
     """Changes of projects' shapes to write: new pairs, which have positions from `first` on, and changed sets."""
 
     first: int
@@ -156,18 +156,18 @@ class SavedProjects:
     def mark_changed(self, projects: Iterable[str]) -> None:
         self._changed.update(projects)
 
-    def take_changes(self) -> UnsavedProjects:
+    def take_changes(self) -> UnsavedProjectShapes:
         sets = {project: self._shapes.set_of(project) for project in self._changed}
         first, self._saved_pairs = self._saved_pairs, len(self._shapes.pairs)
         self._changed = set()
-        return UnsavedProjects(first, self._shapes.pairs[first : self._saved_pairs], sets)
+        return UnsavedProjectShapes(first, self._shapes.pairs[first : self._saved_pairs], sets)
 
-    def restore(self, unsaved: UnsavedProjects) -> None:
+    def restore(self, unsaved: UnsavedProjectShapes) -> None:
         """Mark changes that could not be written as unsaved again."""
         self._changed |= unsaved.sets.keys()
         self._saved_pairs = min(self._saved_pairs, unsaved.first)
 
-    def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: UnsavedProjects) -> None:
+    def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: UnsavedProjectShapes) -> None:
         """Write the changes in the transaction that flushes the events from which they were learnt."""
         if unsaved.pairs:
             cursor.execute(

@@ -19,7 +19,7 @@ from cordwood.engines.free_memory import load_function, trim_heap
 # Longer than the sampling interval, so that no query between two samples is missed.
 _QUIET_SECONDS = 6.0
 # DuckDB's metadata of row groups may grow by the memory limit divided by this number before the file is reopened.
-_MAX_METADATA_SHARE = 12
+_METADATA_DIVISOR = 12
 # Of this many samples the minimum is used, which excludes memory that queries hold briefly. Collecting them also limits
 # how often the file is reopened.
 _SAMPLES = 6
@@ -39,7 +39,7 @@ class MemoryReclaimer:
         self._lock = lock
         self._pending_bytes = pending_bytes
         self._is_reclaimed = False
-        self._growth_bytes = session.memory_bytes // _MAX_METADATA_SHARE
+        self._growth_bytes = session.memory_bytes // _METADATA_DIVISOR
         self._initial_heap_bytes: int | None = None
         self._baseline_heap_bytes: int | None = None
         self._heap_samples: deque[int] = deque(maxlen=_SAMPLES)

@@ -253,7 +253,7 @@ class RecentTable:
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Delete the events older than `before_us`."""
         if self._since_us is not None and self._since_us < before_us:
-            cursor.execute(self._tables.drop_recent_before(), {"before": before_us})
+            cursor.execute(self._tables.delete_recent_before(), {"before": before_us})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Empty the table and stop maintaining it; a query that then finds too few events in it reads the file."""

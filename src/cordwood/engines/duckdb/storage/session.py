@@ -23,9 +23,9 @@ ROW_GROUP_ROWS = 20_480
 _BLOCK_BYTES = 65_536
 # When DuckDB's log is longer than this, cordwood starts a checkpoint. DuckDB's automatic checkpoints are off, so that
 # checkpoints can be deferred while a backup holds the files. Until the checkpoint, the log's content is also in memory,
-# so its length is also limited to the memory limit divided by `_LOG_SHARE`.
+# so its length is also limited to the memory limit divided by `_LOG_DIVISOR`.
 _LOG_BYTES = 64 * 10**6
-_LOG_SHARE = 4
+_LOG_DIVISOR = 4
 _NO_AUTOCHECKPOINT = "1TB"
 _SPILL_BYTES = "4GB"
 # The bytes of cached blocks that are kept while no query runs.
@@ -223,7 +223,7 @@ class Session:
 
     @property
     def is_log_long(self) -> bool:
-        return self._log_bytes() > min(_LOG_BYTES, self.memory_bytes // _LOG_SHARE)
+        return self._log_bytes() > min(_LOG_BYTES, self.memory_bytes // _LOG_DIVISOR)
 
     @contextmanager
     def defer_checkpoints(self) -> Iterator[None]:

@@ -224,7 +224,7 @@ class Storage:
     def arrived(self, streams: Sequence[str], first_us: int, query: StoppableQuery) -> Iterator[ArrivedView | None]:
         """Yield a view with all events of the streams received at `first_us` or later; None if this is not possible."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
-        if len(stores) < len(streams) or not self._may_have_arrived(stores):
+        if len(stores) < len(streams) or not self._may_create_arrived_tables(stores):
             yield None
             return
         with self._session.reading(query.stop_early) as cursor:
@@ -237,7 +237,7 @@ class Storage:
             is_complete = all(count is not None for count in counts)
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
-    def _may_have_arrived(self, stores: Sequence[StreamStore]) -> bool:
+    def _may_create_arrived_tables(self, stores: Sequence[StreamStore]) -> bool:
         """Return whether tables of arrived events may be created for these streams, within the limit on such tables."""
         wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
         wanted.update(store.name for store in stores)

@@ -11,7 +11,7 @@ import duckdb
 from cordwood.engines.duckdb.storage.blocks import list_block, new_block_number, note_deletion, register_flushed
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
 from cordwood.engines.duckdb.storage.locks import LockRank, acquired, ordered_condition, ordered_lock
-from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjects
+from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjectShapes
 from cordwood.engines.duckdb.storage.memtable import ArrivedTable, Memtable, RecentTable
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, first_row, roll_back, transaction
 from cordwood.engines.duckdb.storage.tables import StreamTables
@@ -395,7 +395,7 @@ class StreamStore:
             bounds += row or []
         return max(bounds, default=None)
 
-    def _take_unsaved(self) -> tuple[Kinds, UnsavedProjects]:
+    def _take_unsaved(self) -> tuple[Kinds, UnsavedProjectShapes]:
         with self.state_lock:
             unsaved, self._unsaved_kinds = self._unsaved_kinds, {}
             return unsaved, self.saved_projects.take_changes()

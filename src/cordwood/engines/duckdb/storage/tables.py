@@ -76,7 +76,7 @@ class StreamTables:
     def trim_recent(self) -> str:
         return f"CREATE OR REPLACE TABLE {self.recent} AS FROM {self.recent} WHERE timestamp > make_timestamptz($since)"
 
-    def drop_recent_before(self) -> str:
+    def delete_recent_before(self) -> str:
         return f"DELETE FROM {self.recent} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
 
     def insert_recent(self, source: str) -> str:
@@ -170,7 +170,7 @@ class StreamTables:
             " WHERE rowid IN (SELECT place FROM slice WHERE part = $part) ORDER BY project NULLS FIRST, timestamp"
         )
 
-    def drop_run(self) -> str:
+    def delete_run_rows(self) -> str:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
     def pin_snapshot(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.checks import PassedChecks, compiler_version
+from cordwood.app.checks import CachingChecker, compiler_version
 from cordwood.app.in_process import open_service
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.files import read_contents
@@ -41,7 +41,7 @@ class DefinitionFiles:
             if "broken" in endpoint.sql:
                 raise BadEndpointFile("It is broken.")
 
-        checks = PassedChecks(self.data, target, check, code)
+        checks = CachingChecker(self.data, target, check, code)
         read_contents(Sources(endpoints=self.endpoints, streams=self.streams, shipped=False), checks.check)
         checks.write()
         return compiled
