@@ -156,10 +156,16 @@ _ESCAPE_SEQUENCE: Final = re.compile(r"\\.?", re.DOTALL)
 def check_literals(tokens: list[Token], text: str) -> None:
     for index, token in enumerate(tokens):
         valid_escapes = _VALID_ESCAPES.get(token.token_type)
-        if valid_escapes is not None:
+        if valid_escapes is not None and not _is_raw_bytes(token, text):
             _check_escapes(valid_escapes, token, text)
         elif token.token_type in _NUMBER_TOKENS and len(token.text) >= _MIN_CHECKED_DIGITS:
             _check_number_range(token, text, is_negative=tokens[index - 1].token_type == TokenType.DASH)
+
+
+def _is_raw_bytes(token: Token, text: str) -> bool:
+    return (
+        token.token_type == TokenType.BYTE_STRING and text[token.start : token.start + 2].lower() in _RAW_BYTES_PREFIXES
+    )
 
 
 def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:

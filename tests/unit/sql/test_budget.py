@@ -84,7 +84,9 @@ def doubling_query() -> Iterator[str]:
 
 @pytest.mark.parametrize("text", list(doubling_query()), ids=["stars", "recursions", "values of WITH"])
 def test_queries_of_exponential_size_are_refused(program: Program, text: str) -> None:
-    with pytest.raises(Exception, match=r"Spelled out|more than 10,000 columns|compile|repeated too often|nested too deeply") as raised:
+    with pytest.raises(
+        Exception, match=r"Spelled out|more than 10,000 columns|compile|repeated too often|nested too deeply"
+    ) as raised:
         compile_sandbox(program, text, PlainTarget(), SHAPES)
     assert getattr(raised.value, "code", "") in ("limit.plan", "limit.compile", "query.refused")
 

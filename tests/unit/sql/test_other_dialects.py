@@ -67,7 +67,8 @@ def test_words_that_bigquery_does_not_reserve_are_names(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("literal", "expected"), [(r"rb'\n'", "\\n"), (r'bR"é"', "Ã©"), (r"Rb'''a'b'''", "a'b"), (r"br''", "")]
+    ("literal", "expected"),
+    [(r"rb'\n'", "\\n"), (r'bR"é"', "Ã©"), (r"Rb'''a'b'''", "a'b"), (r"br''", ""), (r"rb'a\x\d'", "a\\x\\d")],
 )
 def test_raw_bytes_are_bytes_with_their_backslashes(literal: str, expected: str) -> None:
     tree = admit(parse(f"select {literal}")).tree
