@@ -17,6 +17,7 @@ from cordwood.errors import (
 from cordwood.logql.lexer import MAX_CHARACTERS
 from cordwood.logql.parse import parse
 from cordwood.logql.syntax import MAX_STEPS
+from tests.machine_speed import scaled
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, SECOND_US, START_US
 
@@ -147,7 +148,7 @@ def test_a_hostile_text_is_refused_within_half_a_second(query: str) -> None:
     started = time.thread_time()
     with pytest.raises(QueryFault):
         parse(query)
-    assert time.thread_time() - started < 0.5
+    assert time.thread_time() - started < scaled(0.5)
 
 
 def test_long_or_ambiguous_labels_have_bounded_cost(logql: LogqlEngine) -> None:
@@ -168,7 +169,7 @@ def test_repeated_operations_are_limited_by_the_size_of_the_plan(logql: LogqlEng
             logql.samples(text)
         except (QueryFault, LimitFault) as fault:
             assert fault.code.startswith("limit.")
-    assert time.thread_time() - started < 10
+    assert time.thread_time() - started < scaled(10)
 
 
 def test_the_number_of_steps_and_their_overlap_are_limited(logql: LogqlEngine) -> None:

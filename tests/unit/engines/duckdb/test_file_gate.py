@@ -86,9 +86,10 @@ def test_the_gate_measures_the_time_of_flushes(pool: ThreadPoolExecutor) -> None
     assert traffic.flushing_seconds == 0.0
     with traffic.shared(FileAccess.QUERY):
         assert traffic.flushing_seconds == 0.0
+    began = time.monotonic()
     flushes = [start_shared(pool, traffic, FileAccess.FLUSH, done) for _ in range(2)]
     time.sleep(0.3)
-    assert 0.3 <= traffic.flushing_seconds < 0.6
+    assert 0.3 <= traffic.flushing_seconds <= time.monotonic() - began
     done.set()
     for flush in flushes:
         flush.result(20)
@@ -102,7 +103,8 @@ def test_the_gate_measures_the_idle_time_of_each_kind_of_access() -> None:
     time.sleep(0.2)
     with traffic.shared(FileAccess.FLUSH):
         assert traffic.idle_seconds_of(FileAccess.FLUSH) == traffic.idle_seconds == 0.0
-    assert traffic.idle_seconds < 0.2 <= traffic.idle_seconds_of(FileAccess.QUERY)
+    idle_seconds = traffic.idle_seconds
+    assert traffic.idle_seconds_of(FileAccess.QUERY) >= max(0.2, idle_seconds)
 
 
 def test_shared_access_resumes_after_a_limited_wait(pool: ThreadPoolExecutor) -> None:
