@@ -168,8 +168,8 @@ def with_path_outside(backup: Path) -> None:
     ("damage", "expected_message"),
     [
         (without_manifest, "is not a complete backup"),
-        (truncate_file, "is not as it was"),
-        (flip_bit, "is not as it was"),
+        (truncate_file, "has changed since the backup was made"),
+        (flip_bit, "has changed since the backup was made"),
         (without_a_file, "cannot be read"),
         (from_newer_version, "up to version 1"),
         (with_incomplete_manifest, "cannot be read"),

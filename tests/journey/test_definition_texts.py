@@ -201,7 +201,7 @@ def test_a_dry_run_makes_every_check(service: Service) -> None:
         ('-- one\n/* name = "text.bad" */\nselect 1 as n from', "query", "Syntax error", (3, 15)),
         ('/*\nname = "text.bad"\nmax_rows = x\n*/\nselect 1 as n', "query", "not TOML", (3, 12)),
         ("/* name = x */\nselect 1 as n", "query", "not TOML", (1, 11)),
-        ('/*\nname = "text.bad"\nzone = "Mars"\n*/\nselect 1 as n', "zone", "no time zone", (3, 1)),
+        ('/*\nname = "text.bad"\nzone = "Mars"\n*/\nselect 1 as n', "zone", "not a time zone", (3, 1)),
         ('/*\nname = "text.bad"\nmax_row = 5\n*/\nselect 1 as n', "max_row", "max_rows", (3, 1)),
         ('/*\n\nname = "logs.all"\n*/\nselect 1 as n', "name", "has already been taken", (3, 1)),
         ('/*\nname = "query"\n*/\nselect 1 as n', "name", "reserved", (2, 1)),

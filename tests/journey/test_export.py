@@ -120,7 +120,7 @@ def test_a_file_is_never_overwritten_and_a_refusal_leaves_none(run_command: RunC
     file = tmp_path / "e.parquet"
     unknown = run_command("export", str(file), "--stream", "postgres.log")
     assert (unknown.returncode, "Did you mean postgres.logs?" in unknown.stderr) == (1, True)
-    assert "no time" in run_command("export", str(file), "--stream", STREAM, "--from", "soon").stderr
+    assert "is not a time" in run_command("export", str(file), "--stream", STREAM, "--from", "soon").stderr
     turned = run_command("export", str(file), "--stream", STREAM, "--from", "2027-01-01", "--to", "2026-01-01")
     assert (turned.returncode, "to is not later" in turned.stderr) == (1, True)
     assert list(tmp_path.glob("e.parquet*")) == []

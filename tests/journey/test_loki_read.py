@@ -275,7 +275,9 @@ def test_requests_of_logs_drilldown_are_answered(pinned: Loki) -> None:
 
 def test_errors_are_plain_text_with_a_position(pinned: Loki) -> None:
     assert pinned.refusal("query_range", query='{app="checkout"') == "1:16: The query ends where , is expected."
-    assert pinned.refusal("query_range", query='{app=~"["}').startswith("1:7: This is no regular expression (RE2)")
+    assert pinned.refusal("query_range", query='{app=~"["}').startswith(
+        "1:7: This is not a valid regular expression (RE2)"
+    )
     assert pinned.refusal("query_range", query='{app="x"} | label_format y=z').startswith("1:13: The stage label_")
     assert "query is missing" in pinned.refusal("query_range")
     assert "instant" in pinned.refusal("query", query='{app="x"}')

@@ -273,7 +273,7 @@ def test_an_invalid_file_at_a_reload_keeps_the_old_version(start: Start, tmp_pat
     (tmp_path / "new.sql").write_text(endpoint_text("new"))
     reloaded = cordwood("reload", "--data-dir", str(service.data_dir))
     assert reloaded.returncode == 1
-    assert "all stays as it was" in reloaded.stderr
+    assert "the old configuration stays in force" in reloaded.stderr
     assert f"{tmp_path / 'mine.sql'}:5:" in reloaded.stderr
     assert service.rows("mine") == [{"x": 1}]
     assert service.query("new").status_code == 404

@@ -71,7 +71,7 @@ def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
     wait_for(lambda: stored_ids(service), ["1", "2", "3"])
     error = service.stop_and_read()
     assert "Events are kept on disk until it can be" in error
-    assert "ClickHouse is back" in error
+    assert "ClickHouse is reachable again" in error
     assert "open sesame" not in error
     assert "Driver" not in error
 

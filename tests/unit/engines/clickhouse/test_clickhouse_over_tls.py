@@ -96,5 +96,5 @@ def test_a_missing_or_empty_certificate_file_is_reported_before_connecting(tmp_p
     empty.touch()
     with pytest.raises(BadSetting, match="there is no file"):
         Session(f"clickhouse://host/db?secure=1&ca_cert={tmp_path / 'nowhere.pem'}")
-    with pytest.raises(BadSetting, match="holds no certificate"):
+    with pytest.raises(BadSetting, match="has no readable certificate"):
         Session(f"clickhouse://host/db?secure=1&ca_cert={empty}")
