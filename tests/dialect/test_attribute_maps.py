@@ -65,8 +65,8 @@ def _object(rng: random.Random, depth: int) -> dict[str, Any]:
     return {rng.choice(KEYS): _value(rng, depth) for _ in range(rng.randrange(4))}
 
 
-def _bracket_content_pattern(depth: int) -> dict[str, Any]:
-    return {"k": _bracket_content_pattern(depth - 1) if depth else "end", "n": depth}
+def _nested(depth: int) -> dict[str, Any]:
+    return {"k": _nested(depth - 1) if depth else "end", "n": depth}
 
 
 def _event(number: int) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _event(number: int) -> dict[str, Any]:
         2: ["a", {"b": 1}],
         3: 5,
         4: None,
-        5: {"deep": _bracket_content_pattern(12)},
+        5: {"deep": _nested(12)},
         6: {"long": "x" * 17_000, "inner": {"a": 1}},
         7: {"long": "ü" * 9_000, "inner": {"a": 1}},
         8: {},
@@ -179,7 +179,7 @@ EXPANSION_LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"inner": {f"k{at}": at for at in range(512)}}, "inner"),
     ({"long": "x" * 16_200, "inner": {"a": 1}}, "inner.a"),
     ({"long": "x" * 16_400, "inner": {"a": 1}}, "inner"),
-    (_bracket_content_pattern(12), f"{'k.' * 12}k"),
+    (_nested(12), f"{'k.' * 12}k"),
 )
 
 

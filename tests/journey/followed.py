@@ -35,14 +35,14 @@ class Follower(threading.Thread):
         self._path = f"/api/endpoints/tail/logs.all?{urlencode({'project': 'p', **parameters})}"
         self._sent = {"X-API-KEY": key, **({"Last-Event-ID": last_id} if last_id else {})}
         address = urlsplit(service.url)
-        self._messages_of_one_connection = HTTPConnection(address.hostname or "", address.port, timeout=60)
+        self._connection = HTTPConnection(address.hostname or "", address.port, timeout=60)
         self._lock = threading.Lock()
         self._is_over = False
 
     def run(self) -> None:
-        with suppress(HTTPException, OSError), closing(self._messages_of_one_connection):
-            self._messages_of_one_connection.request("GET", self._path, headers=self._sent)
-            with closing(self._messages_of_one_connection.getresponse()) as answer:
+        with suppress(HTTPException, OSError), closing(self._connection):
+            self._connection.request("GET", self._path, headers=self._sent)
+            with closing(self._connection.getresponse()) as answer:
                 self._read(answer)
 
     def _read(self, answer: HTTPResponse) -> None:
@@ -101,5 +101,5 @@ class Follower(threading.Thread):
         with self._lock:
             self._is_over = True
         with suppress(OSError, AttributeError):
-            self._messages_of_one_connection.sock.shutdown(socket.SHUT_RDWR)
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
         return self.last_id

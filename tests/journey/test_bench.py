@@ -30,7 +30,7 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
         (against_peers, "_ROUNDS", 1),
         (against_peers, "_START_COUNT", 2),
         (against_peers, "_AFTER_LOAD_SECONDS", 1.0),
-        (against_peers, "_KEEP_ALIVE_SECONDS", 0.2),
+        (against_peers, "_IDLE_SECONDS", 0.2),
         (service, "_COMPACTED_IDLE_SECONDS", 1.0),
     ):
         monkeypatch.setattr(module, name, value)
@@ -60,7 +60,7 @@ def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sq
         pytest.skip(chdb_databases.SKIP_REASON)
     code = (
         "import sys, pathlib; from bench import clickhouse, service; clickhouse.MEASUREMENT_PASSES = 1;"
-        "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1; clickhouse._KEEP_ALIVE_SECONDS = 0.2;"
+        "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1; clickhouse._IDLE_SECONDS = 0.2;"
         "print(clickhouse.measure(pathlib.Path(sys.argv[1]), 20_000).markdown())"
     )
     output = subprocess.run(
