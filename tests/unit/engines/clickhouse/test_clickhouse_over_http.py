@@ -217,7 +217,7 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
     assert is_reached(lambda: stored_ids(engine) if not engine.has_pending_events else None, ["1"])
     assert is_reached(lambda: len(reports), 2)
     assert "cannot be reached" in reports[0]
-    assert "is back" in reports[1]
+    assert "is reachable again" in reports[1]
     engine.close()
 
 
