@@ -337,16 +337,16 @@ def test_50_endless_queries_do_not_block_other_queries_or_ingest(service: Servic
     for thread in threads:
         thread.start()
     time.sleep(0.5)
-    slowest = 0.0
     for number in range(10):
         began = time.monotonic()
         end = f"2026-02-01T00:00:{number:02}Z"
         assert service.query("logs.all", project="default", iso_timestamp_end=end).status_code == 200
         assert service.send("postgres.logs", {"event_message": "under load"}).status_code == 200
-        slowest = max(slowest, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        # Measured under the same load as the requests.
+        assert seconds < 2 or seconds < scaled(2)
     for thread in threads:
         thread.join()
-    assert slowest < scaled(2)
 
 
 def test_a_get_may_have_a_long_query_in_its_body(service: Service) -> None:
