@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cordwood.processes.memory_use import total_bytes
+from cordwood.processes.memory_use import total_memory_bytes
 
 
 def descendants(pid: int) -> list[int]:
@@ -24,7 +24,7 @@ def descendants(pid: int) -> list[int]:
 
 def family_bytes(pid: int) -> int:
     """Return the memory of a process and its descendants; memory that they share is counted once."""
-    return total_bytes((pid, *descendants(pid))) or 0
+    return total_memory_bytes((pid, *descendants(pid))) or 0
 
 
 def processor_seconds(pid: int) -> float:

@@ -20,8 +20,8 @@ import msgspec
 
 from bench.events import PROJECTS, STREAM, batches
 from bench.questions import EndpointCall
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.settings.settings import Serve, Settings
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.settings.settings import ServeSettings, Settings
 
 REDACTION_HEADER = "LF-ENDPOINT-REDACT-PII"
 ROUNDS = 25
@@ -86,8 +86,8 @@ def min_processor_ms(actions: Sequence[Callable[[], None]]) -> list[float]:
 def loaded_app() -> Iterator[InProcessApp]:
     """Yield a service in this process, with the benchmark's events stored."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(serve=msgspec.structs.replace(Serve(), data_dir=str(Path(folder) / "data")))
-        with open_service(settings) as app:
+        settings = Settings(serve=msgspec.structs.replace(ServeSettings(), data_dir=str(Path(folder) / "data")))
+        with open_in_process_app(settings) as app:
             _load_events(app)
             yield app
 

@@ -20,16 +20,16 @@ import msgspec
 from bench.events import STREAM
 from bench.questions import QUESTIONS, Question
 from bench.service import ENDPOINTS
-from cordwood.app.checks import checked_contents
-from cordwood.catalog.catalog import Sources
-from cordwood.engines.duckdb.query.answers import _render_cells
-from cordwood.engines.duckdb.storage.manifest import shapes
+from cordwood.app.checks import check_contents
+from cordwood.catalog.catalog import CatalogSources
+from cordwood.engines.duckdb.query.answers import _render_cells_sql
+from cordwood.engines.duckdb.storage.manifest import read_shapes
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
-from cordwood.engines.duckdb.storage.tables import COLUMNS, StreamTables, quoted
+from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS, StreamTableStatements, quote_identifier
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Shape
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange, print_segments
 
 # The segments of each layout, oldest first: their number of row groups, and how many of these are sorted by project as
@@ -47,7 +47,7 @@ _SETTINGS = (
     "SET late_materialization_max_rows = 0",
     "SET variant_minimum_shredding_size = 1024",
 )
-_FLUSHED_TABLE = StreamTables(STREAM).table
+_FLUSHED_TABLE = StreamTableStatements(STREAM).table
 # The subquery in which a compiled statement scans the stream: the paths that it reads, and its condition.
 _SCAN_PATTERN = re.compile(
     rf'\(\((SELECT (?:(?!SELECT).)*? FROM {re.escape(_FLUSHED_TABLE)})( WHERE .*?)?\)\) AS "t"', re.DOTALL
@@ -56,7 +56,7 @@ _SCAN_PATTERN = re.compile(
 _ROW_ID_ALIAS = '"place of the event"'
 # Row ids of segment n begin at n times this number, which no segment's row ids reach.
 _ROW_ID_RANGE = 1 << 40
-_COLUMN_LIST = ", ".join(map(quoted, COLUMNS))
+_COLUMN_LIST = ", ".join(map(quote_identifier, EVENT_COLUMNS))
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ def _write_segments(connection: duckdb.DuckDBPyConnection, folder: Path, layout:
 def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequence[tuple[int, int]]) -> None:
     """Write one file; each run has the events between two times, sorted by project."""
     connection.execute(f"ATTACH '{file}' AS segment (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE 65536)")
-    columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in COLUMNS.items())
+    columns = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in EVENT_COLUMNS.items())
     columns = columns.replace('"event_message" VARCHAR', '"event_message" VARCHAR USING COMPRESSION zstd')
     connection.execute(f"CREATE TABLE segment.events ({columns})")
     for since, until in runs:
@@ -139,21 +139,21 @@ def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequ
 
 def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> CompiledQuestion:
     """Compile a question as the service does."""
-    contents = checked_contents(Sources(endpoints=ENDPOINTS))
-    program = read_endpoint(next(path for path in contents.endpoints if path.name == question.endpoint))
-    stream_shapes = {name: Shape(kinds, version=1) for name, kinds in shapes(connection.cursor()).items()}
+    contents = check_contents(CatalogSources(endpoints=ENDPOINTS))
+    program = parse_and_check_endpoint(next(path for path in contents.endpoints if path.name == question.endpoint))
+    stream_shapes = {name: Shape(kinds, version=1) for name, kinds in read_shapes(connection.cursor()).items()}
     parameters = dict(question.parameters)
     sandbox = parameters.pop("sql", None)
     if sandbox is None:
-        statement = compile_saved(program, DuckDBTarget(), stream_shapes)
+        statement = compile_saved_query(program, DuckDBTarget(), stream_shapes)
     else:
-        statement = compile_sandbox(program, sandbox, DuckDBTarget(), stream_shapes)
-    values = bind(statement, parameters, 0, lambda _: None).values
-    variant = statement.plan.choose(EventRange.FLUSHED) or statement.plan.variants[0]
+        statement = compile_sandbox_query(program, sandbox, DuckDBTarget(), stream_shapes)
+    values = bind_parameters(statement, parameters, 0, lambda _: None).values
+    variant = statement.plan.choose_variant(EventRange.FLUSHED) or statement.plan.variants[0]
     (parsed,) = connection.extract_statements(f"FROM ({print_segments(variant.segments, values)}) LIMIT 0")
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
     types = tuple(column[1] for column in connection.description or [])
-    sql = print_segments(_render_cells(variant.segments, types, ""), values)
+    sql = print_segments(_render_cells_sql(variant.segments, types, ""), values)
     return CompiledQuestion(question.name, sql, values, is_page=statement.row_limit == _PAGE_ROWS and "ORDER BY" in sql)
 
 

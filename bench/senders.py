@@ -24,7 +24,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from bench.events import generate
 from bench.service import KEY, Target, service
 from cordwood.ingest.build_events import read_timestamp
-from cordwood.ingest.formats.protobuf import written_field, written_number
+from cordwood.ingest.formats.protobuf import encode_bytes_field, encode_varint
 
 Event = Mapping[str, Any]
 
@@ -106,16 +106,18 @@ def _loki_json_body(events: Sequence[Event]) -> bytes:
 
 def _loki_protobuf_body(events: Sequence[Event]) -> bytes:
     entries = [
-        written_field(2, written_field(1, _timestamp(event)) + written_field(2, encode_json(event["metadata"])))
+        encode_bytes_field(
+            2, encode_bytes_field(1, _timestamp(event)) + encode_bytes_field(2, encode_json(event["metadata"]))
+        )
         for event in events
     ]
-    stream = written_field(1, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
-    return bytes(pa.compress(written_field(1, stream), codec="snappy", asbytes=True))
+    stream = encode_bytes_field(1, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
+    return bytes(pa.compress(encode_bytes_field(1, stream), codec="snappy", asbytes=True))
 
 
 def _timestamp(event: Event) -> bytes:
     seconds, nanoseconds = divmod(int(_nanoseconds(event)), 10**9)
-    return b"\x08" + written_number(seconds) + b"\x10" + written_number(nanoseconds)
+    return b"\x08" + encode_varint(seconds) + b"\x10" + encode_varint(nanoseconds)
 
 
 def _nanoseconds(event: Event) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cordwood.engines.duckdb.storage.locks import checked_order
+from cordwood.engines.duckdb.storage.locks import check_lock_order
 from tests.garbage_collection import exempt_earlier_objects
 
 # How long an example takes depends on the machine and its load.
@@ -27,7 +27,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _locks_are_taken_in_order() -> Iterator[None]:
-    with checked_order():
+    with check_lock_order():
         yield
 
 

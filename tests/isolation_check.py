@@ -18,14 +18,14 @@ def disable_isolation_check(monkeypatch: pytest.MonkeyPatch) -> None:
 def forbid_isolation_refusals() -> Iterator[None]:
     """Fail if the isolation check refuses any statement in the block, even if the refusal was handled."""
     refused: list[str] = []
-    refuse: Any = IsolationCheck._refuse
+    refuse: Any = IsolationCheck._log_and_refuse
 
     def recorded(self: IsolationCheck, text: str, digest: bytes, breach: str) -> None:
         refused.append(f"{breach}: {text}")
         refuse(self, text, digest, breach)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IsolationCheck, "_refuse", recorded)
+        patch.setattr(IsolationCheck, "_log_and_refuse", recorded)
         try:
             yield
         finally:

@@ -6,7 +6,7 @@ from cordwood.sql.stages import Statement
 
 def sql_of(statement: Statement, reads: EventRange, *, optimistic: bool = False) -> str | None:
     """Return the SQL of the plan's variant, optional predicates included, or None if the plan has no such variant."""
-    variant = statement.plan.variant(reads, optimistic=optimistic)
+    variant = statement.plan.find_variant(reads, optimistic=optimistic)
     return None if variant is None else print_segments(variant.segments)
 
 

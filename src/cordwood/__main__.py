@@ -10,7 +10,7 @@ from cordwood.cli import commands
 
 
 def main() -> None:
-    sys.exit(commands.run(sys.argv[1:]))
+    sys.exit(commands.run_command_line(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from cordwood.catalog.key_store import Keys, digest
+from cordwood.catalog.key_store import KeyStore, hash_secret
 from cordwood.errors import BadKey, Forbidden, NoKey
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller, Key
@@ -24,21 +24,21 @@ class FixedKey(msgspec.Struct, frozen=True):
     secret_digest: str
 
 
-class SignedKeys(Protocol):
+class SignedKeyVerifier(Protocol):
     """The interface of the verifier of signed keys: tokens (JWT) that contain their own scopes and limits."""
 
-    def caller(self, key_text: str) -> Caller | None:
+    def find_caller(self, key_text: str) -> Caller | None:
         """Return the caller of a signed key; None if the text is not a signed key; raise BadKey if it is invalid."""
 
 
-class Access:
+class Authenticator:
     """Authenticates a key: looks for it in the settings, then in the key store, then verifies it as a signed key."""
 
     def __init__(
         self,
-        keys: Keys,
+        keys: KeyStore,
         fixed_keys: Sequence[FixedKey] = (),
-        signed: SignedKeys | None = None,
+        signed: SignedKeyVerifier | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.keys = keys
@@ -67,14 +67,14 @@ class Access:
 
     def find_stored_key(self, key_text: str) -> Key | None:
         """Return the stored key with this secret, even if it has been revoked or has expired."""
-        return self.keys.find(digest(key_text))
+        return self.keys.find(hash_secret(key_text))
 
     def _find_caller(self, key_text: str) -> Caller | None:
-        presented_digest = digest(key_text)
+        presented_digest = hash_secret(key_text)
         return (
             self._find_fixed_key(presented_digest)
             or self._find_key_in_store(presented_digest)
-            or (self.signed.caller(key_text) if self.signed else None)
+            or (self.signed.find_caller(key_text) if self.signed else None)
         )
 
     def _find_fixed_key(self, presented_digest: str) -> Caller | None:
@@ -86,7 +86,7 @@ class Access:
         key = self.keys.find(presented_digest)
         if key is None or (key.terms.expires_at is not None and key.terms.expires_at <= self._clock()):
             return None
-        self.keys.note_use(key.id)
+        self.keys.record_use(key.id)
         terms = key.terms
         return Caller(key.id, terms.scopes, terms.pins, terms.rate_per_second, terms.redact_always)
 
@@ -129,7 +129,7 @@ def may_ingest_any_stream(caller: Caller) -> bool:
     )
 
 
-def require_query(caller: Caller, endpoint: Endpoint | None) -> None:
+def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
     """Raise Forbidden unless the caller may query the endpoint or, if it is None, at least one endpoint."""
     allowed = may_query_any_endpoint(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
@@ -137,7 +137,7 @@ def require_query(caller: Caller, endpoint: Endpoint | None) -> None:
         raise Forbidden(f"This key may not query {subject}.", hint=_scopes_hint(caller, "query"))
 
 
-def require_ingest(caller: Caller, stream: Stream | None) -> None:
+def require_ingest_permission(caller: Caller, stream: Stream | None) -> None:
     """Raise Forbidden unless the caller may send events to the stream or, if it is None, to at least one stream."""
     allowed = may_ingest_any_stream(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
@@ -145,7 +145,7 @@ def require_ingest(caller: Caller, stream: Stream | None) -> None:
         raise Forbidden(f"This key may not send {subject}.", hint=_scopes_hint(caller, "ingest"))
 
 
-def require_management(caller: Caller) -> None:
+def require_management_permission(caller: Caller) -> None:
     if not may_manage(caller):
         raise Forbidden("This route needs a private key.", hint=_scopes_hint(caller, "private"))
 

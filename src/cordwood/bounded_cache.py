@@ -20,7 +20,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 # The overhead of an entry in bytes, besides its key and value: its node in the order of use, and two hash table slots.
-ENTRY_BYTES: Final = 320
+CACHE_ENTRY_OVERHEAD_BYTES: Final = 320
 # A value larger than a quarter of the limit is not stored, because it would evict too many others.
 _ENTRY_DIVISOR: Final = 4
 
@@ -31,7 +31,7 @@ _MAX_RE_CACHED_LENGTH: Final = 1_000
 class BoundedCache(Generic[K, V]):
     """An LRU cache with a limit in bytes. Thread-safe.
 
-    `size` returns the bytes of a key and its value, without the overhead `ENTRY_BYTES`.
+    `size` returns the bytes of a key and its value, without the overhead `CACHE_ENTRY_OVERHEAD_BYTES`.
     """
 
     def __init__(self, max_bytes: int, size: Callable[[K, V], int]) -> None:
@@ -60,7 +60,7 @@ class BoundedCache(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Store a value unless it is too large, and evict the least recently used values."""
-        size = self._size(key, value) + ENTRY_BYTES
+        size = self._size(key, value) + CACHE_ENTRY_OVERHEAD_BYTES
         with self._lock:
             self._drop(key)
             if size <= self.max_bytes // _ENTRY_DIVISOR:
@@ -71,13 +71,13 @@ class BoundedCache(Generic[K, V]):
         entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
-    def recount(self, key: K) -> None:
+    def update_size(self, key: K) -> None:
         """Measure a value again after it has grown, and evict others if necessary. Does nothing if it is not stored."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
                 self._total_bytes -= entry[1]
-                self._insert(key, entry[0], self._size(key, entry[0]) + ENTRY_BYTES)
+                self._insert(key, entry[0], self._size(key, entry[0]) + CACHE_ENTRY_OVERHEAD_BYTES)
 
     def drop(self, key: K) -> None:
         """Remove the value, if it exists."""
@@ -96,7 +96,7 @@ class BoundedCache(Generic[K, V]):
             self._total_bytes -= entry[1]
 
 
-def remember_short(max_length: int, max_entries: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+def memoize_short_texts(max_length: int, max_entries: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
     """Memoize a function of a text for texts of up to `max_length` characters; longer texts are computed each time.
 
     For functions that are called too often to take a lock. At most `max_entries` results are held.
@@ -127,19 +127,19 @@ def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
             re.purge()
 
 
-def bytes_of(value: object) -> int:
+def estimate_memory_bytes(value: object) -> int:
     """Return the approximate bytes of a value of texts, numbers, containers and structs; shared objects count once."""
-    return _bytes_of(value, set())
+    return _estimate_memory_bytes(value, set())
 
 
-def _bytes_of(value: object, counted_ids: set[int]) -> int:
+def _estimate_memory_bytes(value: object, counted_ids: set[int]) -> int:
     if id(value) in counted_ids:
         return 0
     counted_ids.add(id(value))
-    return sys.getsizeof(value) + sum(_bytes_of(part, counted_ids) for part in _parts(value))
+    return sys.getsizeof(value) + sum(_estimate_memory_bytes(part, counted_ids) for part in _child_objects(value))
 
 
-def _parts(value: Any) -> tuple[object, ...]:
+def _child_objects(value: Any) -> tuple[object, ...]:
     match value:
         case str() | bytes() | int() | float() | None:
             return ()

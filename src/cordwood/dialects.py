@@ -22,32 +22,32 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     """Parse the SQL of an endpoint; raise BadEndpointFile with the position of an error in its file."""
     if endpoint.dialect is Dialect.CLICKHOUSE:
         return read_clickhouse_endpoint(endpoint, streams)
-    return bigquery.read_endpoint(endpoint, streams)
+    return bigquery.parse_and_check_endpoint(endpoint, streams)
 
 
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
     """Compile the endpoint's own query."""
     if program.dialect_text is not None:
-        _require_followable(program)
+        _refuse_following(program)
         return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
-    return bigquery.compile_saved(program, target, shapes, redaction)
+    return bigquery.compile_saved_query(program, target, shapes, redaction)
 
 
-def compile_sql(
+def compile_sql_query(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a caller's SQL in the dialect of the endpoint."""
     if program.dialect_text is not None:
-        _require_followable(program)
+        _refuse_following(program)
         return compile_clickhouse(program, text, target, shapes, redaction)
-    return bigquery.compile_sandbox(program, text, target, shapes, redaction)
+    return bigquery.compile_sandbox_query(program, text, target, shapes, redaction)
 
 
 def compile_lql_query(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a caller's LQL; raise QueryUnsupported if the endpoint's dialect does not support LQL."""
-    _require_lql(program)
+    _require_lql_support(program)
     return compile_lql(program, text, target, shapes, redaction)
 
 
@@ -62,7 +62,7 @@ def compile_logql_query(
 
 def explain_lql_query(program: Program, text: str, target: Target, shapes: Shapes) -> str:
     """Translate a query in LQL to SQL in BigQuery's dialect."""
-    _require_lql(program)
+    _require_lql_support(program)
     return explain_lql(program, text, target, shapes)
 
 
@@ -73,14 +73,14 @@ def list_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[
     return describe_sub_queries(program, target, shapes)
 
 
-def _require_followable(program: Program) -> None:
-    if program.page.follows:
+def _refuse_following(program: Program) -> None:
+    if program.page.is_followed:
         raise QueryUnsupported(
             "An endpoint that accepts ClickHouse SQL cannot be followed.", hint="Follow logs.all in SQL or LQL."
         )
 
 
-def _require_lql(program: Program) -> None:
+def _require_lql_support(program: Program) -> None:
     if program.dialect_text is not None:
         raise QueryUnsupported(
             "This endpoint accepts ClickHouse SQL, not LQL.",

@@ -22,7 +22,7 @@ import msgspec
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """Return a hint with the most similar known name, or None if no known name is similar."""
-    closest_name = closest(name, candidates)
+    closest_name = find_closest_name(name, candidates)
     return f"Did you mean {closest_name}?" if closest_name else None
 
 
@@ -30,7 +30,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
 MAX_COMPARED_LENGTH: Final = 100
 
 
-def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+def find_closest_name(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the most similar known name, ignoring case, or None if no known name is similar. Long names are skipped."""
     if len(name) > MAX_COMPARED_LENGTH:
         return None
@@ -70,7 +70,7 @@ class Fault(Exception):
         self.span = span
         self.retry_after = retry_after
 
-    def in_one_line(self) -> str:
+    def one_line_text(self) -> str:
         """Return the error in one line, for a terminal or a log."""
         position = f"{self.span}: " if self.span else ""
         # A message that ends with a quotation of the caller's text may have no full stop.
@@ -126,7 +126,7 @@ class BadMethod(RequestFault):
     code = "request.bad-method"
 
 
-class NotOffered(RequestFault):
+class FeatureUnavailable(RequestFault):
     """The request is for a feature that cordwood does not have, or whose optional dependency is not installed."""
 
     code = "request.not-offered"
@@ -147,7 +147,7 @@ class FieldFault(RequestFault):
         self.problem = problem
 
 
-class BadTerms(FieldFault):
+class BadKeyTerms(FieldFault):
     """A term of a key is invalid."""
 
     code = "request.bad-terms"
@@ -159,19 +159,19 @@ class BadDefinition(FieldFault):
     code = "request.bad-definition"
 
 
-class ReadOnly(RequestFault):
+class ReadOnlyDefinition(RequestFault):
     """The definition cannot be changed over HTTP: it ships with cordwood or is in a file of the operator."""
 
     code = "request.read-only"
 
 
-class InUse(RequestFault):
+class StreamInUse(RequestFault):
     """The stream cannot be deleted because an endpoint reads it."""
 
     code = "request.in-use"
 
 
-class ChangedMeanwhile(RequestFault):
+class RevisionMismatch(RequestFault):
     """The revision in the If-Match header is not the current one."""
 
     code = "request.changed-meanwhile"
@@ -193,7 +193,7 @@ class UnknownItem(RequestFault):
     code = "request.unknown-item"
 
 
-class NotReplayable(RequestFault):
+class ItemNotReplayable(RequestFault):
     """The quarantined item is still invalid, so it cannot be stored by a replay."""
 
     code = "request.not-replayable"
@@ -226,7 +226,7 @@ class NotAcceptable(RequestFault):
     code = "request.not-acceptable"
 
 
-class TooLarge(RequestFault):
+class BodyTooLarge(RequestFault):
     code = "request.too-large"
 
 
@@ -250,7 +250,7 @@ class QueryFault(Fault):
     """An error in the text of the query, which its author has to correct."""
 
 
-class QuerySyntax(QueryFault):
+class BadQuerySyntax(QueryFault):
     code = "query.syntax"
 
 
@@ -270,7 +270,7 @@ class QueryUnsupported(QueryFault):
     code = "query.unsupported"
 
 
-class QueryValue(QueryFault):
+class BadQueryValue(QueryFault):
     """An operation of the query fails on a value. An error without a span was found while the query ran."""
 
     code = "query.value"
@@ -362,7 +362,7 @@ class Busy(LimitFault):
     code = "limit.busy"
 
 
-class Backlog(LimitFault):
+class BacklogFull(LimitFault):
     code = "limit.backlog"
 
 
@@ -384,7 +384,7 @@ class Unreachable(ServiceFault):
     code = "service.unreachable"
 
 
-class Refused(ServiceFault):
+class RefusedByService(ServiceFault):
     """The service refused a client command; the message is the service's own."""
 
     code = "service.refused"
@@ -398,7 +398,7 @@ class EngineUnreachable(EngineFault):
     code = "engine.unreachable"
 
 
-class QuerySuspected(EngineUnreachable):
+class EngineKilledDuringQuery(EngineUnreachable):
     """The engine's process was killed because another query did not stop, which this one may have waited for."""
 
 
@@ -433,7 +433,7 @@ class BrokenFiles(SetupFault):
     code = "setup.broken-files"
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("\n".join(fault.in_one_line() for fault in faults))
+        super().__init__("\n".join(fault.one_line_text() for fault in faults))
         self.faults = tuple(faults)
 
 
@@ -461,7 +461,7 @@ class BugFault(Fault):
     code = "bug.internal"
 
 
-class IsolationBroken(BugFault):
+class IsolationCheckFailed(BugFault):
     """The isolation check refused a compiled statement, so it was not run.
 
     The log has the text of the statement under the incident id.
@@ -470,11 +470,11 @@ class IsolationBroken(BugFault):
     code = "bug.isolation"
 
 
-class CompilerBroke(BugFault):
+class CompilerFailed(BugFault):
     """The compiler raised an unexpected exception for a query. The cause of this error has the traceback."""
 
     code = "bug.compiler"
 
 
 # The errors that compiling a query can raise: mistakes in the query, and unexpected exceptions in the compiler.
-COMPILE_FAULTS = (QueryFault, CompilerBroke)
+COMPILE_FAULTS = (QueryFault, CompilerFailed)

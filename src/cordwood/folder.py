@@ -20,7 +20,7 @@ _OUTCOME = "reload.json"
 _OTHER_FOLDER_HINT = "Choose another one with --data-dir, or make this one writable for the service."
 
 
-class Owner(msgspec.Struct, frozen=True):
+class FolderOwner(msgspec.Struct, frozen=True):
     """The process that owns a data folder. `key` is a private key that is valid as long as the process runs."""
 
     pid: int
@@ -28,7 +28,7 @@ class Owner(msgspec.Struct, frozen=True):
     key: str
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ReloadOutcome(msgspec.Struct, frozen=True):
     """The result of the last reload."""
 
     at: float
@@ -50,7 +50,7 @@ class DataFolder:
     def alerts_file(self) -> Path:
         return self.path / "alerts.db"
 
-    def secret(self, name: str) -> str:
+    def read_or_create_secret(self, name: str) -> str:
         """Return a secret that is stored in the folder, and is created on first use."""
         file = self.path / name
         try:
@@ -61,11 +61,11 @@ class DataFolder:
             hint = "Restore it from a backup: digests of redacted values depend on it."
             raise DataFolderUnusable(f"The secret {file} cannot be read: {problem}.", hint=hint) from problem
 
-    def secrets(self) -> Sequence[Path]:
+    def secret_files(self) -> Sequence[Path]:
         """Return the files of the secrets created so far."""
         return sorted(self.path.glob("*.key"))
 
-    def managed(self) -> Sequence[Path]:
+    def managed_files(self) -> Sequence[Path]:
         """Return the files of endpoints, streams and versions that the service wrote, relative to the folder."""
         candidates = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
         return sorted(file.relative_to(self.path) for file in candidates if file.exists())
@@ -91,7 +91,7 @@ class DataFolder:
         """Return whether a service ever used the folder."""
         return self.keys_file.exists()
 
-    def contents(self) -> Sequence[str]:
+    def file_names(self) -> Sequence[str]:
         """Return the names of the files in the folder, without the lock file."""
         return sorted(path.name for path in self.path.iterdir() if path.name != _LOCK)
 
@@ -107,20 +107,20 @@ class DataFolder:
             raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
 
     @contextmanager
-    def owned(self) -> Iterator["Ownership"]:
+    def take_ownership(self) -> Iterator["FolderOwnership"]:
         """Lock the folder, which is created if it is missing; raise DataFolderInUse if another process owns it."""
         with self._open_lock() as lock:
             if not _try_lock_repeatedly(lock):
-                raise DataFolderInUse(self._in_use(), hint="Stop it, or choose another folder with --data-dir.")
+                raise DataFolderInUse(self._in_use_message(), hint="Stop it, or choose another folder with --data-dir.")
             # Keep other users from reading the files that this process creates, even if they can read the folder.
             previous_umask = os.umask(0o077)
             try:
-                yield Ownership(lock)
+                yield FolderOwnership(lock)
             finally:
                 os.umask(previous_umask)
                 lock.truncate(0)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> FolderOwner | None:
         """Return the process that owns the folder, or None if there is none or its lock file cannot be read."""
         try:
             with (self.path / _LOCK).open("r+", encoding="utf-8") as lock:
@@ -130,9 +130,9 @@ class DataFolder:
         except (FileNotFoundError, PermissionError):
             return None
 
-    def ask_to_reload(self, owner: Owner, timeout_seconds: float = 10.0) -> Outcome | None:
+    def ask_to_reload(self, owner: FolderOwner, timeout_seconds: float = 10.0) -> ReloadOutcome | None:
         """Send the owner the signal to reload, and wait for the outcome; return None on a timeout."""
-        previous_at = self._outcome_at()
+        previous_at = self._last_reload_time()
         os.kill(owner.pid, signal.SIGHUP)
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
@@ -142,20 +142,20 @@ class DataFolder:
                 return outcome
         return None
 
-    def last_reload_outcome(self) -> Outcome | None:
+    def last_reload_outcome(self) -> ReloadOutcome | None:
         try:
-            return Outcome(**json.loads((self.path / _OUTCOME).read_text(encoding="utf-8")))
+            return ReloadOutcome(**json.loads((self.path / _OUTCOME).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError):
             return None
 
-    def publish_outcome(self, outcome: Outcome) -> None:
+    def publish_reload_outcome(self, outcome: ReloadOutcome) -> None:
         temporary = self.path / f"{_OUTCOME}.new"
         temporary.write_text(
             json.dumps({"at": outcome.at, "ok": outcome.ok, "message": outcome.message}), encoding="utf-8"
         )
         temporary.replace(self.path / _OUTCOME)
 
-    def _outcome_at(self) -> float:
+    def _last_reload_time(self) -> float:
         outcome = self.last_reload_outcome()
         return outcome.at if outcome else 0.0
 
@@ -168,20 +168,20 @@ class DataFolder:
             raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
         return os.fdopen(descriptor, "r+", encoding="utf-8")
 
-    def _in_use(self) -> str:
+    def _in_use_message(self) -> str:
         owner = self.owner()
         owner_text = f"process {owner.pid} at {owner.url}" if owner and owner.pid else "another process"
         return f"The data folder {self.path} is in use by {owner_text}."
 
 
-class Ownership:
+class FolderOwnership:
     """The lock on a data folder. In the lock file, the owner publishes its process id, its URL and a private key."""
 
     def __init__(self, lock: IO[str]) -> None:
         self._lock = lock
 
-    def announce(self, url: str) -> Owner:
-        owner = Owner(os.getpid(), url, "cw_" + secrets.token_urlsafe(32))
+    def publish_owner(self, url: str) -> FolderOwner:
+        owner = FolderOwner(os.getpid(), url, "cw_" + secrets.token_urlsafe(32))
         self._lock.seek(0)
         self._lock.truncate()
         json.dump({"pid": owner.pid, "url": owner.url, "key": owner.key}, self._lock)
@@ -198,11 +198,11 @@ def _try_lock_repeatedly(lock: IO[str]) -> bool:
     return False
 
 
-def _read_owner(text: str) -> Owner:
+def _read_owner(text: str) -> FolderOwner:
     try:
-        return Owner(**json.loads(text))
+        return FolderOwner(**json.loads(text))
     except ValueError:
-        return Owner(0, "", "")
+        return FolderOwner(0, "", "")
 
 
 def _try_lock(lock: IO[str]) -> bool:

@@ -8,11 +8,11 @@ from tests.architecture.tree import modules
 
 MODULES_BY_STAGE_TYPE = {
     # The description of a sub-query resolves a SELECT of its own.
-    "Parsed": ("sql/parse.py", "sql/sub_query_schema.py", "lql/", "logql/", "clickhouse_sql/"),
-    "Admitted": ("sql/admit.py",),
-    "Resolved": ("sql/resolve",),
-    # The target without an engine, for which only names matter, constructs Lowered without lowering.
-    "Lowered": ("engines/", "sql/resolve/queries.py"),
+    "ParsedQuery": ("sql/parse.py", "sql/sub_query_schema.py", "lql/", "logql/", "clickhouse_sql/"),
+    "AdmittedTree": ("sql/admit.py",),
+    "ResolvedQuery": ("sql/resolve",),
+    # The target without an engine, for which only names matter, constructs LoweredQuery without lowering.
+    "LoweredQuery": ("engines/", "sql/resolve/queries.py"),
     "Question": ("sql/bind.py",),
 }
 
@@ -25,4 +25,5 @@ def test_a_stage_type_is_constructed_only_by_its_stage(stage: str) -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == stage
     }
+    assert makers
     assert not {maker for maker in makers if not maker.startswith(MODULES_BY_STAGE_TYPE[stage])}

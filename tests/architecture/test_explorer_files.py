@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.web.explorer import without_comments
+from cordwood.web.explorer import remove_comments
 from tests.architecture.tree import ROOT
 
 EXPLORER_FOLDER = ROOT / "src" / "cordwood" / "explorer"
@@ -78,14 +78,14 @@ def test_the_whole_page_is_small() -> None:
 def compressed_bytes(file: Path) -> int:
     """Return the compressed bytes of a file as it is sent."""
     body = file.read_bytes()
-    return len(gzip.compress(without_comments(body) if file.suffix == ".js" else body))
+    return len(gzip.compress(remove_comments(body) if file.suffix == ".js" else body))
 
 
 @EVERY_SCRIPT
 def test_no_template_literal_has_a_line_that_looks_like_a_comment(script: Path) -> None:
     text = script.read_text()
     for comment in re.finditer(r"^ *(//|/\*\*)", text, re.MULTILINE):
-        code = without_comments(text[: comment.start()].encode()).decode()
+        code = remove_comments(text[: comment.start()].encode()).decode()
         assert LITERAL_PATTERN.sub("", code).count("`") % 2 == 0, text[comment.start() :][:80]
 
 

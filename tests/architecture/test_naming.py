@@ -6,7 +6,7 @@ import re
 from tests.architecture.tree import modules
 
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "types", "models", "shared"}
-PATTERN_WORDS = re.compile(r"(Manager|Service|Handler|Impl|Helper|Util|Utils)$|^(Base|Abstract)[A-Z]")
+EMPTY_WORDS = re.compile(r"(Impl|Helper|Util|Utils)$|^(Base|Abstract)[A-Z]")
 TODO_WITHOUT_ISSUE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?! ?\(#\d+\))")
 
 
@@ -14,12 +14,12 @@ def test_no_module_has_a_vague_name() -> None:
     assert not [part.name for part in modules() if VAGUE_NAMES & set(part.name.removesuffix(".py").split("/"))]
 
 
-def test_no_class_is_named_after_a_pattern() -> None:
+def test_no_class_has_an_empty_word_in_its_name() -> None:
     assert not [
         (module.name, node.name)
         for module in modules()
         for node in ast.walk(module.tree)
-        if isinstance(node, ast.ClassDef) and PATTERN_WORDS.search(node.name)
+        if isinstance(node, ast.ClassDef) and EMPTY_WORDS.search(node.name)
     ]
 
 

@@ -9,12 +9,12 @@ import pytest
 from tests.architecture.tree import Module, modules
 
 # Functions and constants that read or return the template of a fragment.
-TEMPLATE_READERS = {"template_of", "template_pieces", "FRAGMENT", "PLACEHOLDER"}
+TEMPLATE_READERS = {"fragment_template", "split_template", "FRAGMENT_NODE_NAME", "PLACEHOLDER_PATTERN"}
 PRINTER_MODULES = {"sql/lowering.py", "sql/tree_printer.py"}
 # Rules renumber the placeholders of new templates.
 TEMPLATE_AUTHORS = {
-    "engines/duckdb/rules/building_blocks.py": {"PLACEHOLDER"},
-    "engines/clickhouse/rules/building_blocks.py": {"PLACEHOLDER"},
+    "engines/duckdb/rules/building_blocks.py": {"PLACEHOLDER_PATTERN"},
+    "engines/clickhouse/rules/building_blocks.py": {"PLACEHOLDER_PATTERN"},
 }
 # Modules that print the segments of a statement, to run or to show it.
 MODULES_THAT_PRINT_SEGMENTS = {

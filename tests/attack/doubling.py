@@ -16,18 +16,18 @@ from importlib import resources
 from pathlib import Path
 from zlib import crc32
 
-from cordwood.catalog.catalog import Sources
+from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
-from cordwood.dialects import compile_sql, read_endpoint
+from cordwood.dialects import compile_sql_query, read_endpoint
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
 from cordwood.model.event import Shape, ValueKind
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_sandbox
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_sandbox_query
 from cordwood.sql.stages import Statement
 
 NESTING_LEVELS = (12, 40)
@@ -262,7 +262,7 @@ def open_engine(name: str) -> Engine:
     if name == "duckdb":
         return DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), DuckDBOptions(memory_bytes=256 * 2**20))
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(
+    engine: Engine = module.ClickHouseEngine(
         f"chdb://{tempfile.mkdtemp()}", module.ClickHouseOptions(memory_bytes=256 * 2**20)
     )
     return engine
@@ -287,7 +287,7 @@ class QueryMeter:
         self._engine = engine
         file = resources.files("cordwood") / "endpoints" / "logs.all.otel.sql"
         self._clickhouse = read_endpoint(read_endpoint_file("logs.all.otel.sql", file.read_text()))
-        streams = read_contents(Sources(), lambda *_: None).streams
+        streams = read_contents(CatalogSources(), lambda *_: None).streams
         engine.prepare(streams)
         self._shapes = dict.fromkeys((stream.name for stream in streams), deep_shape(24))
 
@@ -313,12 +313,12 @@ class QueryMeter:
 
     def _compiled(self, name: str, text: str) -> Statement:
         if name.startswith("ClickHouse"):
-            return compile_sql(self._clickhouse, text, self._engine.target, self._shapes)
-        compile_ = compile_lql if name.startswith("LQL") else compile_sandbox
+            return compile_sql_query(self._clickhouse, text, self._engine.target, self._shapes)
+        compile_ = compile_lql if name.startswith("LQL") else compile_sandbox_query
         return compile_(self._program, text, self._engine.target, self._shapes)
 
     def _answer(self, statement: Statement) -> None:
-        question = bind(statement, {"project": "p"}, 0, self._engine.is_regex)
+        question = bind_parameters(statement, {"project": "p"}, 0, self._engine.regex_error)
         rows = self._engine.answer(question, AnswerLimits(1000, 20.0), NeverCancelled())
         for _ in rows.batches:
             pass

@@ -20,8 +20,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.settings.settings import Serve, Settings, Web
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.settings.settings import ServeSettings, Settings, WebSettings
 from tests.attack.random_queries import as_json, events, random_query
 from tests.chdb_databases import fresh_database
 
@@ -87,11 +87,11 @@ def open_fuzzed_service(engine: str) -> Iterator[InProcessApp]:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
             engine=fresh_database() if engine == "clickhouse" else engine,
-            serve=Serve(data_dir=str(Path(folder) / "data")),
-            web=Web(log_level="error"),
+            serve=ServeSettings(data_dir=str(Path(folder) / "data")),
+            web=WebSettings(log_level="error"),
         )
         settings = msgspec.structs.replace(settings, limits=msgspec.structs.replace(settings.limits, query_time=4.0))
-        with open_service(settings, lambda: NOW_US) as app:
+        with open_in_process_app(settings, lambda: NOW_US) as app:
             body = as_json(events(PROJECT, NOW_US - 60_000_000))
             for stream in (STREAM, "postgres.logs"):
                 status, _, response_text = app.send(

@@ -10,7 +10,7 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
-from cordwood.web.routes import NAMED, ROUTES_BY_PATH
+from cordwood.web.routes import PATTERN_ROUTES, ROUTES_BY_PATH
 
 METHODS: Final = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "get", "M-SEARCH", "")
 NAMES: Final = (
@@ -157,7 +157,7 @@ def _path(rng: random.Random) -> tuple[bytes, tuple[str, ...]]:
         path = rng.choice(tuple(ROUTES_BY_PATH))
         methods = ROUTES_BY_PATH[path].methods
     else:
-        path_pattern, route = rng.choice((*NAMED, *NAMED[:1] * 4))
+        path_pattern, route = rng.choice((*PATTERN_ROUTES, *PATTERN_ROUTES[:1] * 4))
         plain = _ALTERNATIVES.sub(
             lambda alternatives: rng.choice(alternatives[1].split(b"|")), _OPTIONAL_GROUP.sub(b"", path_pattern.pattern)
         )

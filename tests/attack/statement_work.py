@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.errors import QueryFault
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.plan import EventRange, print_segments
-from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_TEXT
+from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT_PREFIX, REDACT_EVENT_PREFIX, REDACT_TEXT_PREFIX
 from cordwood.sql.stages import Question, Statement
 from tests.attack.twins import Twin
 
@@ -23,7 +23,7 @@ _ESTIMATED_FIELDS: Final = frozenset({"Estimated Cardinality", "Total Time"})
 # Names in a plan that depend on the name of the database.
 _DATABASE_NAMES: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
 _REDACT_MODE: Final = RedactMode.REPLACE
-_COUNTED_FUNCTIONS: Final = (REDACT_TEXT, REDACT_EVENT, OPTIMISTIC_TEXT)
+_COUNTED_FUNCTIONS: Final = (REDACT_TEXT_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)
 _REDACTION_CALL: Final = re.compile(rf"\b({'|'.join(_COUNTED_FUNCTIONS)})_{_REDACT_MODE}\(")
 
 
@@ -39,7 +39,7 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
     session = twin.components.engine._session  # type: ignore[attr-defined]
     from_engine = {name: str(value) for name, value in question.values.items()}
     try:
-        plan = session.rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
+        plan = session.fetch_rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
     except QueryFault as fault:  # Scalar sub-queries are computed while the plan is made.
         return fault.message
     return [_DATABASE_NAMES.sub("", str(row[0])) for row in plan]
@@ -76,7 +76,7 @@ def _work_of_variants(storage: Storage, question: Question, own_cursor: duckdb.D
 
 
 def _variant_sql(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
-    variant = statement.plan.choose(EventRange.FLUSHED if at_rest else EventRange.ALL, optimistic=is_trusting)
+    variant = statement.plan.choose_variant(EventRange.FLUSHED if at_rest else EventRange.ALL, optimistic=is_trusting)
     return None if variant is None else print_segments(variant.segments)
 
 

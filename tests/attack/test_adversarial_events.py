@@ -24,8 +24,8 @@ import msgspec
 import pytest
 
 from cordwood.app.demo import history_events
-from cordwood.app.event_files import Reading, opened_events
-from cordwood.app.in_process import open_service
+from cordwood.app.event_files import ReadOptions, open_event_file
+from cordwood.app.in_process import open_in_process_app
 from cordwood.app.restore import restore
 from tests.attack.adversarial_events import crafted_events, events_of_other_types, random_events
 from tests.attack.store_comparison import Store, StoreAnswer
@@ -102,7 +102,9 @@ class RestartableService(msgspec.Struct, frozen=True):
 
     @contextmanager
     def opened(self) -> Iterator[Store]:
-        with open_service(make_settings(self.folder, engine=self.address), lambda: NOW_SECONDS * 1_000_000) as app:
+        with open_in_process_app(
+            make_settings(self.folder, engine=self.address), lambda: NOW_SECONDS * 1_000_000
+        ) as app:
             yield Store(app, self.engine, "default")
 
 
@@ -138,7 +140,7 @@ def export_stream(store: Store, stream: str, key: str) -> list[str]:
     with tempfile.NamedTemporaryFile() as export_file:
         export_file.write(file)
         export_file.flush()
-        with opened_events(Path(export_file.name), Reading()) as events:
+        with open_event_file(Path(export_file.name), ReadOptions()) as events:
             return sorted(record.data.decode() for record in events.stored_rows())
 
 

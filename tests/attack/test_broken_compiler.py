@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
-from cordwood.engines.clickhouse.session import Query, Selected, Session
+from cordwood.engines.clickhouse.session import BoundQuery, SelectResult, Session
 from cordwood.engines.duckdb.query import answers
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
 from cordwood.sql.lowering import Rule, fragment
@@ -43,19 +43,19 @@ def engine(request: pytest.FixtureRequest) -> str:
 def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the statements that are passed to the engine."""
     statements: list[str] = []
-    parsed: Callable[..., Any] = answers._extract_select
-    select: Callable[..., AbstractContextManager[Selected]] = Session.select
+    parsed: Callable[..., Any] = answers._parse_select
+    select: Callable[..., AbstractContextManager[SelectResult]] = Session.select
 
     def one_statement(cursor: Any, sql: str) -> Any:
         statements.append(sql)
         return parsed(cursor, sql)
 
-    def selected(self: Session, query: Query) -> AbstractContextManager[Selected]:
+    def selected(self: Session, query: BoundQuery) -> AbstractContextManager[SelectResult]:
         if not query.sql.startswith("SELECT parseQueryToJSON("):
             statements.append(query.sql)
         return select(self, query)
 
-    monkeypatch.setattr(answers, "_extract_select", one_statement)
+    monkeypatch.setattr(answers, "_parse_select", one_statement)
     monkeypatch.setattr(Session, "select", selected)
     return statements
 
@@ -77,7 +77,7 @@ def app(
     table: MutableMapping[type[exp.Expr], Rule] = rules
     monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN_TRANSLATION[engine]))
     address = fresh_database() if engine == "clickhouse" else "duckdb"
-    with open_service(make_settings(tmp_path / "data", engine=address)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", engine=address)) as app:
         for stream, mark in ((STREAM, "ours"), (OTHER_STREAM, FOREIGN_TEXT)):
             assert send(app, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
         # The first query of a stream creates its memtable.

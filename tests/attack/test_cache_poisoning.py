@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from tests.attack.test_pinned_queries import make_settings, send
 
 HONEST_QUERY = "select sum(n) as n from numbers"
@@ -35,7 +35,7 @@ with numbers as (select 1 as n union all select 2) select * from numbers
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[InProcessApp]:
     (tmp_path / "kept.sql").write_text(ENDPOINT)
-    with open_service(make_settings(tmp_path / "data", endpoints=tmp_path)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", endpoints=tmp_path)) as app:
         yield app
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from tests.attack.test_pinned_queries import (
     ATTACKS,
     FOREIGN_TEXT,
@@ -25,7 +25,7 @@ from tests.isolation_check import disable_isolation_check
 def app(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessApp]:
     disable_isolation_check(monkeypatch)
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
         for stream in STREAMS:
             events = [event("default", "ours"), event("other", FOREIGN_TEXT)]
             assert send(app, f"/api/logs?source_name={stream}", events)[0] == 200

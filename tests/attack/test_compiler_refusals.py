@@ -9,7 +9,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Target
 from tests.attack.attacks import (
@@ -34,7 +34,7 @@ MAX_SECONDS = 10
 @pytest.fixture(scope="module")
 def program() -> Program:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
-    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+    return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
 TARGETS: tuple[Target, ...] = (DuckDBTarget(), ClickHouseTarget())
@@ -49,7 +49,7 @@ def common_fault(program: Program, sql: str) -> QueryFault:
 
 def _fault_for(target: Target, program: Program, sql: str) -> QueryFault:
     with pytest.raises(QueryFault) as raised:
-        compile_sandbox(program, sql, target, {})
+        compile_sandbox_query(program, sql, target, {})
     return raised.value
 
 

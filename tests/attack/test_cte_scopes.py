@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.target import with_settings
+from cordwood.engines.clickhouse.target import add_settings_clause
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.errors import Fault, IsolationBroken
+from cordwood.errors import Fault, IsolationCheckFailed
 from tests.chdb_databases import fresh_database
 
 NAMES = ("a", "b", "c")
@@ -81,7 +81,7 @@ def answer_on_duckdb() -> Iterator[Answer]:
         def answer(sql: str) -> str | None:
             try:
                 checker.check(connection, sql, ())
-            except IsolationBroken:
+            except IsolationCheckFailed:
                 return None
             try:
                 return str(connection.execute(f"SELECT * FROM ({sql}) LIMIT 50").fetchall())
@@ -98,17 +98,17 @@ def answer_on_clickhouse() -> Iterator[Answer]:
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
     checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
     for name in NAMES:
-        session.command(f"CREATE TABLE {name} (x String) ENGINE = Memory")
-        session.command(f"INSERT INTO {name} VALUES ('{SECRET_VALUE}')")
+        session.execute(f"CREATE TABLE {name} (x String) ENGINE = Memory")
+        session.execute(f"INSERT INTO {name} VALUES ('{SECRET_VALUE}')")
 
     def answer(sql: str) -> str | None:
-        text = with_settings(sql)
+        text = add_settings_clause(sql)
         try:
             checker.check(text, ())
-        except IsolationBroken:
+        except IsolationCheckFailed:
             return None
         try:
-            return str(session.rows(text, None, {"max_result_rows": 50, "result_overflow_mode": "break"}))
+            return str(session.fetch_rows(text, None, {"max_result_rows": 50, "result_overflow_mode": "break"}))
         except Fault as failed:
             return failed.message
 

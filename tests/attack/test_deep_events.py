@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.ingest.event_values import MAX_LEVELS, cut_below
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.ingest.event_values import MAX_LEVELS, replace_below_depth
 from cordwood.model.event import MAX_PATH_CHARACTERS
 from tests.attack.test_pinned_queries import ask, make_settings, send
 from tests.chdb_databases import fresh_database
@@ -68,7 +68,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def app(engine: str, tmp_path: Path) -> Iterator[InProcessApp]:
-    with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
         yield app
 
 
@@ -82,14 +82,14 @@ def query_count(app: InProcessApp, sql: str) -> object:
 def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
     engine: str, tmp_path: Path, kind: str
 ) -> None:
-    with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
         send_ordinary(app)
         before = answers_by_query(app)
         assert all(status == 200 for status, _ in before)
         for levels in (30, 33, 60, 90, MAX_LEVELS):
             assert post_events(app, nested(kind, levels)) == (200, RECEIPT | {"accepted": 1})
         assert answers_by_query(app) == before
-    with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
         assert answers_by_query(app) == before
         assert post_events(app, nested(kind, 30)) == (200, RECEIPT | {"accepted": 1})
         assert answers_by_query(app) == before
@@ -106,12 +106,12 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
     with monkeypatch.context() as unbounded:
         unbounded.setattr("cordwood.model.event.MAX_STEPS", 10**6)
         unbounded.setattr("cordwood.model.event.MAX_PATH_CHARACTERS", 10**9)
-        with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+        with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
             send_ordinary(app)
             before = answers_by_query(app)
             assert post_events(app, nested("object", 40), nested("object", MAX_LEVELS))[0] == 200
     for _ in range(2):
-        with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+        with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
             assert answers_by_query(app) == before
             assert post_events(app, nested("object", 40)) == (200, RECEIPT | {"accepted": 1})
             assert query_count(app, count_below(38, "is not null")) in {3, 4}
@@ -211,4 +211,4 @@ def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(app: InProcess
     ],
 )
 def test_json_is_truncated_below_a_nesting_level(text: str, levels: int, cut: str) -> None:
-    assert cut_below(text, levels) == cut
+    assert replace_below_depth(text, levels) == cut

@@ -9,7 +9,7 @@ import pytest
 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest import shape_inference
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, Shape
 
@@ -61,18 +61,18 @@ def count_calls(outer: str, inner: str, levels: int) -> int:
 def learn_shape(text: str) -> None:
     """Learn a shape as an engine does, until projects have decoders of their own."""
     shape, projects = Shape(), ProjectShapes()
-    reader = ShapeReader(lambda: {"s": shape}, lambda: {"s": projects})
+    reader = ShapeInferrer(lambda: {"s": shape}, lambda: {"s": projects})
     extras = text if text.startswith("{") else None
     for batch in range(4):
         events = [Event(f"{batch}.{n}", 1, "m", f"p{n % 2}", text, extras) for n in range(40)]
-        learnt = reader.read(STREAM, events)
-        shape = shape.with_learnt(learnt.kinds)
-        for project, kinds in learnt.by_project.items():
-            projects.learn(project, kinds)
+        learnt = reader.infer(STREAM, events)
+        shape = shape.merged_with_kinds(learnt.stream_kinds)
+        for project, kinds in learnt.kinds_by_project.items():
+            projects.add_kinds(project, kinds)
 
 
 @pytest.mark.parametrize("outer", LEVEL_TEMPLATES)
 def test_the_shape_of_a_nested_event_is_learnt_with_bounded_work(monkeypatch: pytest.MonkeyPatch, outer: str) -> None:
-    monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
+    monkeypatch.setattr(shape_inference, "_MIN_REBUILD_SECONDS", 0)
     growth = {inner: count_calls(outer, inner, MANY) / count_calls(outer, inner, FEW) for inner in LEVEL_TEMPLATES}
     assert {inner: factor for inner, factor in growth.items() if factor >= MAX_GROWTH} == {}

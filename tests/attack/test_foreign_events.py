@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.in_process import open_service
+from cordwood.app.in_process import open_in_process_app
 from tests.attack.store_comparison import Store
 from tests.attack.test_pinned_queries import make_settings
 from tests.chdb_databases import fresh_database
@@ -207,7 +207,9 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for name in ("alone", "crowded"):
             engine = fresh_database() if request.param == "clickhouse" else "duckdb"
             app = stack.enter_context(
-                open_service(make_settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
+                open_in_process_app(
+                    make_settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US
+                )
             )
             opened_stores.append(Store(app, request.param))
         store_of_own_events, store_with_foreign_events = opened_stores

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
-from cordwood.engines.duckdb.parquet_import import read_stored
+from cordwood.engines.duckdb.parquet_import import read_stored_events
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.event import Event, is_listable
 from tests.attack.injections import FRAGMENTS, quote_name, quote_text
 from tests.attack.test_pinned_queries import FOREIGN_TEXT, STREAMS, ask, event, make_settings, send
@@ -82,7 +82,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Store events of two projects, one with hostile keys, and save the answers before and after them."""
     folder = tmp_path_factory.mktemp("keys")
-    with open_service(make_settings(folder / "data", engine=engine)) as app:
+    with open_in_process_app(make_settings(folder / "data", engine=engine)) as app:
         assert send(app, INGEST_ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
         (folder / "before.json").write_text(json.dumps(answers_by_query(app)))
         events = [event for key in KEYS for event in events_with_key(key)]
@@ -99,7 +99,7 @@ INGEST_ADDRESS = f"/api/logs?source_name={STREAM}"
 @pytest.fixture(scope="module")
 def app(engine: str, folder: Path) -> Iterator[InProcessApp]:
     """Reopen the data folder, so that all events are read from storage."""
-    with open_service(make_settings(folder / "data", engine=engine)) as app:
+    with open_in_process_app(make_settings(folder / "data", engine=engine)) as app:
         yield app
 
 
@@ -177,9 +177,9 @@ def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tm
     status, _, received = app.send("GET", f"/api/streams/{STREAM}/events", b"", {})
     assert status == 200
     (tmp_path / "all.parquet").write_bytes(received)
-    lines = list(read_stored(tmp_path / "all.parquet"))
+    lines = list(read_stored_events(tmp_path / "all.parquet"))
     assert len(lines) == 3 + 3 * len(KEYS)
-    with open_service(
+    with open_in_process_app(
         make_settings(tmp_path / "data", engine=fresh_database() if engine != "duckdb" else engine)
     ) as other:
         headers = {"content-type": "application/x-ndjson"}
@@ -204,7 +204,7 @@ def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
         for at, key in enumerate(KEYS)
         for number in range(20)
     ]
-    validated, learnt = ShapeReader(engine.shapes).learn("s", events)
+    validated, learnt = ShapeInferrer(engine.shapes).infer_stream_shape("s", events)
     engine.append([batch(*validated)])
     del learnt
     flush_pending(engine)

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.errors import BrokenFiles
 from cordwood.settings.settings import Settings
 from tests.attack.injections import fragments_for_place, quote_name, quote_text
@@ -60,7 +60,7 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     chosen = make_settings(
         folder / "data", endpoints=folder / "endpoints", streams=folder / "streams.toml", engine=engine
     )
-    with open_service(with_key(chosen)) as app:
+    with open_in_process_app(with_key(chosen)) as app:
         for stream in ("postgres.logs", STREAM):
             events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN_TEXT))]
             events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **IN_PROJECT}
@@ -160,6 +160,6 @@ def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None
     (tmp_path / "two.sql").write_text(quoted_text)
     with (
         pytest.raises(BrokenFiles, match="only in case"),
-        open_service(make_settings(tmp_path / "data", endpoints=tmp_path)),
+        open_in_process_app(make_settings(tmp_path / "data", endpoints=tmp_path)),
     ):
         pass

@@ -8,10 +8,10 @@ from types import ModuleType
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.target import with_settings
+from cordwood.engines.clickhouse.target import add_settings_clause
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.errors import IsolationBroken, QueryUnsupported
+from cordwood.errors import IsolationCheckFailed, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused
 from tests.attack import hostile_clickhouse, hostile_duckdb
 from tests.chdb_databases import fresh_database
@@ -41,7 +41,7 @@ def check_clickhouse() -> Iterator[Check]:
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
     checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
-    yield lambda text: checker.check(with_settings(text), STREAMS)
+    yield lambda text: checker.check(add_settings_clause(text), STREAMS)
     session.close()
 
 
@@ -73,7 +73,7 @@ def passed_statements(check: Check, texts: Sequence[str]) -> list[str]:
 def check_outcome(check: Check, text: str) -> str:
     try:
         check(text)
-    except IsolationBroken:
+    except IsolationCheckFailed:
         return "refused"
     except INVALID_SQL:
         return "no SQL"
@@ -132,7 +132,7 @@ def test_a_function_that_the_engine_lacks_is_reported_as_unsupported(
 
 
 def test_other_settings_than_those_of_every_statement_are_refused(check_clickhouse: Check) -> None:
-    settings = with_settings("").removeprefix(" SETTINGS ")
+    settings = add_settings_clause("").removeprefix(" SETTINGS ")
     refused = []
     for ending in hostile_clickhouse.ENDINGS:
         # The comment removes the settings that the fixture appends.
@@ -153,7 +153,7 @@ def test_a_statement_that_passed_for_some_streams_is_refused_for_others() -> Non
         text = 'SELECT 1 FROM store.main."a" UNION ALL SELECT 1 FROM store.main."b"'
         checker.check(connection, text, ("a", "b"))
         for streams in (("a",), ("b",), (), ("a.b",)):
-            with pytest.raises(IsolationBroken):
+            with pytest.raises(IsolationCheckFailed):
                 checker.check(connection, text, streams)
 
 
@@ -162,7 +162,7 @@ def test_each_refusal_is_recorded_and_its_statement_once() -> None:
     with duckdb.connect() as connection:
         checker = StatementCheck(IsolationCheck("duckdb", refusals.append))
         for _ in range(2):
-            with pytest.raises(IsolationBroken) as raised:
+            with pytest.raises(IsolationCheckFailed) as raised:
                 checker.check(connection, "SELECT * FROM secret_table", STREAMS)
     first, second = refusals
     assert isinstance(first, IsolationRefused)
@@ -170,5 +170,5 @@ def test_each_refusal_is_recorded_and_its_statement_once() -> None:
     assert first.sql == "SELECT * FROM secret_table"
     assert (first.effective_level(), second.effective_level(), second.sql) == ("error", "debug", "")
     assert first.incident == second.incident
-    assert first.incident in raised.value.in_one_line()
-    assert "secret_table" not in raised.value.in_one_line()
+    assert first.incident in raised.value.one_line_text()
+    assert "secret_table" not in raised.value.one_line_text()

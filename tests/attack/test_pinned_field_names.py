@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from tests.attack.test_pinned_queries import make_settings, send
 from tests.chdb_databases import fresh_database
 
@@ -39,7 +39,7 @@ def open_store(folder: Path, engine: str) -> Iterator[InProcessApp]:
     endpoints.mkdir()
     (endpoints / "open.star.sql").write_text(OPEN_ENDPOINT)
     (endpoints / "by.tenant.sql").write_text(TENANT_ENDPOINT)
-    with open_service(make_settings(folder / "data", endpoints=endpoints, engine=engine)) as app:
+    with open_in_process_app(make_settings(folder / "data", endpoints=endpoints, engine=engine)) as app:
         mine = {"plan": "free", "tenant": "t1", "request": {"path": "/"}}
         theirs = {
             "plan": "pro",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from tests.attack.test_pinned_queries import make_settings, send
 
 OWN_PROJECT, VICTIM_PROJECT = "own", "victim"
@@ -42,7 +42,7 @@ CLAIMING_METADATA = [
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[InProcessApp]:
-    with open_service(make_settings(tmp_path / "data")) as app:
+    with open_in_process_app(make_settings(tmp_path / "data")) as app:
         yield app
 
 
@@ -107,7 +107,7 @@ def test_events_without_a_project_get_the_project_of_the_key(app: InProcessApp, 
 
 def test_a_stream_with_a_retention_in_its_file_keeps_its_project_field(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text('[[stream]]\nname = "deno-subhosting-events"\nretention = "30d"\n')
-    with open_service(make_settings(tmp_path / "data", streams=tmp_path / "streams.toml")) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", streams=tmp_path / "streams.toml")) as app:
         post(app, "deno-subhosting-events", pinned_key(app, "ingest"), ['{"project_ref": "victim"}'])
         assert stored_messages(app, "deno-subhosting-events", VICTIM_PROJECT) == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.settings.settings import Settings
 from tests.attack.attacks import (
     CALL_PLACES,
@@ -56,7 +56,7 @@ def open_with_two_projects(engine: str, folder: Path, *others: object, per_proje
     """Open a service with equal events of two projects in every stream, and with `others`."""
     address = fresh_database() if engine == "clickhouse" else engine
     projects = ("default", "ours"), ("other", FOREIGN_TEXT)
-    with open_service(make_settings(folder / "data", engine=address)) as app:
+    with open_in_process_app(make_settings(folder / "data", engine=address)) as app:
         for stream in STREAMS:
             events = [event(project, mark) for project, mark in projects for _ in range(per_project)]
             assert send(app, f"/api/logs?source_name={stream}", [*events, *others])[0] == 200
@@ -126,7 +126,7 @@ def test_counts_include_only_the_pinned_project(app: InProcessApp, key: str) -> 
 
 def test_an_endpoint_without_the_pinned_parameter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.sql").write_text('/* name = "all" */ select event_message from `cloudflare.logs.prod`')
-    with open_service(make_settings(tmp_path / "data", endpoints=tmp_path)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", endpoints=tmp_path)) as app:
         _, answer = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
         path, key = "/api/endpoints/query/all", str(json.loads(answer)["token"])
         assert send(app, path, {}, x_api_key=key)[0] == 403

@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.web.asgi import Message, Scope
-from cordwood.web.routes import NAMED, ROUTES_BY_PATH
+from cordwood.web.routes import PATTERN_ROUTES, ROUTES_BY_PATH
 from tests.attack.random_requests import RawRequest, random_request
 from tests.attack.store_comparison import Store
 from tests.attack.test_pinned_queries import make_settings
@@ -37,7 +37,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def store(engine: str, tmp_path: Path) -> Iterator[Store]:
     address = fresh_database() if engine == "clickhouse" else engine
-    with open_service(make_settings(tmp_path / "data", engine=address)) as app:
+    with open_in_process_app(make_settings(tmp_path / "data", engine=address)) as app:
         yield Store(app, engine, "default")
 
 
@@ -101,4 +101,4 @@ def test_every_route_is_requested() -> None:
         random_request(f"{REQUEST_SEED}:{number}", ("key",)).path for number in range(REQUEST_COUNTS["duckdb"])
     }
     assert {path for path in ROUTES_BY_PATH if path not in requested} == set()
-    assert [pattern.pattern for pattern, _ in NAMED if not any(map(pattern.fullmatch, requested))] == []
+    assert [pattern.pattern for pattern, _ in PATTERN_ROUTES if not any(map(pattern.fullmatch, requested))] == []

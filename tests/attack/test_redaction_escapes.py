@@ -17,13 +17,13 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.lql.compile import compile_lql
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactionConfig, RedactMode
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.redaction.patterns import Redaction
 from tests.attack.redaction_escapes import ESCAPES, LQL_ESCAPES
 from tests.chdb_databases import fresh_database
@@ -97,14 +97,14 @@ def events(secret: Mapping[str, str]) -> list[Event]:
 
 
 def open_duckdb(folder: Path, redacting: RedactionConfig) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(redacting=redacting))
+    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(redaction=redacting))
 
 
 def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
     """Open an engine without TTL, because the events of these tests are old by the server's clock."""
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(with_ttl=False, redacting=redacting))
+    engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(has_ttl=False, redaction=redacting))
     return engine
 
 
@@ -113,7 +113,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(key="key"))
     opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", FIRST_SECRETS), ("other", SECOND_SECRETS)):
-        validated, learnt = ShapeReader(opened.shapes).learn(name, events(secret))
+        validated, learnt = ShapeInferrer(opened.shapes).infer_stream_shape(name, events(secret))
         opened.append([Batch(name, validated, 1_763_000_000_000_000, learnt)])
     yield opened
     opened.close()
@@ -126,11 +126,11 @@ def ask(engine: Engine) -> RunQuery:
     def ask_stream(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
         """Return the rows as JSON, or code and message of the fault."""
         endpoint = Endpoint("logs", UUID(int=3), ENDPOINT_SQL.format(stream=stream), stream, sandbox=True)
-        compiled = compile_lql if is_lql else compile_sandbox
+        compiled = compile_lql if is_lql else compile_sandbox_query
         try:
-            program = read_endpoint(endpoint)
+            program = parse_and_check_endpoint(endpoint)
             statement = compiled(program, text, engine.target, engine.shapes(), redactions[mode])
-            question = bind(statement, {}, 1_763_000_001_000_000, engine.is_regex)
+            question = bind_parameters(statement, {}, 1_763_000_001_000_000, engine.regex_error)
             rows = engine.answer(question, AnswerLimits(100, 30.0), _NeverCancelled())
             return [msgspec.json.encode(row).decode() for batch in rows.batches for row in batch]
         except Fault as fault:

@@ -16,7 +16,7 @@ from sqlglot import exp
 from cordwood.errors import QueryFault
 from cordwood.serve import paging
 from cordwood.sql.parse import parse
-from cordwood.sql.permitted import FUNCTIONS, PERMITTED_NODES
+from cordwood.sql.permitted import PERMITTED_FUNCTIONS, PERMITTED_NODES
 from tests.attack.redaction_grammar import AGGREGATES, FUNCTIONS_NOT_GENERATED, NODES_NOT_GENERATED, SCALARS, WINDOWS
 from tests.attack.redaction_questions import RandomQuestion, random_questions
 from tests.attack.statement_work import work_of_statement
@@ -89,7 +89,7 @@ COUNTING_QUERIES = [
 def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     with ExitStack() as stack:
         # An ordered run that is slow on a busy machine would be stopped for one twin, and finish for the other.
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr(paging, "_QUICK_SECONDS", 60.0)
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(paging, "_MIN_ORDERED_SECONDS", 60.0)
         opened = []
         for secrets in (FIRST_SECRETS, SECOND_SECRETS):
             engine = "duckdb" if request.param == "duckdb" else fresh_database()
@@ -151,7 +151,7 @@ def test_every_permitted_function_is_used() -> None:
         template for kinds in (SCALARS, AGGREGATES, WINDOWS) for some in kinds.values() for template in some
     )
     used_functions = {name.upper() for name in re.findall(r"(?:\bnet\.)?\b[a-z]\w*(?=\()", templates)}
-    assert FUNCTIONS - used_functions == FUNCTIONS_NOT_GENERATED.keys()
+    assert PERMITTED_FUNCTIONS - used_functions == FUNCTIONS_NOT_GENERATED.keys()
 
 
 def test_every_permitted_node_is_used() -> None:

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.catalog.signed_keys import JWTKeys
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.catalog.signed_keys import JWTVerifier
 from cordwood.errors import BadKey
 from cordwood.model.key import Caller
 from tests.attack.test_pinned_queries import event, make_settings, send
@@ -46,7 +46,7 @@ def token_of_text(claims: str) -> str:
 
 
 def caller_of_token(presented: str) -> Caller:
-    signed_caller = JWTKeys(secret=SIGNING_SECRET).caller(presented)
+    signed_caller = JWTVerifier(secret=SIGNING_SECRET).find_caller(presented)
     assert signed_caller is not None
     return signed_caller
 
@@ -55,7 +55,7 @@ def caller_of_token(presented: str) -> Caller:
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     chosen = make_settings(tmp_path_factory.mktemp("signed") / "data")
     keys = msgspec.structs.replace(chosen.keys, jwt_secret=SIGNING_SECRET)
-    with open_service(msgspec.structs.replace(chosen, keys=keys)) as app:
+    with open_in_process_app(msgspec.structs.replace(chosen, keys=keys)) as app:
         assert send(app, "/api/logs?source_name=postgres.logs", [event("default", "x")])[0] == 200
         yield app
 
@@ -232,9 +232,9 @@ def test_a_key_for_encryption_verifies_no_signature(tmp_path: Path) -> None:
     for use, holds in (("sig", True), ("enc", False)):
         file = tmp_path / f"{use}.json"
         file.write_text(json.dumps({"keys": [{**public, "kid": "1", "use": use}]}))
-        keys = JWTKeys(jwks_file=file)
+        keys = JWTVerifier(jwks_file=file)
         if holds:
-            assert keys.caller(presented)
+            assert keys.find_caller(presented)
         else:
             with pytest.raises(BadKey):
-                keys.caller(presented)
+                keys.find_caller(presented)

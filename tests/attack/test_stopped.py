@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.catalog.catalog import Sources
+from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.program import Program
 from tests.chdb_databases import fresh_database
 from tests.machine_speed import scaled
@@ -84,7 +84,7 @@ class NeverCancelled:
 @pytest.fixture(scope="module")
 def program() -> Program:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
-    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+    return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
 def open_duckdb(folder: Path) -> Engine:
@@ -94,21 +94,21 @@ def open_duckdb(folder: Path) -> Engine:
 def open_clickhouse(_: Path) -> Engine:
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(memory_bytes=MEMORY_BYTES))
+    engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(memory_bytes=MEMORY_BYTES))
     return engine
 
 
 @pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     opened: Engine = request.param(Path(tmp_path_factory.mktemp("engine")))
-    opened.prepare(read_contents(Sources(), lambda *_: None).streams)
+    opened.prepare(read_contents(CatalogSources(), lambda *_: None).streams)
     yield opened
     opened.close()
 
 
 def answer(engine: Engine, program: Program, sql: str, seconds: float = QUERY_SECONDS) -> list[tuple[object, ...]]:
-    statement = compile_sandbox(program, sql, engine.target, engine.shapes())
-    question = bind(statement, {"project": "p"}, 0, engine.is_regex)
+    statement = compile_sandbox_query(program, sql, engine.target, engine.shapes())
+    question = bind_parameters(statement, {"project": "p"}, 0, engine.regex_error)
     rows = engine.answer(question, AnswerLimits(1000, seconds), NeverCancelled())
     return [row for batch in rows.batches for row in batch]
 

@@ -22,10 +22,15 @@ from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Shape, ValueKind
 from cordwood.model.redaction import RedactMode
 from cordwood.sql import lowering as fragments
-from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
+from cordwood.sql.compile import (
+    compile_sandbox_query,
+    compile_saved_query,
+    compile_standalone_query,
+    parse_and_check_endpoint,
+)
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
-from cordwood.sql.tree_printer import Printed, TokenizedSql
+from cordwood.sql.tree_printer import PrintedTree, TokenizedSql
 from tests.attack.injections import (
     INTERPRETING_QUERY_PAIRS,
     LITERAL_PLACES,
@@ -87,18 +92,18 @@ LQL_QUERIES = (
 def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Record the templates that are split and the tokenized SQL that is rendered; fail if one contains the canary."""
     recorded_templates: list[str] = []
-    split_template, render = fragments.split_template, TokenizedSql.render
+    split_template, render = fragments.split_template, TokenizedSql.replace_tokens
 
     def split_and_record(template: str) -> tuple[str | int, ...]:
         recorded_templates.append(template)
         return split_template(template)
 
-    def render_and_record(tokenized: TokenizedSql, text: str) -> Printed:
+    def render_and_record(tokenized: TokenizedSql, text: str) -> PrintedTree:
         recorded_templates.append(text)
         return render(tokenized, text)
 
     monkeypatch.setattr(fragments, "split_template", split_and_record)
-    monkeypatch.setattr(TokenizedSql, "render", render_and_record)
+    monkeypatch.setattr(TokenizedSql, "replace_tokens", render_and_record)
     yield recorded_templates
     assert not [text for text in recorded_templates if CANARY in text.lower()]
 
@@ -116,7 +121,7 @@ def is_compiled_with_canary(make: Callable[[], Statement]) -> bool:
 def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
     engine: str, recorded_templates: list[str]
 ) -> None:
-    target, program = TARGETS[engine], read_endpoint(ENDPOINT)
+    target, program = TARGETS[engine], parse_and_check_endpoint(ENDPOINT)
     name, text = quote_name(CANARY), quote_text(CANARY)
     queries = [
         *(place.replace("N", name) for place in NAME_PLACES),
@@ -131,11 +136,11 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
         *STAR_QUERIES,
     ]
     for redaction in (None, Redaction(RedactMode.HASH)):
-        sandbox = partial(compile_sandbox, program, target=target, shapes=SHAPES, redaction=redaction)
+        sandbox = partial(compile_sandbox_query, program, target=target, shapes=SHAPES, redaction=redaction)
         lql = partial(compile_lql, program, target=target, shapes=SHAPES, redaction=redaction)
         assert sum(is_compiled_with_canary(partial(sandbox, sql)) for sql in queries) > len(queries) * 0.6
         assert [query for query in LQL_QUERIES if not is_compiled_with_canary(partial(lql, query))] == []
-        assert is_compiled_with_canary(partial(compile_saved, program, target, SHAPES, redaction))
+        assert is_compiled_with_canary(partial(compile_saved_query, program, target, SHAPES, redaction))
     assert len(recorded_templates) > 1000
 
 
@@ -148,7 +153,7 @@ def test_no_template_contains_a_canary_from_the_queries_of_the_spec(page: Path) 
     for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
         for changed in queries_with_canaries(sql):
             for target in TARGETS.values():
-                is_compiled_with_canary(partial(compile_standalone, changed, target))
+                is_compiled_with_canary(partial(compile_standalone_query, changed, target))
 
 
 def queries_with_canaries(sql: str) -> Iterator[str]:

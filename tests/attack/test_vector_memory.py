@@ -48,13 +48,13 @@ PROGRAM: Final = """
 import os, sys, tempfile
 from importlib import resources
 from pathlib import Path
-from cordwood.catalog.catalog import Sources
+from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault
-from cordwood.sql.compile import read_endpoint
+from cordwood.sql.compile import parse_and_check_endpoint
 from tests.attack.test_stopped import answer
 
 def peak():
@@ -62,9 +62,9 @@ def peak():
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 engine = DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), DuckDBOptions(memory_bytes=96 * 2**20))
-engine.prepare(read_contents(Sources(), lambda *_: None).streams)
+engine.prepare(read_contents(CatalogSources(), lambda *_: None).streams)
 file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
-program = read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+program = parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 answer(engine, program, "select 1 as x")
 before = peak()
 try:

@@ -14,16 +14,16 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.compose import Components, Observability, build
+from cordwood.app.compose import Components, Observability, build_components
 from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.engines.engine import Engine
-from cordwood.engines.late_redaction import AnswerTexts, RedactTexts, Texts
+from cordwood.engines.late_redaction import OptionalTexts, RedactTexts, TextRedactor
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactMode
-from cordwood.settings.settings import DuckDB, Limits, Serve, Settings, Web
+from cordwood.settings.settings import DuckDBSettings, LimitSettings, ServeSettings, Settings, WebSettings
 from cordwood.sql.stages import Question
-from cordwood.web.routes import application
+from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle
 
 STREAM: Final = "twins"
@@ -161,31 +161,35 @@ def _event(secret: Mapping[str, str], at: int) -> dict[str, object]:
 @contextmanager
 def open_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
     settings = _settings(folder, engine)
-    data, key, watch = DataFolder(folder / "data"), "twin-key-0123456789abcdef0123456789", Observability.of(settings)
-    with data.owned(), asyncio.Runner() as runner:
+    data, key, watch = (
+        DataFolder(folder / "data"),
+        "twin-key-0123456789abcdef0123456789",
+        Observability.from_settings(settings),
+    )
+    with data.take_ownership(), asyncio.Runner() as runner:
         local = (fixed_key("private", key, "local"),)
-        components = build(settings, data, watch.observer, local, lambda: NOW_US)
+        components = build_components(settings, data, watch.observer, local, lambda: NOW_US)
         lifecycle = Lifecycle()
         try:
-            lifecycle.open(components.services)
-            app = application(lifecycle, watch.observer, web_options(settings), watch.metrics)
+            lifecycle.set_ready(components.services)
+            app = create_application(lifecycle, watch.observer, web_options(settings), watch.metrics)
             yield Twin(components, InProcessApp(app, runner, key), secrets, _record_questions(components.engine))
         finally:
-            runner.run(components.services.answers.close())
+            runner.run(components.services.query_service.close())
             components.close()
 
 
 def _record_questions(engine: Engine) -> EngineRecord:
     record, answer = EngineRecord(), engine.answer
     hiding = engine._redaction if hasattr(engine, "_redaction") else engine._query_runner._redaction  # type: ignore[attr-defined]
-    texts: AnswerTexts = hiding._texts
-    json_texts = texts.json
+    texts: TextRedactor = hiding._texts
+    json_texts = texts.redact_json
 
     def record_answer(question: Question, *arguments: object) -> object:
         record.questions.append(question)
         return answer(question, *arguments)  # type: ignore[arg-type] # handed on as they come
 
-    def record_redaction(mode: RedactMode, some: Texts, redact: RedactTexts) -> list[str | None]:
+    def record_redaction(mode: RedactMode, some: OptionalTexts, redact: RedactTexts) -> list[str | None]:
         def count_texts(of: Sequence[str]) -> Sequence[str]:
             record.redacted_counts.append(len(of))
             return redact(of)
@@ -195,19 +199,19 @@ def _record_questions(engine: Engine) -> EngineRecord:
     if engine.target.name == "clickhouse":
         _use_one_thread(engine)
     engine.answer = record_answer  # type: ignore[method-assign, assignment]
-    texts.json = record_redaction  # type: ignore[method-assign, assignment]
+    texts.redact_json = record_redaction  # type: ignore[method-assign, assignment]
     return record
 
 
 def _use_one_thread(engine: Engine) -> None:
     """Use one thread, so that the order of rows is deterministic. For DuckDB that is a setting of the service."""
-    build_query: Callable[..., Any] = engine._query  # type: ignore[attr-defined]
+    build_query: Callable[..., Any] = engine._build_query  # type: ignore[attr-defined]
 
     def query_in_one_thread(*arguments: object) -> object:
         query = build_query(*arguments)
         return msgspec.structs.replace(query, settings={**query.settings, "max_threads": 1})
 
-    engine._query = query_in_one_thread  # type: ignore[attr-defined]
+    engine._build_query = query_in_one_thread  # type: ignore[attr-defined]
 
 
 def store_events(twin: Twin, first: int = 0) -> None:
@@ -222,11 +226,11 @@ def _settings(folder: Path, engine: str) -> Settings:
     endpoints.mkdir()
     (endpoints / "logs.sql").write_text(ENDPOINT)
     streams.write_text(f'[[stream]]\nname = "{STREAM}"\n')
-    serve = Serve(data_dir=str(folder / "data"), endpoints=str(endpoints), streams=str(streams))
+    serve = ServeSettings(data_dir=str(folder / "data"), endpoints=str(endpoints), streams=str(streams))
     return Settings(
         engine=engine,
         serve=serve,
-        web=Web(log_level="error"),
-        limits=Limits(memory=700 * 10**6),
-        duckdb=DuckDB(threads=1),
+        web=WebSettings(log_level="error"),
+        limits=LimitSettings(memory=700 * 10**6),
+        duckdb=DuckDBSettings(threads=1),
     )

@@ -19,8 +19,8 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.errors import Fault, IsolationBroken, QueryFault, QueryUnsupported
-from cordwood.sql.compile import compile_standalone
+from cordwood.errors import Fault, IsolationCheckFailed, QueryFault, QueryUnsupported
+from cordwood.sql.compile import compile_standalone_query
 from cordwood.sql.stages import Target
 from tests.chdb_databases import bare_connection, fresh_database
 from tests.conformance.cases import Case, load_comparison
@@ -117,12 +117,12 @@ def _run_case(
     runner: "DuckDB | ClickHouse", target: Target, case: Case, engine_outcomes: EngineOutcomes
 ) -> tuple[str, str]:
     try:
-        sql = compile_standalone(case["sql"], target).sql
+        sql = compile_standalone_query(case["sql"], target).sql
     except Fault as fault:
         return REFUSED if isinstance(fault, QueryFault) else ERROR, f"{fault.code}: {fault}"
     try:
         runner.check(sql)
-    except IsolationBroken as breach:
+    except IsolationCheckFailed as breach:
         engine_outcomes.breaches[case["id"]] = str(breach.__cause__)
     except (QueryUnsupported, duckdb.Error):
         engine_outcomes.unreadable.append(case["id"])

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import EngineDialect, HostedEngine
 from cordwood.engines.hosted.supervisor import LaunchOptions
-from cordwood.observe.observation import Note, note_nothing
+from cordwood.observe.observation import RecordObservation, ignore_observation
 from cordwood.processes.fork_server import ForkServer
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, stream
@@ -30,7 +30,7 @@ def open_clickhouse() -> Engine:
     """Open an engine without TTL, because the events of these tests are old by the server's clock."""
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(with_ttl=False))
+    engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(has_ttl=False))
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine
 
@@ -48,14 +48,17 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def open_hosted(
-    folder: Path, fork_server: ForkServer, record: Note = note_nothing, memory_limit_bytes: int = 10**9
+    folder: Path,
+    fork_server: ForkServer,
+    record: RecordObservation = ignore_observation,
+    memory_limit_bytes: int = 10**9,
 ) -> HostedEngine:
     """Open the embedded engine in its own process. With its settings for low memory, the folder ends with a slash."""
     plan = LaunchOptions(str(folder), memory_limit_bytes, lambda _: None, low_memory_settings=f"{folder}/")
     engine = HostedEngine(
         fork_server,
         plan,
-        EngineDialect(DuckDBTarget(), lambda stream_name: StreamTables(stream_name).select_events()),
+        EngineDialect(DuckDBTarget(), lambda stream_name: StreamTableStatements(stream_name).select_events()),
         record,
     )
     engine.prepare([stream("s"), stream("other.stream-2")])

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from uuid import UUID, uuid5
 
-from cordwood.engines.engine import AnswerLimits, Cancel, Engine, ReadProgress
+from cordwood.engines.engine import AnswerLimits, Cancellation, Engine, ReadProgress
 from cordwood.model.datatype import Row, Rows
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 
 NOW_US = 1_700_000_000_000_000
-LIMITS = AnswerLimits(max_rows=10_000, seconds=20.0)
+LIMITS = AnswerLimits(max_rows=10_000, timeout_seconds=20.0)
 
 
 class NeverCancelled:
@@ -31,13 +31,13 @@ def batch(*events: Event, to: str = "s", received_us: int = NOW_US) -> Batch:
     return Batch(to, events, received_us)
 
 
-def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NEVER_CANCELLED) -> Rows:
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limits.max_rows))
-    statement = compile_saved(program, engine.target, engine.shapes())
-    return engine.answer(bind(statement, {}, NOW_US, engine.is_regex), limits, cancel)
+def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancellation = NEVER_CANCELLED) -> Rows:
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limits.max_rows))
+    statement = compile_saved_query(program, engine.target, engine.shapes())
+    return engine.answer(bind_parameters(statement, {}, NOW_US, engine.regex_error), limits, cancel)
 
 
-def rows(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NEVER_CANCELLED) -> list[Row]:
+def rows(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancellation = NEVER_CANCELLED) -> list[Row]:
     return [row for part in ask(engine, sql, limits, cancel).batches for row in part]
 
 

@@ -8,10 +8,18 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Appended, CancelToken, Engine, Progress, ReadProgress
-from cordwood.errors import Cancelled, Fault, IsolationBroken, OutOfTime
+from cordwood.engines.engine import (
+    STORED_COLUMNS,
+    AnswerLimits,
+    BatchAppendResult,
+    CancelToken,
+    Engine,
+    Progress,
+    ReadProgress,
+)
+from cordwood.errors import Cancelled, Fault, IsolationCheckFailed, OutOfTime
 from cordwood.model.datatype import Kind
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, ask, batch, ids, rows, stream
@@ -32,7 +40,7 @@ def event(event_id: str, metadata: object = None, **fields: object) -> Event:
 
 def test_appended_events_are_in_the_next_answer(engine: Engine) -> None:
     for number in range(5):
-        assert engine.append([batch(event(f"e{number}"))]) == [Appended(1, 0)]
+        assert engine.append([batch(event(f"e{number}"))]) == [BatchAppendResult(1, 0)]
         assert ids(engine) == [f"e{index}" for index in range(number + 1)]
 
 
@@ -71,21 +79,21 @@ def test_a_query_of_one_stream_returns_no_events_of_another(engine: Engine) -> N
 
 def test_checking_streams_creates_nothing(engine: Engine) -> None:
     engine.check_streams([stream("s"), stream("checked.only")])
-    assert "checked.only" not in engine.facts()
+    assert "checked.only" not in engine.stream_stats()
     engine.prepare([stream("checked.only")])
-    assert "checked.only" in engine.facts()
+    assert "checked.only" in engine.stream_stats()
 
 
 def test_the_first_event_with_an_id_is_kept(engine: Engine) -> None:
     engine.append([batch(event("a", event_message="first"))])
-    assert engine.append([batch(event("a", event_message="second"), event("b"))]) == [Appended(1, 1, (0,))]
+    assert engine.append([batch(event("a", event_message="second"), event("b"))]) == [BatchAppendResult(1, 1, (0,))]
     assert rows(engine, "select event_message from `s` where id = 'a'") == [("first",)]
 
 
 def test_a_duplicate_id_in_one_append_is_stored_once(engine: Engine) -> None:
     assert engine.append([batch(event("a"), event("a"), event("b")), batch(event("b"), event("c"))]) == [
-        Appended(2, 1, (1,)),
-        Appended(1, 1, (0,)),
+        BatchAppendResult(2, 1, (1,)),
+        BatchAppendResult(1, 1, (0,)),
     ]
     assert ids(engine) == ["a", "b", "c"]
 
@@ -93,7 +101,7 @@ def test_a_duplicate_id_in_one_append_is_stored_once(engine: Engine) -> None:
 def test_duplicates_among_100_000_events_are_dropped(engine: Engine) -> None:
     for start in range(0, 100_000, 20_000):
         engine.append([batch(*[event(f"e{number}") for number in range(start, start + 20_000)])])
-    assert engine.append([batch(event("e0"), event("e99999"), event("new"))]) == [Appended(1, 2, (0, 1))]
+    assert engine.append([batch(event("e0"), event("e99999"), event("new"))]) == [BatchAppendResult(1, 2, (0, 1))]
     assert rows(engine, "select count(*), count(distinct id) from `s`") == [(100_001, 100_001)]
 
 
@@ -114,7 +122,9 @@ def test_duplicates_among_100_000_events_are_dropped(engine: Engine) -> None:
     ],
 )
 def test_unusual_metadata_does_not_fail_its_batch(engine: Engine, metadata: str) -> None:
-    assert engine.append([batch(event("a"), Event("odd", NOW_US, metadata=metadata), event("b"))]) == [Appended(3, 0)]
+    assert engine.append([batch(event("a"), Event("odd", NOW_US, metadata=metadata), event("b"))]) == [
+        BatchAppendResult(3, 0)
+    ]
     assert ids(engine) == ["a", "b", "odd"]
     for row in rows(engine, "select metadata from `s` where id = 'odd'"):
         assert isinstance(row[0], msgspec.Raw)
@@ -190,24 +200,24 @@ def test_an_invalid_value_is_a_query_fault_without_the_engine_s_message(engine: 
 
 
 def test_shapes_and_facts_include_the_last_append(engine: Engine) -> None:
-    learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.NUMBER})}
+    learnt: KindsByPath = {("metadata", "a"): frozenset({ValueKind.NUMBER})}
     before = engine.shapes()["s"].version
     engine.append([Batch("s", [event("a", {"a": 1})], NOW_US, learnt)])
     assert engine.shapes()["s"].kinds == learnt
     assert engine.shapes()["s"].version > before
-    facts = engine.facts()["s"]
+    facts = engine.stream_stats()["s"]
     assert (facts.events, facts.newest_us, facts.oldest_us) == (1, NOW_US, NOW_US)
-    assert engine.sizes()["s"] > 0
+    assert engine.stored_bytes_by_stream()["s"] > 0
 
 
 @pytest.mark.parametrize("pattern", ["a.*b", "", "(?i)x", r"\d+$", "[[:alpha:]]"])
 def test_valid_regular_expressions_are_accepted(engine: Engine, pattern: str) -> None:
-    assert engine.is_regex(pattern) is None
+    assert engine.regex_error(pattern) is None
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", "(?<!x)y", r"\1", "[z-a]"])
 def test_an_invalid_regular_expression_is_refused_with_a_reason(engine: Engine, pattern: str) -> None:
-    assert engine.is_regex(pattern)
+    assert engine.regex_error(pattern)
 
 
 def test_events_past_their_retention_are_deleted(engine: Engine) -> None:
@@ -216,7 +226,7 @@ def test_events_past_their_retention_are_deleted(engine: Engine) -> None:
     engine.append([batch(*old_events, event("young"))])
     assert engine.sweep(NOW_US) == 3
     assert ids(engine) == ["young"]
-    assert engine.facts()["s"].events == 1
+    assert engine.stream_stats()["s"].events == 1
 
 
 def test_concurrent_reads_and_appends_neither_duplicate_nor_miss_events(engine: Engine) -> None:
@@ -247,9 +257,9 @@ def test_a_statement_that_reads_an_undeclared_stream_is_refused(engine: Engine) 
         fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED_COLUMNS)
     )
     assert [row for part in engine.answer(Question(own, values), LIMITS, NEVER_CANCELLED).batches for row in part] == []
-    with pytest.raises(IsolationBroken) as raised:
+    with pytest.raises(IsolationCheckFailed) as raised:
         engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NEVER_CANCELLED)
-    assert "other.stream-2" not in raised.value.in_one_line()
+    assert "other.stream-2" not in raised.value.one_line_text()
 
 
 def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
@@ -272,7 +282,10 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
         # Progress grows by whole blocks of the engine, and these events fill only a few blocks.
         return not thread.is_alive() or (
             bool(progress_reports)
-            and (progress_reports[-1].part is None or progress_reports[-1].part > (progress_reports[0].part or 0))
+            and (
+                progress_reports[-1].fraction_done is None
+                or progress_reports[-1].fraction_done > (progress_reports[0].fraction_done or 0)
+            )
         )
 
     thread = threading.Thread(target=run, daemon=True)
@@ -285,6 +298,6 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
     if engine.target.name == "clickhouse":
         assert progress_reports[-1] == Progress(rows_read=25_000, rows_total=25_000)
     else:
-        read_fractions = [progress.part or 0 for progress in progress_reports]
+        read_fractions = [progress.fraction_done or 0 for progress in progress_reports]
         assert read_fractions == sorted(read_fractions)
         assert 0 < read_fractions[0] <= read_fractions[-1] <= 1

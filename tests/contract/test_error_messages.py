@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.settings.settings import Settings
 
 TABLE_ROWS = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text().splitlines()]
@@ -41,7 +41,7 @@ EVENTS = [
 def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     defaults = Settings()
     serve = msgspec.structs.replace(defaults.serve, data_dir=str(tmp_path_factory.mktemp("mistakes") / "data"))
-    with open_service(msgspec.structs.replace(defaults, serve=serve)) as app:
+    with open_in_process_app(msgspec.structs.replace(defaults, serve=serve)) as app:
         if request.param == "with events":
             assert send(app, "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
         yield app

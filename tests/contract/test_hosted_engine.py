@@ -13,17 +13,17 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel, CancelToken
+from cordwood.engines.engine import AnswerLimits, BatchAppendResult, Cancellation, CancelToken
 from cordwood.engines.hosted import memory_ceiling, supervisor
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
-from cordwood.engines.hosted.link import Link
+from cordwood.engines.hosted.link import EngineLink
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
 from cordwood.engines.hosted.supervisor import Supervisor
-from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled, QuerySuspected
+from cordwood.errors import DataFolderUnusable, EngineKilledDuringQuery, EngineUnreachable, OutOfMemory, QueryKilled
 from cordwood.model.datatype import Rows
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
-from cordwood.observe.observation import EngineEnded, Note, Noted
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.observe.observation import EngineEnded, OperatorMessage, RecordObservation
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question
 from tests.contract.conftest import open_hosted
@@ -44,13 +44,13 @@ def end_process(number: signal.Signals) -> None:
 class FragileEngine(DuckDBEngine):
     """An engine that ends its process, blocks or allocates memory if an event or a query contains a certain word."""
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         return self._end_process_once(super().append(batches), batches)
 
-    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
         return self._end_process_once(super().retry_append(batches, acknowledged), batches)
 
-    def _end_process_once(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
+    def _end_process_once(self, appended: list[BatchAppendResult], batches: Sequence[Batch]) -> list[BatchAppendResult]:
         marker = self._file.parent / "ended"
         if any(event.id == "kept" for item in batches for event in item.events):
             self._kept = bytearray(b"x" * LARGE_BYTES)
@@ -59,7 +59,7 @@ class FragileEngine(DuckDBEngine):
             end_process(signal.SIGKILL)
         return appended
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         stop = threading.Event()
         cancel.on_cancel(stop.set)
         if "deadly" in question.statement.sql:
@@ -92,7 +92,7 @@ class FragileEngine(DuckDBEngine):
         return super().answer(question, limits, cancel)
 
 
-def open_fragile(folder: str, _: Note) -> FragileEngine:
+def open_fragile(folder: str, _: RecordObservation) -> FragileEngine:
     if folder.endswith("/"):
         (Path(folder) / "low memory").touch()
     if (Path(folder) / "unreadable").exists():
@@ -127,23 +127,23 @@ def test_events_stored_before_the_process_ended_are_accepted_once(engine: Hosted
     engine.append([batch(Event("old", NOW_US))])
     sent = batch(Event("old", NOW_US), Event("deadly", NOW_US), Event("a", NOW_US), Event("a", NOW_US))
     assert engine.append([sent, batch(Event("a", NOW_US), Event("b", NOW_US))]) == [
-        Appended(2, 2, (0, 3)),
-        Appended(1, 1, (0,)),
+        BatchAppendResult(2, 2, (0, 3)),
+        BatchAppendResult(1, 1, (0,)),
     ]
     assert ids(engine) == ["a", "b", "deadly", "old"]
-    assert engine.facts()["s"].events == 4
-    assert engine.append([sent]) == [Appended(0, 4, (0, 1, 2, 3))]
+    assert engine.stream_stats()["s"].events == 4
+    assert engine.append([sent]) == [BatchAppendResult(0, 4, (0, 1, 2, 3))]
 
 
 def test_shapes_and_versions_survive_a_replacement_of_the_process(engine: HostedEngine) -> None:
-    learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.TEXT})}
+    learnt: KindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
     engine.append([Batch("s", [Event("a", NOW_US, metadata='{"a":"b"}')], NOW_US, learnt, {"p": learnt})])
     before = engine.shapes()["s"]
     os.kill(engine.pids()[-1], signal.SIGKILL)
     assert ids(engine) == ["a"]
     after = engine.shapes()["s"]
     assert (after.kinds, after.version) == (before.kinds, before.version)
-    assert engine.projects()["s"].shape("p", after).kinds == learnt
+    assert engine.project_shapes()["s"].shape_of_project("p", after).kinds == learnt
 
 
 def run_in_thread(ask: Callable[[], object], outcomes: list[object]) -> threading.Thread:
@@ -194,7 +194,7 @@ def test_a_process_that_cannot_open_the_events_is_reported_with_its_reason(
 
 
 def messages(notes: list[object]) -> list[str]:
-    return [note.message for note in notes if isinstance(note, Noted)]
+    return [note.message for note in notes if isinstance(note, OperatorMessage)]
 
 
 def test_after_a_crash_the_newest_queries_are_retried_first(engine: HostedEngine) -> None:
@@ -231,7 +231,7 @@ def test_an_overdue_query_beside_another_is_only_suspected(engine: HostedEngine,
     outcomes: list[object] = []
     other_query_thread = run_in_thread(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), outcomes)
     time.sleep(0.2)
-    with pytest.raises(QuerySuspected, match="this query or one beside it did not stop"):
+    with pytest.raises(EngineKilledDuringQuery, match="this query or one beside it did not stop"):
         rows(engine, "select 'stuck' as d from `s`", AnswerLimits(10, 0.1))
     other_query_thread.join()
     assert outcomes == [[("a", "unhurried")]]
@@ -244,7 +244,7 @@ def test_a_query_gets_time_to_stop_after_the_whole_machine_stood_still(
     engine.append([batch(Event("a", NOW_US))])
     has_slept = threading.Event()
 
-    def sleep_once(_: Supervisor, link: Link, __: float) -> None:
+    def sleep_once(_: Supervisor, link: EngineLink, __: float) -> None:
         if link.calls and not has_slept.is_set():
             has_slept.set()
             time.sleep(1.7)
@@ -392,7 +392,7 @@ def test_a_process_killed_because_of_its_query_is_replaced_without_delay(
         with pytest.raises(QueryKilled, match="passed its ceiling"):
             rows(engine, f"select 'large' as d, {number} as n from `s`", LIMITS)
     assert rows(engine, "select id from `s`") == [("a",)]
-    assert not [note for note in notes if isinstance(note, Noted)]
+    assert not [note for note in notes if isinstance(note, OperatorMessage)]
 
 
 def test_repeated_crashes_delay_the_next_process_only_briefly(engine: HostedEngine) -> None:

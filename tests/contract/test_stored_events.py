@@ -7,7 +7,7 @@ from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.key import Caller
-from cordwood.serve.jobs import Range, export_job
+from cordwood.serve.jobs import ExportRange, create_export_job
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.encode import FORMATS
 from tests.contract.engine_asking import NEVER_CANCELLED, NOW_US, batch
@@ -15,8 +15,8 @@ from tests.contract.engine_asking import NEVER_CANCELLED, NOW_US, batch
 EXPORT_REQUEST = QueryRequest(Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), FORMATS["parquet"])
 
 
-def export_rows(engine: Engine, time_range: Range) -> list[Row]:
-    job = export_job(EXPORT_REQUEST, time_range, engine, NOW_US)
+def export_rows(engine: Engine, time_range: ExportRange) -> list[Row]:
+    job = create_export_job(EXPORT_REQUEST, time_range, engine, NOW_US)
     rows = engine.answer(job.question, job.limits, NEVER_CANCELLED)
     assert rows.columns == STORED_COLUMNS
     return sorted((row for part in rows.batches for row in part), key=lambda row: str(row[0]))
@@ -32,7 +32,7 @@ def test_every_field_of_an_event_is_exported(engine: Engine) -> None:
         "a", NOW_US - 1, "m", "p", '{"x":[1,{"y":null}],"z":{}}', '{"app":"web"}', timestamp_inferred=True
     )
     engine.append([batch(full_event, Event("b", NOW_US))])
-    assert export_rows(engine, Range("s", 0, NOW_US + 1)) == [
+    assert export_rows(engine, ExportRange("s", 0, NOW_US + 1)) == [
         ("a", NOW_US - 1, "m", "p", '{"x":[1,{"y":null}],"z":{}}', '{"app":"web"}', NOW_US, True),
         ("b", NOW_US, None, None, None, None, NOW_US + receive_time_step(engine), False),
     ]
@@ -40,15 +40,15 @@ def test_every_field_of_an_event_is_exported(engine: Engine) -> None:
 
 def test_a_range_includes_its_start_excludes_its_end_and_filters_by_project(engine: Engine) -> None:
     engine.append([batch(*(Event(f"e{n}", NOW_US + n, project="p" if n % 2 else None) for n in range(4)))])
-    assert [row[0] for row in export_rows(engine, Range("s", NOW_US + 1, NOW_US + 3))] == ["e1", "e2"]
-    assert [row[0] for row in export_rows(engine, Range("s", 0, NOW_US + 9, project="p"))] == ["e1", "e3"]
+    assert [row[0] for row in export_rows(engine, ExportRange("s", NOW_US + 1, NOW_US + 3))] == ["e1", "e2"]
+    assert [row[0] for row in export_rows(engine, ExportRange("s", 0, NOW_US + 9, project="p"))] == ["e1", "e3"]
 
 
 def test_an_imported_event_keeps_its_receive_time(engine: Engine) -> None:
     long_ago = NOW_US - 10**15
     imported = Event("a", NOW_US - 1, received_us=long_ago), Event("b", NOW_US - 1, received_us=long_ago + 5)
     engine.append([batch(*imported, Event("c", NOW_US - 1))])
-    times = [(row[0], row[6]) for row in export_rows(engine, Range("s", 0, NOW_US + 1))]
+    times = [(row[0], row[6]) for row in export_rows(engine, ExportRange("s", 0, NOW_US + 1))]
     assert times == [("a", long_ago), ("b", long_ago + 5), ("c", NOW_US + 2 * receive_time_step(engine))]
 
 
@@ -63,7 +63,7 @@ def test_receive_times_increase_strictly_if_the_engine_guarantees_it(
     rows = [
         (row[6], stream, row[0])
         for stream in ("s", "other.stream-2")
-        for row in export_rows(engine, Range(stream, 0, NOW_US + 1))
+        for row in export_rows(engine, ExportRange(stream, 0, NOW_US + 1))
     ]
     times = [time for time, *_ in sorted(rows)]
     assert times == [NOW_US + number for number in range(18)]

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cordwood.app.checks import checked_contents
-from cordwood.catalog.catalog import Contents, Sources
-from cordwood.dialects import compile_sql, read_endpoint
+from cordwood.app.checks import check_contents
+from cordwood.catalog.catalog import CatalogContents, CatalogSources
+from cordwood.dialects import compile_sql_query, read_endpoint
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
-from cordwood.sql.bind import bind
+from cordwood.sql.bind import bind_parameters
 from cordwood.sql.program import Program
 from cordwood.sql.redaction.patterns import Redaction
 from tests.chdb_databases import bare_connection, fresh_database
@@ -21,7 +21,7 @@ from tests.spec_runner.world import ENGINES, Unstoppable
 
 NOW = datetime(2026, 6, 22, 12, 0, tzinfo=UTC)
 NOW_US = int(NOW.timestamp()) * 1_000_000
-LIMITS = AnswerLimits(max_rows=1000, seconds=60)
+LIMITS = AnswerLimits(max_rows=1000, timeout_seconds=60)
 ENDPOINT_NAME = "logs.all.otel"
 
 # The stream of each source, and its field of the project; every fifth event has another project.
@@ -172,18 +172,18 @@ def project_of(event: Mapping[str, Any], source: str) -> str:
     )
 
 
-def contents(folder: Path) -> Contents:
+def contents(folder: Path) -> CatalogContents:
     """Return the contents of the service, with two streams of a file."""
     streams = folder / "streams.toml"
     streams.write_text('[[stream]]\nname = "my.app"\n\n[[stream]]\nname = "never.sent"\n')
-    return checked_contents(Sources(streams=streams))
+    return check_contents(CatalogSources(streams=streams))
 
 
 class Cordwood:
     """An engine with the events, queried through the endpoint."""
 
     def __init__(
-        self, name: str, folder: Path, contents: Contents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}
+        self, name: str, folder: Path, contents: CatalogContents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}
     ) -> None:
         kind = next(kind for kind in ENGINES if kind.name == name)
         self.engine: Engine = kind.open(folder, lambda: NOW_US, RedactionConfig(RedactionRules(), "key"))
@@ -201,8 +201,10 @@ class Cordwood:
         self, sql: str, parameters: Mapping[str, str] | None = None, mode: RedactMode | None = None
     ) -> list[dict[str, Any]]:
         redaction = Redaction(mode) if mode is not None else None
-        statement = compile_sql(self.program, sql, self.engine.target, self.engine.shapes(), redaction)
-        question = bind(statement, {"project": "default", **(parameters or {})}, NOW_US, self.engine.is_regex)
+        statement = compile_sql_query(self.program, sql, self.engine.target, self.engine.shapes(), redaction)
+        question = bind_parameters(
+            statement, {"project": "default", **(parameters or {})}, NOW_US, self.engine.regex_error
+        )
         answer = self.engine.answer(question, LIMITS, Unstoppable())
         names = list(statement.column_names)
         return [dict(zip(names, map(_cell, row), strict=True)) for part in answer.batches for row in part]

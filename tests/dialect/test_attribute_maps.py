@@ -12,16 +12,16 @@ import duckdb
 import msgspec
 import pytest
 
-from cordwood.dialects import compile_sql
+from cordwood.dialects import compile_sql_query
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.deferred_columns import attribute_maps, complete_columns, iso_times
+from cordwood.engines.duckdb.query.deferred_columns import complete_columns, encode_attribute_maps, format_iso_times
 from cordwood.engines.engine import Engine
 from cordwood.errors import OutOfMemory
 from cordwood.ingest.accept import Intake
 from cordwood.model.datatype import Cell
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.plan import EventRange
-from cordwood.sql.stages import AttributeMap
+from cordwood.sql.stages import AttributeMapColumn
 from tests.dialect.log_events import NOW, NOW_US, Cordwood, contents
 
 EVENT_COUNT = 400
@@ -161,10 +161,10 @@ def test_returned_maps_of_several_streams_equal_those_of_a_sub_query(engine_with
 
 def test_a_page_of_maps_can_be_read_from_the_recent_cache(engine_with_events: Cordwood) -> None:
     sql = "SELECT id, timestamp, event_message, log_attributes FROM logs WHERE source = 'my.app' ORDER BY timestamp DESC LIMIT 100"
-    statement = compile_sql(
+    statement = compile_sql_query(
         engine_with_events.program, sql, engine_with_events.engine.target, engine_with_events.engine.shapes(), None
     )
-    assert statement.plan.variant(EventRange.RECENT) is not None
+    assert statement.plan.find_variant(EventRange.RECENT) is not None
     assert "list_transform" not in statement.sql
     assert "strftime" not in statement.sql
 
@@ -231,13 +231,13 @@ def test_times_are_formatted_as_the_engine_formats_them() -> None:
     with duckdb.connect() as connection:
         sql = "SELECT strftime(make_timestamp(unnest($micros)), '%Y-%m-%dT%H:%M:%S.%f')"
         expected = [text for (text,) in connection.execute(sql, {"micros": micros}).fetchall()]
-    assert iso_times(micros) == expected
-    assert iso_times([None]) == [None]
+    assert format_iso_times(micros) == expected
+    assert format_iso_times([None]) == [None]
 
 
 def test_numbers_outside_json_are_strings_as_the_engine_prints_them() -> None:
     event = '{"a":Infinity,"b":[NaN,"NaN",1.50],"c":"Infinity","d":{"e":-Infinity,"f":"\ue000NaN"}}'
-    (attribute_map,) = attribute_maps([(event, '{"x":NaN}', None)], 8)
+    (attribute_map,) = encode_attribute_maps([(event, '{"x":NaN}', None)], 8)
     expected = {
         "x": "NaN",
         "a": "Infinity",
@@ -262,7 +262,7 @@ def test_events_with_long_keys_of_nested_objects_are_expanded_in_bounded_memory(
     path = [f'{{"{letter * 63}":' for letter in "ab"]
     event = f"{''.join(path)}{{{leaves}}}{'}' * len(path)}"
     columns: list[list[str | None]] = [[event] * 1000, [None] * 1000, [None] * 1000]
-    maps = [AttributeMap(position, 0, 1, 2, levels) for position, levels in enumerate((8, 8, 9, 10))]
+    maps = [AttributeMapColumn(position, 0, 1, 2, levels) for position, levels in enumerate((8, 8, 9, 10))]
     ((_, cells),) = complete_columns(maps[:1], columns)
     assert len(msgspec.json.decode(_parse_cell(cells[0]))) == 500
     assert sum(len(_parse_cell(cell)) for cell in cells) < 2**27

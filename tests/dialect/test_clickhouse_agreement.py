@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cordwood.clickhouse_sql.permitted import FUNCTIONS
+from cordwood.clickhouse_sql.permitted import PERMITTED_FUNCTIONS
 from tests.dialect.log_events import Cordwood, PlainClickHouse, contents
 from tests.dialect.queries import queries
 
@@ -39,7 +39,7 @@ def test_at_least_a_minimum_of_queries_is_compared() -> None:
 
 def test_every_function_of_the_dialect_is_used() -> None:
     used = " ".join(queries()).lower()
-    assert not [name for name in FUNCTIONS if not re.search(rf"\b{name}(?:if)?\(", used)]
+    assert not [name for name in PERMITTED_FUNCTIONS if not re.search(rf"\b{name}(?:if)?\(", used)]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])

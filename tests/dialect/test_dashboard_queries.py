@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.settings.settings import Serve, Settings
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.settings.settings import ServeSettings, Settings
 from tests.chdb_databases import fresh_database
 from tests.dialect.log_events import SENT_STATUSES, SOURCES, events_of
 
@@ -25,8 +25,8 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("calls")
     streams = folder / "streams.toml"
     streams.write_text('[[stream]]\nname = "my.app"\n')
-    serve = msgspec.structs.replace(Serve(), data_dir=str(folder / "data"), streams=str(streams))
-    with open_service(Settings(engine=engine, serve=serve)) as opened:
+    serve = msgspec.structs.replace(ServeSettings(), data_dir=str(folder / "data"), streams=str(streams))
+    with open_in_process_app(Settings(engine=engine, serve=serve)) as opened:
         for source, (stream, _) in SOURCES.items():
             body = json.dumps(events_of(source)).encode()
             path = f"/api/logs?{urlencode({'source_name': stream})}"

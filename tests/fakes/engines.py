@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Progress, Run, RunRequest, StreamFacts
+from cordwood.engines.engine import (
+    AnswerLimits,
+    BackupFile,
+    BatchAppendResult,
+    Cancellation,
+    Progress,
+    Run,
+    RunRequest,
+    StreamStats,
+)
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, Fault
@@ -51,10 +60,10 @@ class ScriptedEngine:
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Accept all streams."""
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        return [Appended(len(batch.events), 0) for batch in batches]
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+        return [BatchAppendResult(len(batch.events), 0) for batch in batches]
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         with self._lock:
             self.questions.append(question)
             number = len(self.questions)
@@ -69,7 +78,7 @@ class ScriptedEngine:
             raise self.fails_with
         return Rows(self.columns, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
 
-    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
         return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
@@ -78,16 +87,16 @@ class ScriptedEngine:
     def shapes(self) -> Mapping[str, Shape]:
         return {}
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
         return {}
 
-    def facts(self) -> Mapping[str, StreamFacts]:
+    def stream_stats(self) -> Mapping[str, StreamStats]:
         return {}
 
     def newest_receipt_us(self) -> int | None:
         return 0
 
-    def sizes(self) -> Mapping[str, int]:
+    def stored_bytes_by_stream(self) -> Mapping[str, int]:
         return {}
 
     def sweep(self, now_us: int) -> int:
@@ -97,7 +106,7 @@ class ScriptedEngine:
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
         yield []
 
-    def is_regex(self, pattern: str) -> str | None:
+    def regex_error(self, pattern: str) -> str | None:
         return None
 
     def close(self) -> None:

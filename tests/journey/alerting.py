@@ -11,13 +11,13 @@ from typing import Any, Self
 
 import msgspec
 
-from cordwood.alerts.service import AlertParts
-from cordwood.app.compose import Components, Observability, build
+from cordwood.alerts.service import AlertComponents
+from cordwood.app.compose import Components, Observability, build_components
 from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.folder import DataFolder
-from cordwood.settings.settings import Alerts, Serve, Settings
-from cordwood.web.routes import application
+from cordwood.settings.settings import AlertSettings, ServeSettings, Settings
+from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle
 
 SECOND_US = 1_000_000
@@ -84,8 +84,8 @@ class ManualClockService:
         self.folder = folder
         self.now_us = START_US
         self._settings = Settings(
-            serve=Serve(data_dir=str(folder / "data"), endpoints=str(folder / "queries")),
-            alerts=Alerts(targets=targets, refuse_addresses="private", send_rate=1_000.0, **settings),
+            serve=ServeSettings(data_dir=str(folder / "data"), endpoints=str(folder / "queries")),
+            alerts=AlertSettings(targets=targets, refuse_addresses="private", send_rate=1_000.0, **settings),
         )
         self._runner = asyncio.Runner()
         self._components = self._open()
@@ -98,13 +98,15 @@ class ManualClockService:
         self._runner.close()
 
     def _open(self) -> Components:
-        folder, observability = DataFolder(self.folder / "data"), Observability.of(self._settings)
+        folder, observability = DataFolder(self.folder / "data"), Observability.from_settings(self._settings)
         folder.create()
         keys = (fixed_key("private", "key", "local"),)
-        components = build(self._settings, folder, observability.observer, keys, lambda: self.now_us)
+        components = build_components(self._settings, folder, observability.observer, keys, lambda: self.now_us)
         lifecycle = Lifecycle()
-        lifecycle.open(components.services)
-        routes = application(lifecycle, observability.observer, web_options(self._settings), observability.metrics)
+        lifecycle.set_ready(components.services)
+        routes = create_application(
+            lifecycle, observability.observer, web_options(self._settings), observability.metrics
+        )
         self._app = InProcessApp(routes, self._runner, "key")
         return components
 
@@ -116,7 +118,7 @@ class ManualClockService:
         return msgspec.json.decode(answer) if answer else None
 
     def close(self) -> None:
-        self._runner.run(self._components.services.answers.close())
+        self._runner.run(self._components.services.query_service.close())
         self._components.close()
 
     def restart(self) -> None:
@@ -127,8 +129,8 @@ class ManualClockService:
         self._components.reload()
 
     @property
-    def parts(self) -> AlertParts:
-        return self._components.services.alerts.open()
+    def parts(self) -> AlertComponents:
+        return self._components.services.alerts.open_store()
 
     def metrics(self) -> str:
         return self._app.send("GET", "/metrics", b"", {})[2].decode()
@@ -147,20 +149,22 @@ class ManualClockService:
 
     async def _work(self) -> None:
         parts = self.parts
-        await asyncio.gather(*parts.evaluator.tick())
-        while tasks := await parts.sender.tick():
+        await asyncio.gather(*parts.evaluator.start_due_evaluations())
+        while tasks := await parts.sender.start_due_sends():
             await asyncio.gather(*tasks)
 
     def states(self) -> dict[str, list[str]]:
         """Return the phases of the groups of each alert."""
         return {
-            alert.name: sorted(str(instance.phase) for instance in self.parts.store.instances(str(alert.id)).values())
+            alert.name: sorted(
+                str(instance.phase) for instance in self.parts.store.group_states(str(alert.id)).values()
+            )
             for alert in self._components.services.catalog.alerts()
         }
 
     def error(self, name: str) -> str | None:
         alert = next(alert for alert in self._components.services.catalog.alerts() if alert.name == name)
-        return self.parts.evaluator.health(alert).error
+        return self.parts.evaluator.health_of(alert).error
 
     def history(self) -> list[str]:
         return [item.kind for item in reversed(self.parts.store.history(None, 1_000))]

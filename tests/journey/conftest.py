@@ -139,7 +139,7 @@ def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a client command in this process and returns its exit code and output."""
 
     def run_one(*arguments: str) -> tuple[int, str, str]:
-        code = commands.run([*arguments, "--url", service.url, "--key", PRIVATE])
+        code = commands.run_command_line([*arguments, "--url", service.url, "--key", PRIVATE])
         return code, *capfd.readouterr()
 
     return run_one

@@ -11,7 +11,7 @@ from types import ModuleType
 from cordwood.__main__ import main
 from cordwood.app import service
 from cordwood.engines.duckdb.storage import compaction, retention, session
-from cordwood.engines.duckdb.storage.locks import checked_order
+from cordwood.engines.duckdb.storage.locks import check_lock_order
 
 # Arguments of Python that run a service with constant retention sweeps and checkpoints, whose lock order is checked.
 CONSTANT_SWEEPS: Sequence[str] = (__file__, "constant-sweeps")
@@ -28,17 +28,17 @@ def replace_constant(module: ModuleType, name: str, value: float) -> None:
 def sweep_constantly() -> AbstractContextManager[None]:
     """Change the constants for `CONSTANT_SWEEPS`; return the context in which the service runs."""
     replace_constant(service, "_SWEEP_SECONDS", 0.1)
-    replace_constant(session, "_LOG_BYTES", 1)
+    replace_constant(session, "_MAX_LOG_BYTES", 1)
     replace_constant(retention, "ROW_GROUP_ROWS", 1)
-    return checked_order()
+    return check_lock_order()
 
 
 def use_small_blocks() -> AbstractContextManager[None]:
     """Change the constants for `SMALL_BLOCKS`; return the context in which the service runs."""
     for module in (session, compaction):
         replace_constant(module, "ROW_GROUP_ROWS", 2048)
-    replace_constant(compaction, "RUN_GROUPS", 3)
-    replace_constant(compaction, "UNCOMPACTED_GROUPS", 2)
+    replace_constant(compaction, "ROW_GROUPS_PER_RUN", 3)
+    replace_constant(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
     replace_constant(compaction, "_QUIET_SECONDS", 0)
     replace_constant(compaction, "_POLL_SECONDS", 0.1)
     return nullcontext()

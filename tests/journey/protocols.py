@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from cordwood.ingest.formats.protobuf import written_field, written_number
+from cordwood.ingest.formats.protobuf import encode_bytes_field, encode_varint
 from tests.journey.conftest import Service
 
 STREAM = "postgres.logs"
@@ -132,10 +132,13 @@ def loki_json(messages: Sequence[str]) -> bytes:
 
 
 def loki_protobuf(messages: Sequence[str]) -> bytes:
-    seconds = b"\x08" + written_number(1_760_000_000)
-    entries = [written_field(2, written_field(1, seconds) + written_field(2, text.encode())) for text in messages]
-    stream = written_field(1, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
-    return bytes(pa.compress(written_field(1, stream), codec="snappy", asbytes=True))
+    seconds = b"\x08" + encode_varint(1_760_000_000)
+    entries = [
+        encode_bytes_field(2, encode_bytes_field(1, seconds) + encode_bytes_field(2, text.encode()))
+        for text in messages
+    ]
+    stream = encode_bytes_field(1, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
+    return bytes(pa.compress(encode_bytes_field(1, stream), codec="snappy", asbytes=True))
 
 
 def otlp(messages: Sequence[str]) -> bytes:

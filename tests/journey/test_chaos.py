@@ -40,7 +40,7 @@ SENDERS, READERS, ATTACKERS = 3, 3, 6
 STREAM = "postgres.logs"
 MEMORY_FLAGS = ("--memory", f"{MEMORY_CEILING_BYTES // MEBIBYTE}MiB")
 QUERY_LIMITS = {"CORDWOOD_LIMITS_QUERY_TIME": "5s"}
-UNLIMITED = AnswerLimits(max_rows=10_000_000, seconds=300.0)
+UNLIMITED = AnswerLimits(max_rows=10_000_000, timeout_seconds=300.0)
 
 # Enough events of another project that a self join exceeds every limit.
 OTHER_PROJECT_EVENTS = [

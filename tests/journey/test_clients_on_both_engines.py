@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.settings.settings import Serve, Settings
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.settings.settings import ServeSettings, Settings
 from tests.chdb_databases import fresh_database
 from tests.isolation_check import forbid_isolation_refusals
 
@@ -41,8 +41,8 @@ def client_records(kind: str, now: int) -> list[dict[str, Any]]:
 
 def answers_by_query(engine: str, folder: Path, now: int) -> dict[str, Any]:
     """Return the engine's answers to every query, and to every third or, in full, every query with redaction."""
-    settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
-    with forbid_isolation_refusals(), open_service(settings) as components:
+    settings = Settings(engine=engine, serve=msgspec.structs.replace(ServeSettings(), data_dir=str(folder)))
+    with forbid_isolation_refusals(), open_in_process_app(settings) as components:
         send(components, client_records("events", now))
         queries = client_records("queries", now)
         comparable_row = {query["id"]: answer_of(components, query) for query in queries}

@@ -26,7 +26,7 @@ KILL_COUNT = 40 if os.environ.get("TORTURE") == "full" else 3
 EVENT_COUNT = 2_000_000 if os.environ.get("TORTURE") == "full" else 5 * ROW_GROUP_ROWS
 WRITER_COUNT = 8
 EDGE_STREAM = "cloudflare.logs.prod"
-UNLIMITED = AnswerLimits(max_rows=10_000_000, seconds=300.0)
+UNLIMITED = AnswerLimits(max_rows=10_000_000, timeout_seconds=300.0)
 
 
 class Writer(threading.Thread):

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from cordwood.app.definitions import MAX_ENDPOINT_BYTES, MAX_STREAM_BYTES
+from cordwood.app.definitions import MAX_ENDPOINT_FILE_BYTES, MAX_STREAM_DEFINITION_BYTES
 from tests.journey.conftest import Service
 from tests.journey.test_cli_clients import cordwood
 
@@ -328,8 +328,8 @@ HOSTILE_BODIES = {
     "binary": (b"\x89PNG\r\n\x1a\n\x00\xff", 400),
     "NUL": (HOSTILE_ENDPOINT.format("").replace("n", "n\0").encode(), 400),
     "UTF-16": (HOSTILE_ENDPOINT.format("").encode("utf-16"), 400),
-    "a large query": ((HOSTILE_ENDPOINT.format("") + " " * MAX_ENDPOINT_BYTES).encode(), 413),
-    "a large table": (HOSTILE_STREAM.format("#" * MAX_STREAM_BYTES).encode() * 2, 413),
+    "a large query": ((HOSTILE_ENDPOINT.format("") + " " * MAX_ENDPOINT_FILE_BYTES).encode(), 413),
+    "a large table": (HOSTILE_STREAM.format("#" * MAX_STREAM_DEFINITION_BYTES).encode() * 2, 413),
     "a large body": (b"x" * 2**21, 413),
     "nothing": (b"", 422),
     "JSON": (b'{"name": "text.hostile", "query": "select 1 as n"}', 422),

@@ -134,10 +134,10 @@ def test_an_interrupted_import_can_be_repeated(service: Service, tmp_path: Path)
 READ_ALL_PROGRAM = """
 import resource, sys
 from pathlib import Path
-from cordwood.app.event_files import Reading, opened_events
+from cordwood.app.event_files import ReadOptions, open_event_file
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for name in sys.argv[1:]:
-    with opened_events(Path(name), Reading()) as file:
+    with open_event_file(Path(name), ReadOptions()) as file:
         print(sum(1 for record in file.events()))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
@@ -176,13 +176,13 @@ def test_sniff_shows_format_and_events_of_a_file_and_stores_nothing(
 ) -> None:
     file = tmp_path / "a.csv.gz"
     file.write_bytes(gzip.compress(CSV_TEXT.encode()))
-    assert commands.run(["sniff", str(file), "--types", "auto"]) == 0
+    assert commands.run_command_line(["sniff", str(file), "--types", "auto"]) == 0
     output, errors = capfd.readouterr()
     assert "CSV, compressed with gzip" in output
     assert "two lines" in output
     assert f"cordwood import {file} --as csv --stream NAME" in output
     assert "Line 4 would be quarantined: The record has 3 fields" in errors
-    assert commands.run(["sniff", str(file), "--types", "auto", "--format", "json"]) == 0
+    assert commands.run_command_line(["sniff", str(file), "--types", "auto", "--format", "json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert (report["compression"], report["formats"][0]["name"]) == ("gzip", "csv")
     assert [event["status"] for event in report["events"]] == [200, "n/a"]

@@ -8,7 +8,7 @@ from uuid import uuid5
 import httpx
 import pytest
 
-from cordwood.catalog.endpoint_file import NAMESPACE
+from cordwood.catalog.endpoint_file import ENDPOINT_ID_NAMESPACE
 from tests.journey.conftest import PUBLIC, Service
 
 EDGE = "cloudflare.logs.prod"
@@ -63,7 +63,7 @@ def test_every_route_of_logflare_is_served(service: Service, project: str, path:
 
 
 def test_an_endpoint_is_found_by_its_uuid_in_any_case(service: Service, project: str) -> None:
-    uuid = str(uuid5(NAMESPACE, "logs.all"))
+    uuid = str(uuid5(ENDPOINT_ID_NAMESPACE, "logs.all"))
     assert service.rows(uuid, project=project) == service.rows(uuid.upper(), project=project)
     assert len(service.rows(uuid, project=project)) == 1
 

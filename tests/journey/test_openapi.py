@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cordwood.web.routes import FORMS, NAMED, ROUTES_BY_PATH
+from cordwood.web.routes import FORMS_BY_SUFFIX, PATTERN_ROUTES, ROUTES_BY_PATH
 from tests.journey.conftest import PUBLIC, Service
 
 JSON_TYPES: Mapping[str, Any] = {
@@ -76,7 +76,9 @@ def test_every_name_in_a_path_is_a_parameter_of_its_operations(openapi_document:
 
 
 def test_every_route_is_described_except_aliases(openapi_document: Any) -> None:
-    described_paths = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
+    described_paths = {
+        prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS_BY_SUFFIX
+    }
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
     others = (described_paths - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
     # Only a demo has this operation.
@@ -86,7 +88,9 @@ def test_every_route_is_described_except_aliases(openapi_document: Any) -> None:
 
 def test_every_route_with_a_name_is_described(openapi_document: Any) -> None:
     description = [re.sub(r"\{\w+\}", "x", path).encode() for path in openapi_document["paths"]]
-    assert not [address.pattern for address, _ in NAMED if not any(address.fullmatch(path) for path in description)]
+    assert not [
+        address.pattern for address, _ in PATTERN_ROUTES if not any(address.fullmatch(path) for path in description)
+    ]
 
 
 def test_every_described_path_without_a_name_is_answered(service: Service, openapi_document: Any) -> None:

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
-from cordwood.serve.backup_archive import FORMAT
+from cordwood.serve.backup_archive import ARCHIVE_FORMAT_VERSION
 from tests.journey.test_cli_clients import cordwood
 
 GUIDE_TEXT = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read_text()
@@ -44,7 +44,7 @@ def test_a_backup_of_a_newer_version_is_refused_with_the_quoted_message(data_fol
     backup, restored = tmp_path / "backup", tmp_path / "restored"
     assert cordwood("backup", str(backup), "--data-dir", str(data_folder)).returncode == 0
     manifest = json.loads((backup / "manifest.json").read_text())
-    (backup / "manifest.json").write_text(json.dumps({**manifest, "format": FORMAT + 1}))
+    (backup / "manifest.json").write_text(json.dumps({**manifest, "format": ARCHIVE_FORMAT_VERSION + 1}))
     refused = cordwood("restore", str(backup), "--data-dir", str(restored))
     assert refused.returncode == 1
     assert message_on_page("The backup is of version") in refused.stderr

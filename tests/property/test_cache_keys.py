@@ -14,12 +14,12 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
+from cordwood.serve.answer import CacheOutcome, QueryService, QueryServiceDependencies
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.stages import Statement
-from cordwood.web.encode import JSON_ROWS
+from cordwood.web.encode import JSON_FORMAT
 from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, complete_answer
 
@@ -30,7 +30,7 @@ ENDPOINT = msgspec.structs.replace(
     parameters=(),
     warm_seconds=None,
 )
-PROGRAM = read_endpoint(ENDPOINT)
+PROGRAM = parse_and_check_endpoint(ENDPOINT)
 LATER_SECONDS = 901
 
 # Line ends of various parsers: CR, LF, both, vertical tab, form feed, file separators, NEL, LS, PS.
@@ -114,7 +114,7 @@ def query_pairs(draw: st.DrawFn) -> tuple[str, str]:
 
 def compile_text(text: str) -> Statement | None:
     try:
-        return compile_sandbox(PROGRAM, text, DuckDBTarget(), {})
+        return compile_sandbox_query(PROGRAM, text, DuckDBTarget(), {})
     except QueryFault:
         return None
 
@@ -137,16 +137,16 @@ class CachedService:
     def __init__(self, engine: DuckDBEngine, runner: asyncio.Runner) -> None:
         self._runner = runner
         self.now_us = 1_700_000_000_000_000
-        parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
-        self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
+        parts = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
+        self.answers = QueryService(parts, ServeLimits(), lambda: self.now_us)
 
-    def ask(self, text: str, *, fresh: bool = False) -> tuple[Outcome | None, str]:
-        request = QueryRequest(ENDPOINT, CALLER, JSON_ROWS, {}, SandboxText(Language.SQL, text), fresh=fresh)
+    def ask(self, text: str, *, fresh: bool = False) -> tuple[CacheOutcome | None, str]:
+        request = QueryRequest(ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxText(Language.SQL, text), bypasses_cache=fresh)
         try:
             answer = self._runner.run(self.answers.answer(request))
         except QueryFault as fault:
             return None, fault.code
-        return answer.outcome, complete_answer(answer).body.decode()
+        return answer.cache_outcome, complete_answer(answer).body.decode()
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +174,6 @@ def test_a_cached_answer_equals_a_fresh_one(cached_service: CachedService, pair:
 )
 def test_queries_that_differ_in_layout_and_comments_share_an_answer(cached_service: CachedService, gap: str) -> None:
     cached_service.now_us += LATER_SECONDS * 1_000_000
-    assert cached_service.ask("select a + 1 as n from t")[0] is Outcome.MISS
+    assert cached_service.ask("select a + 1 as n from t")[0] is CacheOutcome.MISS
     outcome, body = cached_service.ask(gap.join(("select", "a", "+", "1", "as n from t")))
-    assert (outcome, json.loads(body)) == (Outcome.HIT, {"result": [{"n": 2}]})
+    assert (outcome, json.loads(body)) == (CacheOutcome.HIT, {"result": [{"n": 2}]})

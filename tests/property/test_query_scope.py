@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.model.event import Shape, ValueKind
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement
 
@@ -96,7 +96,7 @@ queries = st.recursive(tables.map(lambda table: f"select t.id as x from {table} 
 @pytest.fixture(scope="module")
 def program() -> Program:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
-    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+    return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'; attach ':memory:' as store; create schema memory.memtable")
         for stream in (*STREAMS.values(), "secrets"):
-            tables = StreamTables(stream)
+            tables = StreamTableStatements(stream)
             for table_sql in (
                 tables.create_table(),
                 tables.create_memtable((), 0),
@@ -120,7 +120,7 @@ def test_the_plan_scans_only_the_streams_of_the_sub_queries(
     program: Program, engine: duckdb.DuckDBPyConnection, text: str
 ) -> None:
     try:
-        statement = compile_sandbox(program, text, DuckDBTarget(), SHAPES)
+        statement = compile_sandbox_query(program, text, DuckDBTarget(), SHAPES)
     except QueryFault:
         return
     declared_streams = {STREAMS[name] for name in statement.sub_queries}

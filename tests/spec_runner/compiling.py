@@ -4,11 +4,16 @@ import tomllib
 from uuid import NAMESPACE_DNS, uuid5
 
 from cordwood.engines.engine import Engine
-from cordwood.lql.compile import check_patterns, compile_lql, explain_lql
+from cordwood.lql.compile import check_lql_patterns, compile_lql, explain_lql
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules, RedactMode
-from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
+from cordwood.sql.compile import (
+    compile_sandbox_query,
+    compile_saved_query,
+    compile_standalone_query,
+    parse_and_check_endpoint,
+)
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.spec_runner.page import Case
@@ -22,19 +27,19 @@ def compile_case(case: Case, engine: Engine) -> Statement:
     sql = case.text("sql") or ""
     sandbox, lql = case.text("sandbox"), case.text("lql")
     if not (case.fences_of("stream") or case.text("params") or sandbox or lql):
-        return compile_standalone(sql, target)
-    program, redaction = read_endpoint(_endpoint(case, sql)), _redaction(case)
+        return compile_standalone_query(sql, target)
+    program, redaction = parse_and_check_endpoint(_endpoint(case, sql)), _redaction(case)
     if sandbox is not None:
-        return compile_sandbox(program, sandbox, target, shapes, redaction)
+        return compile_sandbox_query(program, sandbox, target, shapes, redaction)
     if lql is not None:
-        check_patterns(lql, engine.is_regex)
+        check_lql_patterns(lql, engine.regex_error)
         return compile_lql(program, lql, target, shapes, redaction)
-    return compile_saved(program, target, shapes, redaction)
+    return compile_saved_query(program, target, shapes, redaction)
 
 
 def translated_sql(case: Case, engine: Engine) -> str:
     """Return the SQL into which the case's LQL is translated."""
-    program = read_endpoint(_endpoint(case, case.text("sql") or ""))
+    program = parse_and_check_endpoint(_endpoint(case, case.text("sql") or ""))
     return explain_lql(program, case.text("lql") or "", engine.target, engine.shapes())
 
 

@@ -15,14 +15,14 @@ from cordwood.ingest.accept import Intake
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.redaction import RedactionConfig, RedactionRules
-from cordwood.sql.bind import bind
+from cordwood.sql.bind import bind_parameters
 from cordwood.sql.stages import Statement
 from tests.chdb_databases import fresh_database
 from tests.spec_runner.compiling import rules_of_redact_fence
 from tests.spec_runner.page import Case, Fence
 
 DEFAULT_CLOCK = "2024-05-15T12:34:56Z"
-LIMITS = AnswerLimits(max_rows=1000, seconds=30)
+LIMITS = AnswerLimits(max_rows=1000, timeout_seconds=30)
 
 OpenEngine = Callable[[Path, Callable[[], int], RedactionConfig], Engine]
 
@@ -36,13 +36,15 @@ class EngineKind:
 
 
 def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: RedactionConfig) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(threads=1, redacting=redacting), clock_us=clock_us)
+    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(threads=1, redaction=redacting), clock_us=clock_us)
 
 
 def open_clickhouse(_: Path, __: Callable[[], int], redacting: RedactionConfig) -> Engine:
     """Open an engine without TTL, because the events of the pages are old by the server's clock."""
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(fresh_database(), module.ClickHouseOptions(with_ttl=False, redacting=redacting))
+    engine: Engine = module.ClickHouseEngine(
+        fresh_database(), module.ClickHouseOptions(has_ttl=False, redaction=redacting)
+    )
     return engine
 
 
@@ -67,7 +69,7 @@ class CaseEngine:
         intake.close()
 
     def ask(self, statement: Statement, parameters: dict[str, str]) -> Rows:
-        question = bind(statement, parameters, self.now_us, self.engine.is_regex)
+        question = bind_parameters(statement, parameters, self.now_us, self.engine.regex_error)
         return self.engine.answer(question, LIMITS, Unstoppable())
 
     def close(self) -> None:

@@ -7,15 +7,21 @@ import tracemalloc
 import msgspec
 import pytest
 
-from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache, bytes_of, compiled_pattern, remember_short
+from cordwood.bounded_cache import (
+    CACHE_ENTRY_OVERHEAD_BYTES,
+    BoundedCache,
+    compiled_pattern,
+    estimate_memory_bytes,
+    memoize_short_texts,
+)
 
 
 def text_cache(max_bytes: int) -> BoundedCache[str, str]:
-    return BoundedCache(max_bytes, lambda key, value: bytes_of((key, value)))
+    return BoundedCache(max_bytes, lambda key, value: estimate_memory_bytes((key, value)))
 
 
 def test_the_least_recently_used_entry_is_evicted_when_full() -> None:
-    cache: BoundedCache[int, str] = BoundedCache(5 * ENTRY_BYTES, lambda *_: 0)
+    cache: BoundedCache[int, str] = BoundedCache(5 * CACHE_ENTRY_OVERHEAD_BYTES, lambda *_: 0)
     for number in range(5):
         cache.put(number, str(number))
     assert cache.get(0) == "0"
@@ -49,13 +55,13 @@ def test_replaced_and_dropped_entries_are_not_counted() -> None:
 
 
 def test_recount_evicts_others_for_a_value_that_grew() -> None:
-    cache: BoundedCache[str, list[int]] = BoundedCache(10 * ENTRY_BYTES, lambda _, value: len(value))
+    cache: BoundedCache[str, list[int]] = BoundedCache(10 * CACHE_ENTRY_OVERHEAD_BYTES, lambda _, value: len(value))
     grown: list[int] = []
     for key in "bac":
         cache.put(key, grown if key == "a" else [])
-    grown.extend([0] * 8 * ENTRY_BYTES)
-    cache.recount("a")
-    cache.recount("unknown")
+    grown.extend([0] * 8 * CACHE_ENTRY_OVERHEAD_BYTES)
+    cache.update_size("a")
+    cache.update_size("unknown")
     assert cache.held_bytes <= cache.max_bytes
     assert cache.get("b") is None
 
@@ -77,7 +83,7 @@ def test_memory_of_cached_texts_stays_below_the_limit(text: str, characters: int
 def test_remember_short_caches_results_of_short_texts_only() -> None:
     computed: list[str] = []
 
-    @remember_short(max_length=3, max_entries=10)
+    @memoize_short_texts(max_length=3, max_entries=10)
     def length(text: str) -> int:
         computed.append(text)
         return len(text)
@@ -112,7 +118,7 @@ class Pair(msgspec.Struct):
 
 def test_bytes_of_counts_each_contained_object_once() -> None:
     text = "x" * 10_000
-    assert bytes_of(text) == sys.getsizeof(text)
-    assert bytes_of(Pair([text], {"a": (text,)})) < 11_000
-    assert bytes_of(Pair([text + "1"], {"a": (text + "2",)})) > 20_000
-    assert bytes_of(frozenset({text})) > 10_000
+    assert estimate_memory_bytes(text) == sys.getsizeof(text)
+    assert estimate_memory_bytes(Pair([text], {"a": (text,)})) < 11_000
+    assert estimate_memory_bytes(Pair([text + "1"], {"a": (text + "2",)})) > 20_000
+    assert estimate_memory_bytes(frozenset({text})) > 10_000

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cordwood.errors import MAX_COMPARED_LENGTH, QuerySyntax, Span, closest
-from cordwood.sql.diagnostics import nearest
+from cordwood.errors import MAX_COMPARED_LENGTH, BadQuerySyntax, Span, find_closest_name
+from cordwood.sql.diagnostics import most_similar_name
 from tests.architecture.tree import modules
 
 
@@ -19,15 +19,15 @@ from tests.architecture.tree import modules
     ],
 )
 def test_message_and_hint_are_joined_as_sentences(message: str, hint: str | None, expected: str) -> None:
-    assert QuerySyntax(message, hint=hint, span=Span(2, 3)).in_one_line() == expected
+    assert BadQuerySyntax(message, hint=hint, span=Span(2, 3)).one_line_text() == expected
 
 
 def test_the_closest_name_is_found_in_any_case() -> None:
-    assert closest("Timestmp", ["id", "timestamp", "TIME"]) == "timestamp"
-    assert closest("x", ["id", "timestamp"]) is None
+    assert find_closest_name("Timestmp", ["id", "timestamp", "TIME"]) == "timestamp"
+    assert find_closest_name("x", ["id", "timestamp"]) is None
 
 
-@pytest.mark.parametrize("find", [closest, nearest])
+@pytest.mark.parametrize("find", [find_closest_name, most_similar_name])
 def test_long_names_are_not_compared(find: Callable[[str, list[str]], str | None]) -> None:
     name = "n" * MAX_COMPARED_LENGTH
     assert find(f"{name[1:]}m", [name]) == name

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cordwood.errors import Refused
+from cordwood.errors import RefusedByService
 
 # Receives the chunks of a successful response; returns False if it needs no more of them.
 OnChunk = Callable[[bytes], bool]
@@ -26,7 +26,7 @@ class OfferedEndpoint(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
 
 
-class KeyView(msgspec.Struct, frozen=True):
+class KeyPermissions(msgspec.Struct, frozen=True):
     """The permissions of a key, as `/api/key` returns them."""
 
     id: str
@@ -46,7 +46,7 @@ class KeyView(msgspec.Struct, frozen=True):
         return self.is_private and not self.pins
 
     @property
-    def sandboxes(self) -> list[OfferedEndpoint]:
+    def sandboxable_endpoints(self) -> list[OfferedEndpoint]:
         """The endpoints that accept the caller's own query."""
         return [endpoint for endpoint in self.endpoints if endpoint.sandboxable]
 
@@ -86,22 +86,24 @@ class Reply(msgspec.Struct, frozen=True):
         return [value for key, value in self.headers if key == name]
 
 
-class KeyedApi(Protocol):
+class ApiClient(Protocol):
     """The HTTP API of the service with one key, over the network or inside the process."""
 
-    async def key(self) -> KeyView:
+    async def fetch_permissions(self) -> KeyPermissions:
         """Return the permissions of the key; raise a Fault if the key is invalid."""
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
         """Send a request and pass its body to `on_chunk`. Cancelling the coroutine, or False from `on_chunk`, ends it."""
 
 
-def ended_early() -> Refused:
+def truncated_response_fault() -> RefusedByService:
     """Return the error for a response whose body is incomplete."""
-    return Refused("The query failed while its rows were sent.", hint="Ask for fewer rows, or for a shorter time.")
+    return RefusedByService(
+        "The query failed while its rows were sent.", hint="Ask for fewer rows, or for a shorter time."
+    )
 
 
-class WholeBody:
+class BodyCollector:
     """Collects the chunks of a body, up to a maximum size."""
 
     def __init__(self, max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
@@ -115,11 +117,13 @@ class WholeBody:
             self._chunks += chunk
         return not self.is_cut
 
-    def json(self) -> Any:
-        """Return the value; raise Refused if the body is too large or is not JSON."""
+    def decode_json(self) -> Any:
+        """Return the value; raise RefusedByService if the body is too large or is not JSON."""
         if self.is_cut:
-            raise Refused(f"The answer is larger than {self._limit // 2**20} MiB.", hint="Ask for a part of it.")
+            raise RefusedByService(
+                f"The answer is larger than {self._limit // 2**20} MiB.", hint="Ask for a part of it."
+            )
         try:
             return msgspec.json.decode(bytes(self._chunks))
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-            raise Refused("The service answered with something other than JSON.") from problem
+            raise RefusedByService("The service answered with something other than JSON.") from problem

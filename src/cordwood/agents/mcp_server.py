@@ -32,57 +32,57 @@ from mcp.types import Resource as ResourceInfo
 from mcp.types import Tool as ToolInfo
 
 import cordwood
-from cordwood.agents.api import KeyedApi, KeyView
+from cordwood.agents.api import ApiClient, KeyPermissions
 from cordwood.agents.tool import RefusedCallError, Tool, fault_text
 from cordwood.agents.toolset import (
     INVALID_UNICODE_TEXT,
     Resource,
+    agent_instructions,
     call_tool,
-    instructions,
     list_resources,
     read_resource,
-    tools_of,
+    tools_for_key,
 )
 from cordwood.errors import Fault
 
 T = TypeVar("T")
 
 # Headers that the library does not need: the key was checked, and the body was decompressed before.
-_NOT_PASSED_ON: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
+_DROPPED_HEADERS: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
 _MEDIA_TYPE: Final = "application/json"
-_READ_ONLY: Final = ToolAnnotations(
+_READ_ONLY_ANNOTATIONS: Final = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 
 
 # Drop the library's log: the client gets the same messages, and could flood standard error by provoking them.
-_LOG: Final = logging.getLogger("mcp")  # noqa: TID251 - the library's
-_LOG.addHandler(logging.NullHandler())
-_LOG.propagate = False
+_MCP_LOGGER: Final = logging.getLogger("mcp")  # noqa: TID251 - the library's
+_MCP_LOGGER.addHandler(logging.NullHandler())
+_MCP_LOGGER.propagate = False
 
 
-def serve_standard_streams(api: KeyedApi) -> None:
+def serve_standard_streams(api: ApiClient) -> None:
     """Serve tool calls on standard input and output until standard input ends."""
     asyncio.run(_serve(api))
 
 
-async def _serve(api: KeyedApi) -> None:
-    server = _Handlers(api, traceback.print_exception).server(await api.key())
+async def _serve(api: ApiClient) -> None:
+    server = _McpRequestHandlers(api, traceback.print_exception).create_server(await api.fetch_permissions())
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
+async def answer_message(api: ApiClient, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
     """Answer a message of streamable HTTP; return status and body, or raise an unexpected error."""
     bugs: list[Exception] = []
     manager = StreamableHTTPSessionManager(
-        app=_Handlers(api, bugs.append).server(await api.key()),
+        app=_McpRequestHandlers(api, bugs.append).create_server(await api.fetch_permissions()),
         json_response=True,
         stateless=True,
         # DNS rebinding does not help a malicious web page, because every request needs a key.
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    exchange = _Exchange(body)
+    exchange = _AsgiMessageExchange(body)
     async with manager.run():
         await manager.handle_request(_asgi_scope(headers), exchange.receive, exchange.send)
     if bugs:
@@ -90,18 +90,18 @@ async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], 
     return exchange.status, bytes(exchange.answer_body)
 
 
-class _Handlers:
+class _McpRequestHandlers:
     """The handlers of the protocol's requests. Unexpected errors are passed to `on_bug` and not shown to the agent."""
 
-    def __init__(self, api: KeyedApi, on_bug: Callable[[Exception], object]) -> None:
+    def __init__(self, api: ApiClient, on_bug: Callable[[Exception], object]) -> None:
         self._api = api
         self._on_bug = on_bug
 
-    def server(self, view: KeyView) -> "Server[Any]":
+    def create_server(self, view: KeyPermissions) -> "Server[Any]":
         return Server(
             "cordwood",
             version=cordwood.__version__,
-            instructions=instructions(view),
+            instructions=agent_instructions(view),
             # No tool argument is also sent as a header. Without this function, the library would list all tools to
             # find such arguments.
             get_tool_input_schema=lambda _: None,
@@ -112,23 +112,23 @@ class _Handlers:
         )
 
     async def _list_tools(self, *_: object) -> ListToolsResult:
-        view = await self._checked(self._api.key())
-        return ListToolsResult(tools=[_tool_info(tool) for tool in tools_of(view)])
+        view = await self._await_with_mcp_errors(self._api.fetch_permissions())
+        return ListToolsResult(tools=[_tool_info(tool) for tool in tools_for_key(view)])
 
     async def _call_tool(self, _: object, params: CallToolRequestParams) -> CallToolResult:
-        answer = await self._checked(call_tool(self._api, params.name, params.arguments or {}))
+        answer = await self._await_with_mcp_errors(call_tool(self._api, params.name, params.arguments or {}))
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.is_error)
 
     async def _list_resources(self, *_: object) -> ListResourcesResult:
-        found = await self._checked(list_resources(self._api))
+        found = await self._await_with_mcp_errors(list_resources(self._api))
         return ListResourcesResult(resources=[_resource_info(one) for one in found])
 
     async def _read_resource(self, _: object, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
-        text = await self._checked(read_resource(self._api, uri))
+        text = await self._await_with_mcp_errors(read_resource(self._api, uri))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_MEDIA_TYPE)])
 
-    async def _checked(self, work: Awaitable[T]) -> T:
+    async def _await_with_mcp_errors(self, work: Awaitable[T]) -> T:
         """Return the result; raise a refusal as an error of the protocol."""
         try:
             return await work
@@ -145,7 +145,11 @@ class _Handlers:
 
 def _tool_info(tool: Tool) -> ToolInfo:
     return ToolInfo(
-        name=tool.name, title=tool.title, description=tool.description, input_schema=tool.schema, annotations=_READ_ONLY
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.schema,
+        annotations=_READ_ONLY_ANNOTATIONS,
     )
 
 
@@ -164,13 +168,13 @@ def _asgi_scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, A
         "raw_path": b"/mcp",
         "query_string": b"",
         "root_path": "",
-        "headers": [(name, value) for name, value in headers if name not in _NOT_PASSED_ON],
+        "headers": [(name, value) for name, value in headers if name not in _DROPPED_HEADERS],
         "client": None,
         "server": None,
     }
 
 
-class _Exchange:
+class _AsgiMessageExchange:
     """The body of a message as ASGI input, and the library's response as ASGI output."""
 
     def __init__(self, body: bytes) -> None:

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.agents.api import ApiCall, KeyedApi, OfferedEndpoint, Reply, WholeBody
+from cordwood.agents.api import ApiCall, ApiClient, BodyCollector, OfferedEndpoint, Reply
 from cordwood.errors import Fault, did_you_mean
 
 Arguments = Mapping[str, Any]
-Run = Callable[[KeyedApi, Arguments], Awaitable[object]]
+RunTool = Callable[[ApiClient, Arguments], Awaitable[object]]
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Tool(msgspec.Struct, frozen=True):
     title: str
     description: str
     schema: dict[str, Any]
-    run: Run
+    run: RunTool
 
 
 def argument_schema(kind: type, **choices: Sequence[str]) -> dict[str, Any]:
@@ -44,17 +44,17 @@ def argument_schema(kind: type, **choices: Sequence[str]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, **required, "additionalProperties": False}
 
 
-def arguments_of(kind: type[T], raw_arguments: Arguments) -> T:
+def convert_arguments(kind: type[T], raw_arguments: Arguments) -> T:
     """Convert the arguments to a struct; raise RefusedCallError that says what is wrong with them."""
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined] # a struct
-    require_known(raw_arguments, fields)
+    require_known_arguments(raw_arguments, fields)
     try:
         return msgspec.convert(dict(raw_arguments), kind)
     except msgspec.ValidationError as problem:
         raise RefusedCallError(f"The arguments are wrong: {problem}.") from problem
 
 
-def require_known(raw_arguments: Arguments, names: Sequence[str]) -> None:
+def require_known_arguments(raw_arguments: Arguments, names: Sequence[str]) -> None:
     """Raise RefusedCallError for an argument that is not in `names`."""
     for name in raw_arguments:
         if name not in names:
@@ -71,24 +71,24 @@ class RefusedCallError(Exception):
         self.text = text
 
 
-def refused_call(reply: Reply, query: str | None = None) -> RefusedCallError:
+def refused_call_error(reply: Reply, query: str | None = None) -> RefusedCallError:
     """Return the error for a response. `query` is the text in which the error's position is marked."""
     return RefusedCallError(_error_text(reply, query))
 
 
 def fault_text(fault: Fault) -> str:
     """Return an error that was raised in this process as text."""
-    return f"{fault.code}: {fault.in_one_line()}"
+    return f"{fault.code}: {fault.one_line_text()}"
 
 
 def _error_text(reply: Reply, query: str | None) -> str:
-    error = _error_member(reply.body)
+    error = _decode_error(reply.body)
     if error is None:
         return f"The service answered with status {reply.status}."
     lines = [f"{error.get('status', reply.status)}: {str(error.get('message', ''))[:_MAX_MESSAGE_LENGTH]}"]
     line, column = error.get("line"), error.get("column")
     if isinstance(line, int) and isinstance(column, int):
-        lines += [f"Place: line {line}, column {column}.", *_excerpt(query, line, column)]
+        lines += [f"Place: line {line}, column {column}.", *_marked_query_line(query, line, column)]
     if error.get("hint"):
         lines.append(f"Hint: {str(error['hint'])[:_MAX_MESSAGE_LENGTH]}")
     retry = reply.header("retry-after")
@@ -97,7 +97,7 @@ def _error_text(reply: Reply, query: str | None) -> str:
     return "\n".join(lines)
 
 
-def _error_member(body: bytes) -> Mapping[str, Any] | None:
+def _decode_error(body: bytes) -> Mapping[str, Any] | None:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -107,7 +107,7 @@ def _error_member(body: bytes) -> Mapping[str, Any] | None:
     return {"message": error} if isinstance(error, str) else error if isinstance(error, dict) else None
 
 
-def _excerpt(query: str | None, line: int, column: int) -> list[str]:
+def _marked_query_line(query: str | None, line: int, column: int) -> list[str]:
     """Return the line of the query with a caret below the position."""
     lines = (query or "").splitlines()
     if not 1 <= line <= len(lines) or column > _MAX_LINE_LENGTH:
@@ -116,14 +116,14 @@ def _excerpt(query: str | None, line: int, column: int) -> list[str]:
     return [f"  {text}", f"  {' ' * (column - 1)}^"]
 
 
-NDJSON: Final = "application/x-ndjson"
+NDJSON_MEDIA_TYPE: Final = "application/x-ndjson"
 _MAX_NOTICES: Final = 20
 _MAX_NOTICE_LENGTH: Final = 300
-_AD_HOC: Final = "/api/query"
+_AD_HOC_QUERY_PATH: Final = "/api/query"
 DEFAULT_ROWS: Final = 50
 MAX_ROWS: Final = 1000
 # The bytes of all rows of one answer as JSON: about ten thousand tokens.
-MAX_BYTES: Final = 40_000
+MAX_ANSWER_BYTES: Final = 40_000
 # A longer line of the answer is not read.
 MAX_LINE_BYTES: Final = 2 * 2**20
 # The bytes that are read of an answer in all, because each row is decoded to be shortened.
@@ -131,50 +131,52 @@ MAX_READ_BYTES: Final = 8 * 2**20
 _EXCERPT_LENGTH: Final = 2000
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class AnswerLimits(msgspec.Struct, frozen=True):
     """The maximum number of rows of an answer, and the maximum bytes of all of them as JSON."""
 
     rows: int
-    bytes: int = MAX_BYTES
+    bytes: int = MAX_ANSWER_BYTES
 
 
-async def ask_endpoint(
-    api: KeyedApi,
+async def fetch_endpoint_rows(
+    api: ApiClient,
     endpoint: OfferedEndpoint,
     parameters: Mapping[str, object],
-    bounds: Bounds,
+    bounds: AnswerLimits,
     query: str | None = None,
 ) -> dict[str, Any]:
     """Return the rows of an endpoint. `query` is the caller's own query among the parameters, to be quoted in errors."""
-    call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON)
-    return await _ask(api, call, bounds, endpoint.max_limit, query)
+    call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON_MEDIA_TYPE)
+    return await _fetch_rows(api, call, bounds, endpoint.max_limit, query)
 
 
-async def ask_streams(api: KeyedApi, sql: str, bounds: Bounds) -> dict[str, Any]:
+async def fetch_stream_rows(api: ApiClient, sql: str, bounds: AnswerLimits) -> dict[str, Any]:
     """Return the rows of an SQL query over whole streams."""
-    return await _ask(api, ApiCall(_AD_HOC, {"sql": sql}, NDJSON), bounds, MAX_ROWS, sql)
+    return await _fetch_rows(api, ApiCall(_AD_HOC_QUERY_PATH, {"sql": sql}, NDJSON_MEDIA_TYPE), bounds, MAX_ROWS, sql)
 
 
-async def read_document(api: KeyedApi, path: str) -> Any:
+async def read_document(api: ApiClient, path: str) -> Any:
     """Return the JSON of a GET request; raise RefusedCallError if it is refused or its body is too large."""
-    body = WholeBody()
+    body = BodyCollector()
     reply = await api.send(ApiCall(path), body.add_chunk)
     if reply.status >= 400:
-        raise refused_call(reply)
-    return body.json()
+        raise refused_call_error(reply)
+    return body.decode_json()
 
 
-async def _ask(api: KeyedApi, call: ApiCall, bounds: Bounds, limit: int, query: str | None) -> dict[str, Any]:
-    rows = AgentRows(bounds)
+async def _fetch_rows(
+    api: ApiClient, call: ApiCall, bounds: AnswerLimits, limit: int, query: str | None
+) -> dict[str, Any]:
+    rows = RowCollector(bounds)
     reply = await api.send(call, rows.add_chunk)
     if reply.status >= 400:
-        raise refused_call(reply, query)
-    if not (reply.header("content-type") or "").startswith(NDJSON):
+        raise refused_call_error(reply, query)
+    if not (reply.header("content-type") or "").startswith(NDJSON_MEDIA_TYPE):
         # With Logflare's error format, a failed query has status 200 and no rows.
-        raise refused_call(Reply(reply.status, reply.headers, rows.unfinished), query)
+        raise refused_call_error(Reply(reply.status, reply.headers, rows.unfinished_line), query)
     # The note about omitted rows comes before the rows, so that the agent reads it first.
     result: dict[str, Any] = {"row_count": len(rows.rows)}
-    cut = rows.cut or _cut_by_service(reply.header("cordwood-truncated"), len(rows.rows), limit)
+    cut = rows.cut or _service_truncation_reason(reply.header("cordwood-truncated"), len(rows.rows), limit)
     if cut is not None:
         result["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
     if rows.is_shortened:
@@ -183,14 +185,14 @@ async def _ask(api: KeyedApi, call: ApiCall, bounds: Bounds, limit: int, query: 
     return {**result, **({"notices": notices} if notices else {}), "rows": rows.rows}
 
 
-def _cut_by_service(truncated: str | None, count: int, limit: int) -> str | None:
+def _service_truncation_reason(truncated: str | None, count: int, limit: int) -> str | None:
     """Return why the service cut the rows. A streamed answer has no such header, because its headers are sent first."""
     if truncated is not None:
         return f"the service cut them at {truncated}"
     return f"the service answers with at most {limit} rows, and there may be more" if count >= limit else None
 
 
-class Shortening(msgspec.Struct, frozen=True):
+class ShorteningLimits(msgspec.Struct, frozen=True):
     """The lengths up to which texts, arrays and objects are not shortened."""
 
     max_characters: int
@@ -199,17 +201,17 @@ class Shortening(msgspec.Struct, frozen=True):
 
 
 # These are tried in order until a row fits into the answer.
-_SHORTENINGS: Final = (
-    Shortening(max_characters=2000, elements=200, members=200),
-    Shortening(max_characters=200, elements=10, members=40),
-    Shortening(max_characters=80, elements=3, members=12),
+_SHORTENING_LIMITS: Final = (
+    ShorteningLimits(max_characters=2000, elements=200, members=200),
+    ShorteningLimits(max_characters=200, elements=10, members=40),
+    ShorteningLimits(max_characters=80, elements=3, members=12),
 )
 
 
-class AgentRows:
+class RowCollector:
     """Collects rows of NDJSON as they arrive, until a limit is reached. `cut` names that limit."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: AnswerLimits) -> None:
         self.rows: list[msgspec.Raw] = []
         self.cut: str | None = None
         self.is_shortened = False
@@ -219,7 +221,7 @@ class AgentRows:
         self._line = bytearray()
 
     @property
-    def unfinished(self) -> bytes:
+    def unfinished_line(self) -> bytes:
         """The last line if it does not end in a line feed: then the body is not NDJSON."""
         return bytes(self._line)
 
@@ -229,7 +231,7 @@ class AgentRows:
         self._read_bytes += len(chunk)
         while self.cut is None and (end := chunk.find(b"\n", begin)) >= 0:
             self._line += chunk[begin:end]
-            self._add(bytes(self._line))
+            self._add_row(bytes(self._line))
             self._line.clear()
             begin = end + 1
         if self.cut is None:
@@ -240,25 +242,25 @@ class AgentRows:
                 self.cut = f"the rows are larger than {MAX_READ_BYTES // 2**20} MiB before they are shortened"
         return self.cut is None
 
-    def _add(self, line: bytes) -> None:
+    def _add_row(self, line: bytes) -> None:
         if not line:
             return
         if len(self.rows) >= self._maximum.rows:
             self.cut = f"there are more rows than max_rows={self._maximum.rows}"
             return
-        encoded = self._encoded(line)
+        encoded = self._encode_shortened(line)
         if self._bytes + len(encoded) > self._maximum.bytes and self.rows:
             self.cut = f"the rows are larger than {self._maximum.bytes} bytes together"
             return
         self._bytes += len(encoded)
         self.rows.append(msgspec.Raw(encoded))
 
-    def _encoded(self, line: bytes) -> bytes:
+    def _encode_shortened(self, line: bytes) -> bytes:
         """Return the row as JSON, with long values shortened until it fits."""
         try:
             row = msgspec.json.decode(line)
-            for shortening in _SHORTENINGS:
-                short, is_shortened = shortened(row, shortening)
+            for shortening in _SHORTENING_LIMITS:
+                short, is_shortened = shorten_value(row, shortening)
                 encoded = msgspec.json.encode(short)
                 if len(encoded) <= self._maximum.bytes // 2:
                     self.is_shortened = self.is_shortened or is_shortened
@@ -270,31 +272,31 @@ class AgentRows:
         return msgspec.json.encode({"beginning_of_the_row": line[:_EXCERPT_LENGTH].decode("utf-8", "replace")})
 
 
-def shortened(value: Any, shortening: Shortening) -> tuple[Any, bool]:
+def shorten_value(value: Any, shortening: ShorteningLimits) -> tuple[Any, bool]:
     """Shorten long texts, arrays and objects in a value; return the value, and whether anything was shortened."""
     if isinstance(value, str):
-        return _short_text(value, shortening.max_characters)
+        return _shorten_text(value, shortening.max_characters)
     if isinstance(value, list):
-        return _short_array(value, shortening)
-    return _short_object(value, shortening) if isinstance(value, dict) else (value, False)
+        return _shorten_array(value, shortening)
+    return _shorten_object(value, shortening) if isinstance(value, dict) else (value, False)
 
 
-def _short_text(text: str, max_characters: int) -> tuple[str, bool]:
+def _shorten_text(text: str, max_characters: int) -> tuple[str, bool]:
     if len(text) <= max_characters:
         return text, False
     return f"{text[:max_characters]}… ({len(text)} characters)", True
 
 
-def _short_array(array: list[Any], shortening: Shortening) -> tuple[list[Any], bool]:
-    pairs = [shortened(element, shortening) for element in array[: shortening.elements]]
+def _shorten_array(array: list[Any], shortening: ShorteningLimits) -> tuple[list[Any], bool]:
+    pairs = [shorten_value(element, shortening) for element in array[: shortening.elements]]
     is_cut = len(pairs) < len(array)
     if is_cut:
         pairs.append((f"… ({len(array)} elements)", True))
     return [element for element, _ in pairs], any(is_short for _, is_short in pairs)
 
 
-def _short_object(members: dict[str, Any], shortening: Shortening) -> tuple[dict[str, Any], bool]:
-    pairs = {name: shortened(member, shortening) for name, member in islice(members.items(), shortening.members)}
+def _shorten_object(members: dict[str, Any], shortening: ShorteningLimits) -> tuple[dict[str, Any], bool]:
+    pairs = {name: shorten_value(member, shortening) for name, member in islice(members.items(), shortening.members)}
     if len(pairs) < len(members):
         pairs["…"] = f"({len(members)} members)", True
     return {name: member for name, (member, _) in pairs.items()}, any(is_short for _, is_short in pairs.values())

@@ -15,32 +15,32 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
+from cordwood.agents.api import ApiClient, KeyPermissions, OfferedEndpoint
 from cordwood.agents.tool import (
     DEFAULT_ROWS,
-    MAX_BYTES,
+    MAX_ANSWER_BYTES,
     MAX_ROWS,
+    AnswerLimits,
     Arguments,
-    Bounds,
     RefusedCallError,
     Tool,
     argument_schema,
-    arguments_of,
-    ask_endpoint,
-    ask_streams,
+    convert_arguments,
     fault_text,
+    fetch_endpoint_rows,
+    fetch_stream_rows,
     read_document,
-    require_known,
+    require_known_arguments,
 )
 from cordwood.errors import Fault, did_you_mean
 
 # Clients limit the length of a tool's name, and the characters in it.
 _MAX_TOOL_NAME_LENGTH: Final = 64
 _INVALID_NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
-_MAX_ROWS: Final = "max_rows"
+_MAX_ROWS_ARGUMENT: Final = "max_rows"
 
-_QUERY: Final = "query"
-_QUERY_STREAMS: Final = "query_streams"
+_QUERY_TOOL_NAME: Final = "query"
+_QUERY_STREAMS_TOOL_NAME: Final = "query_streams"
 # Descriptions are sent to the model with every request, so they list only this many names.
 _MAX_LISTED_NAMES: Final = 30
 _EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
@@ -51,12 +51,12 @@ _Parameters = Annotated[
     ),
 ]
 MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS, description="How many rows to return at most.")]
-_LQL: Final = (
+_LQL_EXPLANATION: Final = (
     'LQL is short: f:TABLE names the table, a word or "a phrase" searches the message, path:value, path:>=5 and path:~regex '
     "filter fields (m. is metadata.), t:last@1h is a time range, s:path selects a column, c:count(*) c:group_by(t::minute) counts, "
     "limit:20 limits."
 )
-_SQL: Final = (
+_SQL_EXPLANATION: Final = (
     "metadata and the objects in it are repeated records: from edge_logs as t cross join unnest(t.metadata) as m cross join "
     "unnest(m.request) as r. timestamp is in microseconds since 1970 in answers; filter it with timestamp_sub(current_timestamp(), "
     "interval 1 hour)."
@@ -71,7 +71,7 @@ def _endpoint_tools(endpoints: Sequence[OfferedEndpoint], used_names: Collection
             endpoint,
             _tool_name(endpoint)
             if names[_tool_name(endpoint)] == 1 and _tool_name(endpoint) not in used_names
-            else _distinct_name(endpoint),
+            else _distinct_tool_name(endpoint),
         )
         for endpoint in endpoints
     ]
@@ -81,7 +81,7 @@ def _tool_name(endpoint: OfferedEndpoint) -> str:
     return _INVALID_NAME_CHARACTERS.sub("_", endpoint.name).strip("_")[:_MAX_TOOL_NAME_LENGTH] or "endpoint"
 
 
-def _distinct_name(endpoint: OfferedEndpoint) -> str:
+def _distinct_tool_name(endpoint: OfferedEndpoint) -> str:
     """Return a name that ends in a part of the UUID, for endpoints whose names differ only in punctuation."""
     return f"{_tool_name(endpoint)[: _MAX_TOOL_NAME_LENGTH - 9]}_{endpoint.token[:8]}"
 
@@ -106,11 +106,11 @@ def _endpoint_description(endpoint: OfferedEndpoint) -> str:
 
 def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
     schema = {**endpoint.parameters, "additionalProperties": False}
-    if _MAX_ROWS not in endpoint.parameters["properties"]:
+    if _MAX_ROWS_ARGUMENT not in endpoint.parameters["properties"]:
         maximum = min(MAX_ROWS, endpoint.max_limit)
         schema["properties"] = {
             **endpoint.parameters["properties"],
-            _MAX_ROWS: {
+            _MAX_ROWS_ARGUMENT: {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": maximum,
@@ -121,13 +121,15 @@ def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
     return schema
 
 
-async def _run_endpoint(endpoint: OfferedEndpoint, api: KeyedApi, arguments: Arguments) -> object:
+async def _run_endpoint(endpoint: OfferedEndpoint, api: ApiClient, arguments: Arguments) -> object:
     schema = _endpoint_schema(endpoint)
-    require_known(arguments, list(schema["properties"]))
+    require_known_arguments(arguments, list(schema["properties"]))
     own = endpoint.parameters["properties"]
-    requested_rows = arguments.get(_MAX_ROWS) if _MAX_ROWS not in own else None
+    requested_rows = arguments.get(_MAX_ROWS_ARGUMENT) if _MAX_ROWS_ARGUMENT not in own else None
     given = {name: value for name, value in arguments.items() if name in own}
-    return await ask_endpoint(api, endpoint, given, Bounds(_requested_rows(requested_rows, endpoint.max_limit)))
+    return await fetch_endpoint_rows(
+        api, endpoint, given, AnswerLimits(_requested_rows(requested_rows, endpoint.max_limit))
+    )
 
 
 def _requested_rows(requested: object, limit: int) -> int:
@@ -175,9 +177,12 @@ class StreamQueryArguments(msgspec.Struct):
     max_rows: MaxRows = DEFAULT_ROWS
 
 
-def _query_tools(view: KeyView) -> list[Tool]:
+def _query_tools(view: KeyPermissions) -> list[Tool]:
     """Return the tools for the agent's own queries that a key may use."""
-    return [*_endpoint_query_tool(view.sandboxes), *([_stream_query_tool()] if view.may_read_streams else [])]
+    return [
+        *_endpoint_query_tool(view.sandboxable_endpoints),
+        *([_stream_query_tool()] if view.may_read_streams else []),
+    ]
 
 
 def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
@@ -187,28 +192,30 @@ def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     names += ", …" if len(endpoints) > _MAX_LISTED_NAMES else ""
     description = (
         f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
-        f"{_SQL} {_LQL} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."
+        f"{_SQL_EXPLANATION} {_LQL_EXPLANATION} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."
     )
     schema = argument_schema(QueryArguments, endpoint=[one.name for one in endpoints])
-    return [Tool(_QUERY, "Query an endpoint's tables", description, schema, partial(_query, endpoints))]
+    return [
+        Tool(_QUERY_TOOL_NAME, "Query an endpoint's tables", description, schema, partial(_query_endpoint, endpoints))
+    ]
 
 
 def _dialect(endpoint: OfferedEndpoint) -> str:
     return "ClickHouse SQL" if endpoint.language == "ch_sql" else "BigQuery SQL"
 
 
-async def _query(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
-    arguments = arguments_of(QueryArguments, raw_arguments)
-    endpoint = _named_endpoint(endpoints, arguments.endpoint)
+async def _query_endpoint(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: Arguments) -> object:
+    arguments = convert_arguments(QueryArguments, raw_arguments)
+    endpoint = _find_endpoint(endpoints, arguments.endpoint)
     texts = {name: text for name, text in (("sql", arguments.sql), ("lql", arguments.lql)) if text}
     if len(texts) != 1:
         raise RefusedCallError("Send either sql or lql.")
-    parameters = _with_query(endpoint, arguments.parameters, texts)
-    bounds = Bounds(_requested_rows(arguments.max_rows, endpoint.max_limit))
-    return await ask_endpoint(api, endpoint, parameters, bounds, next(iter(texts.values())))
+    parameters = _merge_query_parameters(endpoint, arguments.parameters, texts)
+    bounds = AnswerLimits(_requested_rows(arguments.max_rows, endpoint.max_limit))
+    return await fetch_endpoint_rows(api, endpoint, parameters, bounds, next(iter(texts.values())))
 
 
-def _named_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
+def _find_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
     """Return the endpoint with a name; raise RefusedCallError if the key has no such endpoint."""
     found = next((one for one in endpoints if name in (one.name, one.token)), None)
     if found is None:
@@ -218,7 +225,7 @@ def _named_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedE
     return found
 
 
-def _with_query(
+def _merge_query_parameters(
     endpoint: OfferedEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the parameters with the caller's query; raise RefusedCallError for parameters that the endpoint lacks."""
@@ -232,19 +239,19 @@ def _with_query(
 def _stream_query_tool() -> Tool:
     description = (
         "Runs SQL of your own over whole streams, each a table in backquotes; the tool list_streams has them. Columns: id, timestamp, "
-        f"event_message, metadata, and every other field at the top of its events, such as project. {_SQL} Only reads."
+        f"event_message, metadata, and every other field at the top of its events, such as project. {_SQL_EXPLANATION} Only reads."
     )
     schema = argument_schema(StreamQueryArguments)
-    return Tool(_QUERY_STREAMS, "Query streams", description, schema, _query_streams)
+    return Tool(_QUERY_STREAMS_TOOL_NAME, "Query streams", description, schema, _query_streams)
 
 
-async def _query_streams(api: KeyedApi, raw_arguments: Arguments) -> object:
-    arguments = arguments_of(StreamQueryArguments, raw_arguments)
-    return await ask_streams(api, arguments.sql, Bounds(_requested_rows(arguments.max_rows, MAX_ROWS)))
+async def _query_streams(api: ApiClient, raw_arguments: Arguments) -> object:
+    arguments = convert_arguments(StreamQueryArguments, raw_arguments)
+    return await fetch_stream_rows(api, arguments.sql, AnswerLimits(_requested_rows(arguments.max_rows, MAX_ROWS)))
 
 
-_LIST_TABLES: Final = "list_tables"
-_LIST_STREAMS: Final = "list_streams"
+_LIST_TABLES_TOOL_NAME: Final = "list_tables"
+_LIST_STREAMS_TOOL_NAME: Final = "list_streams"
 _MAX_FIELDS: Final = 400
 _MAX_LISTED_ITEMS: Final = 500
 
@@ -253,7 +260,7 @@ PathPrefix = Annotated[
 ]
 
 
-class TableArguments(msgspec.Struct):
+class ListTablesArguments(msgspec.Struct):
     """The arguments of the tool `list_tables`."""
 
     endpoint: _EndpointName
@@ -261,16 +268,16 @@ class TableArguments(msgspec.Struct):
     under: PathPrefix = ""
 
 
-class StreamArguments(msgspec.Struct):
+class ListStreamsArguments(msgspec.Struct):
     """The arguments of the tool `list_streams`."""
 
     stream: Annotated[str, msgspec.Meta(description="A stream whose fields are wanted.")] = ""
     under: PathPrefix = ""
 
 
-def _catalog_tools(view: KeyView) -> list[Tool]:
+def _catalog_tools(view: KeyPermissions) -> list[Tool]:
     """Return the tools that list tables and streams, as far as the key may use them."""
-    return [*_tables(view.sandboxes), *([_streams()] if view.is_private else [])]
+    return [*_list_tables_tool(view.sandboxable_endpoints), *([_list_streams_tool()] if view.is_private else [])]
 
 
 def _tables_path(endpoint: str) -> str:
@@ -281,27 +288,29 @@ def _schema_path(stream: str) -> str:
     return f"/api/sources/{quote(stream, safe='')}/schema"
 
 
-def _tables(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
+def _list_tables_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     if not endpoints:
         return []
     description = (
         "Lists the tables of an endpoint that the tool query may read, with their columns. With table= it lists the fields that "
         "were seen inside of that table's columns, such as metadata.request.path."
     )
-    schema = argument_schema(TableArguments, endpoint=[one.name for one in endpoints])
-    return [Tool(_LIST_TABLES, "List an endpoint's tables", description, schema, partial(_list_tables, endpoints))]
+    schema = argument_schema(ListTablesArguments, endpoint=[one.name for one in endpoints])
+    return [
+        Tool(_LIST_TABLES_TOOL_NAME, "List an endpoint's tables", description, schema, partial(_list_tables, endpoints))
+    ]
 
 
-async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
-    arguments = arguments_of(TableArguments, raw_arguments)
-    endpoint = _named_endpoint(endpoints, arguments.endpoint)
+async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: Arguments) -> object:
+    arguments = convert_arguments(ListTablesArguments, raw_arguments)
+    endpoint = _find_endpoint(endpoints, arguments.endpoint)
     tables: Mapping[str, Any] = {
         one["name"]: one for one in (await read_document(api, _tables_path(endpoint.name)))["sub_queries"]
     }
     if not arguments.table:
         return {
             "endpoint": endpoint.name,
-            "tables": [_table(one) for one in islice(tables.values(), _MAX_LISTED_ITEMS)],
+            "tables": [_table_summary(one) for one in islice(tables.values(), _MAX_LISTED_ITEMS)],
         }
     table = tables.get(arguments.table)
     if table is None:
@@ -312,10 +321,10 @@ async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_
         for column in table["columns"]
         for field in column["fields"]
     )
-    return {**_table(table), **_bounded_fields(fields, arguments.under)}
+    return {**_table_summary(table), **_list_fields_below(fields, arguments.under)}
 
 
-def _table(table: Mapping[str, Any]) -> dict[str, Any]:
+def _table_summary(table: Mapping[str, Any]) -> dict[str, Any]:
     columns = [
         {"name": column["name"], "type": column["type"] or "any", "fields": len(column["fields"])}
         for column in islice(table["columns"], _MAX_LISTED_ITEMS)
@@ -323,28 +332,33 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     return {"table": table["name"], "columns": columns}
 
 
-def _streams() -> Tool:
+def _list_streams_tool() -> Tool:
     description = (
         "Lists the streams with the number of their events and the times of the oldest and the newest, in microseconds since 1970. "
         "With stream= it lists the fields that were seen in its events."
     )
-    return Tool(_LIST_STREAMS, "List streams", description, argument_schema(StreamArguments), _list_streams)
+    return Tool(
+        _LIST_STREAMS_TOOL_NAME, "List streams", description, argument_schema(ListStreamsArguments), _list_streams
+    )
 
 
-async def _list_streams(api: KeyedApi, raw_arguments: Arguments) -> object:
-    arguments = arguments_of(StreamArguments, raw_arguments)
+async def _list_streams(api: ApiClient, raw_arguments: Arguments) -> object:
+    arguments = convert_arguments(ListStreamsArguments, raw_arguments)
     if not arguments.stream:
         streams = await read_document(api, "/api/sources")
-        return {"streams": [_stream(one) for one in islice(streams, _MAX_LISTED_ITEMS)], "stream_count": len(streams)}
+        return {
+            "streams": [_stream_summary(one) for one in islice(streams, _MAX_LISTED_ITEMS)],
+            "stream_count": len(streams),
+        }
     flat: Mapping[str, str] = await read_document(api, f"{_schema_path(arguments.stream)}?variant=dot")
-    return {"stream": arguments.stream, **_bounded_fields(flat.items(), arguments.under)}
+    return {"stream": arguments.stream, **_list_fields_below(flat.items(), arguments.under)}
 
 
-def _stream(stream: Mapping[str, Any]) -> dict[str, Any]:
+def _stream_summary(stream: Mapping[str, Any]) -> dict[str, Any]:
     return {name: stream.get(name) for name in ("name", "description", "events", "oldest", "newest")}
 
 
-def _bounded_fields(fields: Iterable[tuple[str, str]], parent_path: str) -> dict[str, Any]:
+def _list_fields_below(fields: Iterable[tuple[str, str]], parent_path: str) -> dict[str, Any]:
     """Return the first fields below a path, and their total number if some were left out."""
     found = [
         pair
@@ -359,23 +373,26 @@ def _bounded_fields(fields: Iterable[tuple[str, str]], parent_path: str) -> dict
     return result
 
 
-_READ_EVENT: Final = "read_event"
+_READ_EVENT_TOOL_NAME: Final = "read_event"
 _MAX_NEIGHBOURS: Final = 20
 # The event may take half of an answer, and the events on either side of it a quarter each.
-_EVENT_BOUNDS: Final = Bounds(1)
-_MAX_NEIGHBOUR_BYTES: Final = MAX_BYTES // 4
+_EVENT_LIMITS: Final = AnswerLimits(1)
+_MAX_NEIGHBOUR_BYTES: Final = MAX_ANSWER_BYTES // 4
 _MAX_ID_LENGTH: Final = 300
 _MAX_TABLE_LENGTH: Final = 200
-_PRINTABLE: Final = r"^[^\x00-\x1f\x7f]+$"
+_PRINTABLE_PATTERN: Final = r"^[^\x00-\x1f\x7f]+$"
 
 EventId = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=_MAX_ID_LENGTH, pattern=_PRINTABLE, description="The id of the event.")
+    str,
+    msgspec.Meta(
+        min_length=1, max_length=_MAX_ID_LENGTH, pattern=_PRINTABLE_PATTERN, description="The id of the event."
+    ),
 ]
-Neighbours = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOURS)]
-Before = Annotated[Neighbours, msgspec.Meta(description="How many events before it to return.")]
-After = Annotated[Neighbours, msgspec.Meta(description="How many events after it to return.")]
-RunQuery = Callable[[str, Bounds], Awaitable[dict[str, Any]]]
-TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_LENGTH, pattern=_PRINTABLE)]
+NeighbourCount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOURS)]
+EventsBefore = Annotated[NeighbourCount, msgspec.Meta(description="How many events before it to return.")]
+EventsAfter = Annotated[NeighbourCount, msgspec.Meta(description="How many events after it to return.")]
+RunQuery = Callable[[str, AnswerLimits], Awaitable[dict[str, Any]]]
+TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_LENGTH, pattern=_PRINTABLE_PATTERN)]
 
 
 class StreamEventArguments(msgspec.Struct):
@@ -383,8 +400,8 @@ class StreamEventArguments(msgspec.Struct):
 
     stream: Annotated[TableName, msgspec.Meta(description="The stream of the event.", examples=["postgres.logs"])]
     id: EventId
-    before: Before = 5
-    after: After = 5
+    before: EventsBefore = 5
+    after: EventsAfter = 5
 
 
 class TableEventArguments(msgspec.Struct):
@@ -399,8 +416,8 @@ class TableEventArguments(msgspec.Struct):
     ]
     id: EventId
     parameters: _Parameters = {}
-    before: Before = 5
-    after: After = 5
+    before: EventsBefore = 5
+    after: EventsAfter = 5
 
 
 class _TableReader:
@@ -411,7 +428,7 @@ class _TableReader:
         self.statements: dict[str, Any] = {}
         self._ask = run_query
 
-    async def rows(self, condition: str, order: str, bounds: Bounds) -> list[Any]:
+    async def read_rows(self, condition: str, order: str, bounds: AnswerLimits) -> list[Any]:
         if not bounds.rows:
             return []
         sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.rows}"  # noqa: S608 - its names and values are quoted
@@ -420,46 +437,46 @@ class _TableReader:
         return list(answer["rows"])
 
 
-def _event_tools(view: KeyView) -> list[Tool]:
+def _event_tools(view: KeyPermissions) -> list[Tool]:
     """Return the tool to read an event, or nothing if the key may not read any table with events."""
     description = "Reads one event by its id, and the events before and after it in time."
     if view.may_read_streams:
         schema = argument_schema(StreamEventArguments)
-        return [Tool(_READ_EVENT, "Read an event", description, schema, _read_from_stream)]
-    endpoints = [one for one in view.sandboxes if one.language == "bq_sql"]
+        return [Tool(_READ_EVENT_TOOL_NAME, "Read an event", description, schema, _read_stream_event)]
+    endpoints = [one for one in view.sandboxable_endpoints if one.language == "bq_sql"]
     if not endpoints:
         return []
     schema = argument_schema(TableEventArguments, endpoint=[one.name for one in endpoints])
-    return [Tool(_READ_EVENT, "Read an event", description, schema, partial(_read_from_table, endpoints))]
+    return [Tool(_READ_EVENT_TOOL_NAME, "Read an event", description, schema, partial(_read_table_event, endpoints))]
 
 
-async def _read_from_stream(api: KeyedApi, raw_arguments: Arguments) -> object:
-    arguments = arguments_of(StreamEventArguments, raw_arguments)
+async def _read_stream_event(api: ApiClient, raw_arguments: Arguments) -> object:
+    arguments = convert_arguments(StreamEventArguments, raw_arguments)
 
-    async def run_query(sql: str, bounds: Bounds) -> dict[str, Any]:
-        return await ask_streams(api, sql, bounds)
+    async def run_query(sql: str, bounds: AnswerLimits) -> dict[str, Any]:
+        return await fetch_stream_rows(api, sql, bounds)
 
-    return await _read_with_neighbours(
+    return await _read_event_with_neighbours(
         _TableReader(run_query, quoted_name(arguments.stream)), arguments.id, arguments.before, arguments.after
     )
 
 
-async def _read_from_table(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
-    arguments = arguments_of(TableEventArguments, raw_arguments)
-    endpoint = _named_endpoint(endpoints, arguments.endpoint)
+async def _read_table_event(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: Arguments) -> object:
+    arguments = convert_arguments(TableEventArguments, raw_arguments)
+    endpoint = _find_endpoint(endpoints, arguments.endpoint)
 
-    async def run_query(sql: str, bounds: Bounds) -> dict[str, Any]:
-        parameters = _with_query(endpoint, arguments.parameters, {"sql": sql})
-        return await ask_endpoint(api, endpoint, parameters, bounds, sql)
+    async def run_query(sql: str, bounds: AnswerLimits) -> dict[str, Any]:
+        parameters = _merge_query_parameters(endpoint, arguments.parameters, {"sql": sql})
+        return await fetch_endpoint_rows(api, endpoint, parameters, bounds, sql)
 
-    return await _read_with_neighbours(
+    return await _read_event_with_neighbours(
         _TableReader(run_query, quoted_name(arguments.table)), arguments.id, arguments.before, arguments.after
     )
 
 
-async def _read_with_neighbours(reading: _TableReader, event_id: str, before: int, after: int) -> object:
+async def _read_event_with_neighbours(reading: _TableReader, event_id: str, before: int, after: int) -> object:
     name = quoted_text(event_id)
-    found = await reading.rows(f"t.id = {name}", "t.timestamp desc", _EVENT_BOUNDS)
+    found = await reading.read_rows(f"t.id = {name}", "t.timestamp desc", _EVENT_LIMITS)
     if not found:
         raise RefusedCallError(f"There is no event with the id {event_id!r} in {reading.table}.")
     at_us = msgspec.json.decode(found[0]).get("timestamp")
@@ -470,9 +487,11 @@ async def _read_with_neighbours(reading: _TableReader, event_id: str, before: in
     at = f"timestamp_micros({at_us})"
     earlier = f"(t.timestamp < {at} or (t.timestamp = {at} and t.id < {name}))"
     later = f"(t.timestamp > {at} or (t.timestamp = {at} and t.id > {name}))"
-    max_before, max_after = Bounds(before, _MAX_NEIGHBOUR_BYTES), Bounds(after, _MAX_NEIGHBOUR_BYTES)
-    rows_before = await reading.rows(f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", max_before)
-    rows_after = await reading.rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", max_after)
+    max_before, max_after = AnswerLimits(before, _MAX_NEIGHBOUR_BYTES), AnswerLimits(after, _MAX_NEIGHBOUR_BYTES)
+    rows_before = await reading.read_rows(
+        f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", max_before
+    )
+    rows_after = await reading.read_rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", max_after)
     return {**reading.statements, "event": found[0], "before": rows_before[::-1], "after": rows_after}
 
 
@@ -486,7 +505,13 @@ def quoted_text(text: str) -> str:
     return "'" + re.sub(r"([\\'])", r"\\\1", text) + "'"
 
 
-_BUILT_IN_TOOL_NAMES: Final = (_QUERY, _QUERY_STREAMS, _LIST_TABLES, _LIST_STREAMS, _READ_EVENT)
+_BUILT_IN_TOOL_NAMES: Final = (
+    _QUERY_TOOL_NAME,
+    _QUERY_STREAMS_TOOL_NAME,
+    _LIST_TABLES_TOOL_NAME,
+    _LIST_STREAMS_TOOL_NAME,
+    _READ_EVENT_TOOL_NAME,
+)
 # An upper bound on the text of any answer; the limits of each tool keep its answers below it.
 MAX_TEXT_BYTES: Final = 200_000
 # Escapes in JSON may be unpaired surrogates, which UTF-8 cannot encode.
@@ -509,7 +534,7 @@ class Resource(msgspec.Struct, frozen=True):
     description: str
 
 
-def tools_of(view: KeyView) -> list[Tool]:
+def tools_for_key(view: KeyPermissions) -> list[Tool]:
     """Return the tools of a key: those for queries, for the catalog and for events, then one for each endpoint."""
     return [
         *_query_tools(view),
@@ -519,15 +544,15 @@ def tools_of(view: KeyView) -> list[Tool]:
     ]
 
 
-async def call_tool(api: KeyedApi, name: str, arguments: Arguments) -> ToolAnswer:
+async def call_tool(api: ApiClient, name: str, arguments: Arguments) -> ToolAnswer:
     """Run a tool. A refusal is returned as an answer, so that the agent can correct its call."""
     try:
-        tools = tools_of(await api.key())
+        tools = tools_for_key(await api.fetch_permissions())
         tool = next((tool for tool in tools if tool.name == name), None)
         if tool is None:
             hint = did_you_mean(name, [tool.name for tool in tools]) or ""
             return ToolAnswer(f"There is no tool {name[:60]!r}. {hint}".strip(), is_error=True)
-        return ToolAnswer(_bounded(await tool.run(api, arguments)))
+        return ToolAnswer(_encode_bounded(await tool.run(api, arguments)))
     except RefusedCallError as refused:
         return ToolAnswer(refused.text, is_error=True)
     except Fault as fault:
@@ -536,7 +561,7 @@ async def call_tool(api: KeyedApi, name: str, arguments: Arguments) -> ToolAnswe
         return ToolAnswer(INVALID_UNICODE_TEXT, is_error=True)
 
 
-def _bounded(value: Any) -> str:
+def _encode_bounded(value: Any) -> str:
     encoded = msgspec.json.encode(value)
     if len(encoded) > MAX_TEXT_BYTES:
         raise RefusedCallError(
@@ -545,11 +570,11 @@ def _bounded(value: Any) -> str:
     return encoded.decode()
 
 
-async def list_resources(api: KeyedApi) -> list[Resource]:
+async def list_resources(api: ApiClient) -> list[Resource]:
     """Return the tables of each endpoint that takes queries and, for a private key, the schema of each stream."""
-    view = await api.key()
+    view = await api.fetch_permissions()
     names = [one["name"] for one in await read_document(api, "/api/sources")] if view.is_private else []
-    return [*map(_tables_resource, view.sandboxes), *map(_schema_resource, names)]
+    return [*map(_tables_resource, view.sandboxable_endpoints), *map(_schema_resource, names)]
 
 
 def _tables_resource(endpoint: OfferedEndpoint) -> Resource:
@@ -563,22 +588,22 @@ def _schema_resource(stream: str) -> Resource:
     return Resource(uri, f"Schema of {stream}", "The JSON Schema of the events that were seen in the stream.")
 
 
-async def read_resource(api: KeyedApi, uri: str) -> str:
+async def read_resource(api: ApiClient, uri: str) -> str:
     """Return the text of a resource; raise RefusedCallError if it does not exist or is too large."""
     for prefix, suffix, path in ((_TABLES, "/tables", _tables_path), (_SCHEMA, "/schema", _schema_path)):
         name = uri.removeprefix(prefix).removesuffix(suffix)
         if uri == f"{prefix}{name}{suffix}" and "/" not in name:
-            return _bounded(await read_document(api, path(unquote(name))))
+            return _encode_bounded(await read_document(api, path(unquote(name))))
     raise RefusedCallError(f"There is no resource {uri[:200]!r}.")
 
 
-def instructions(view: KeyView) -> str:
+def agent_instructions(view: KeyPermissions) -> str:
     """Return the instructions for an agent about the service as a whole."""
     sentences = [
         "cordwood answers saved queries over streams of log events.",
         *(
             ["Start with list_tables, then aggregate with query before reading single events."]
-            if view.sandboxes
+            if view.sandboxable_endpoints
             else []
         ),
         "Answers are cut to max_rows and to 40 kB and say so in truncated. Times are in microseconds since 1970, UTC.",

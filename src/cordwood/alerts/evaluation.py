@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from cordwood.alerts.notification import Change, State
-from cordwood.catalog.alert_table import fault_of_alert
-from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
+from cordwood.alerts.notification import NotifiedState, StateChange
+from cordwood.catalog.alert_table import alert_fault
+from cordwood.dialects import compile_lql_query, compile_saved, compile_sql_query, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadParameter, Fault, did_you_mean
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import (
@@ -26,29 +26,29 @@ from cordwood.model.definitions import (
 )
 from cordwood.model.timestamps import datetime_of, now_us
 from cordwood.settings.quantities import read_duration
-from cordwood.sql.bind import value_of
+from cordwood.sql.bind import parameter_value
 from cordwood.sql.budget import saved_query_budget
 from cordwood.sql.stages import Statement, Target
 
-Row = Mapping[str, object]
-Labels = tuple[tuple[str, str], ...]
+AnswerRow = Mapping[str, object]
+GroupLabels = tuple[tuple[str, str], ...]
 
 # The maximum number of groups in one evaluation. Further groups are left out, which a notice reports.
 MAX_GROUPS: Final = 1_000
 
-_COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
-    Comparison.MORE: operator.gt,
+_COMPARISON_FUNCTIONS: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
+    Comparison.GREATER_THAN: operator.gt,
     Comparison.AT_LEAST: operator.ge,
-    Comparison.LESS: operator.lt,
+    Comparison.LESS_THAN: operator.lt,
     Comparison.AT_MOST: operator.le,
     Comparison.EQUAL: operator.eq,
-    Comparison.UNEQUAL: operator.ne,
+    Comparison.NOT_EQUAL: operator.ne,
 }
 
 # The maximum length of a value, because rows contain texts of any length from senders of events.
 _MAX_VALUE_CHARACTERS: Final = 200
-_TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_TEMPLATE_TOKEN_PATTERN: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_CONTROL_CHARACTERS_PATTERN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class MissingColumn(Exception):
@@ -62,33 +62,36 @@ class Verdict(msgspec.Struct, frozen=True):
     """
 
     fingerprint: str
-    labels: Labels
+    labels: GroupLabels
     holds: bool
     value: float | None
     text: str
     is_present: bool
 
 
-def remembers_groups(condition: Condition) -> bool:
+def must_remember_groups(condition: Condition) -> bool:
     """Return whether the condition may hold for a group without rows, so that groups must be remembered."""
     if condition.measure is Measure.MISSING:
         return True
-    return condition.measure is Measure.ROWS and _compare(condition, 0.0)
+    return condition.measure is Measure.ROWS and _satisfies_comparison(condition, 0.0)
 
 
 def evaluate_groups(
-    alert: Alert, rows: Sequence[Row], earlier: Sequence[Row] = (), known_groups: Mapping[str, Labels] | None = None
+    alert: Alert,
+    rows: Sequence[AnswerRow],
+    earlier: Sequence[AnswerRow] = (),
+    known_groups: Mapping[str, GroupLabels] | None = None,
 ) -> list[Verdict]:
     """Return a verdict for each group of the rows, of the earlier rows, and of the known groups.
 
     Without `group_by`, all rows are one group, which exists without rows as well. `earlier` are the rows of the period
     before. `known_groups` has the labels of groups that had rows, by fingerprint.
     """
-    now, before = _grouped(alert, rows), _grouped(alert, earlier)
+    now, before = _group_rows(alert, rows), _group_rows(alert, earlier)
     labels = {fingerprint: group.labels for groups in (before, now) for fingerprint, group in groups.items()}
     labels |= {fingerprint: found for fingerprint, found in (known_groups or {}).items() if fingerprint not in labels}
     if not alert.group_by:
-        labels.setdefault(fingerprint_of(alert, ()), ())
+        labels.setdefault(group_fingerprint(alert, ()), ())
     empty = _Group()
     return [
         _verdict(alert, fingerprint, labels[fingerprint], now.get(fingerprint, empty), before.get(fingerprint, empty))
@@ -96,7 +99,7 @@ def evaluate_groups(
     ]
 
 
-def fingerprint_of(alert: Alert, values: Iterable[object]) -> str:
+def group_fingerprint(alert: Alert, values: Iterable[object]) -> str:
     """Return the identity of a group: a digest of its complete values, of which labels contain only the beginning."""
     digest = blake2b(alert.id.bytes, digest_size=12)
     digest.update(msgspec.json.encode(list(values)))
@@ -104,15 +107,15 @@ def fingerprint_of(alert: Alert, values: Iterable[object]) -> str:
 
 
 class _Group(msgspec.Struct):
-    labels: Labels = ()
-    rows: list[Row] = []
+    labels: GroupLabels = ()
+    rows: list[AnswerRow] = []
 
 
-def _grouped(alert: Alert, rows: Sequence[Row]) -> dict[str, _Group]:
+def _group_rows(alert: Alert, rows: Sequence[AnswerRow]) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
     for row in rows:
-        values = [_value(row, name) for name in alert.group_by]
-        fingerprint = fingerprint_of(alert, values)
+        values = [_column_value(row, name) for name in alert.group_by]
+        fingerprint = group_fingerprint(alert, values)
         group = groups.get(fingerprint)
         if group is None:
             if len(groups) >= MAX_GROUPS:
@@ -123,45 +126,49 @@ def _grouped(alert: Alert, rows: Sequence[Row]) -> dict[str, _Group]:
     return groups
 
 
-def _verdict(alert: Alert, fingerprint: str, labels: Labels, now: _Group, before: _Group) -> Verdict:
+def _verdict(alert: Alert, fingerprint: str, labels: GroupLabels, now: _Group, before: _Group) -> Verdict:
     condition = alert.condition
-    row: Row = now.rows[0] if now.rows else dict(labels)
+    row: AnswerRow = now.rows[0] if now.rows else dict(labels)
     value: float | None
     match condition.measure:
         case Measure.MISSING:
             holds, value = not now.rows, float(len(now.rows))
         case Measure.ROWS:
             value = float(len(now.rows))
-            holds = _compare(condition, value)
+            holds = _satisfies_comparison(condition, value)
         case Measure.COLUMN:
-            holds, value, row = _holds_for_row(condition, now.rows, row)
+            holds, value, row = _evaluate_column(condition, now.rows, row)
         case Measure.CHANGE:
-            value = _change(condition, _total(condition, now.rows), _total(condition, before.rows))
-            holds = _compare(condition, value)
+            value = _change_between(
+                condition, _total_of_column(condition, now.rows), _total_of_column(condition, before.rows)
+            )
+            holds = _satisfies_comparison(condition, value)
     text = _fill_template(alert.text or _default_text(alert), {"value": value, **row})
     return Verdict(fingerprint, labels, holds, value, text, is_present=bool(now.rows))
 
 
 def _default_text(alert: Alert) -> str:
-    condition = alert.condition.written.replace("{", "{{").replace("}", "}}")
+    condition = alert.condition.text.replace("{", "{{").replace("}", "}}")
     return f"{alert.endpoint}: {condition}" + ("" if alert.condition.measure is Measure.MISSING else " (is {value})")
 
 
-def _holds_for_row(condition: Condition, rows: Sequence[Row], fallback_row: Row) -> tuple[bool, float | None, Row]:
-    values = [(_number(_value(candidate, condition.column)), candidate) for candidate in rows]
+def _evaluate_column(
+    condition: Condition, rows: Sequence[AnswerRow], fallback_row: AnswerRow
+) -> tuple[bool, float | None, AnswerRow]:
+    values = [(_to_number(_column_value(candidate, condition.column)), candidate) for candidate in rows]
     for value, candidate in values:
-        if value is not None and _compare(condition, value):
+        if value is not None and _satisfies_comparison(condition, value):
             return True, value, candidate
     return False, values[0][0] if values else None, fallback_row
 
 
-def _total(condition: Condition, rows: Sequence[Row]) -> float:
+def _total_of_column(condition: Condition, rows: Sequence[AnswerRow]) -> float:
     if not condition.column:
         return float(len(rows))
-    return math.fsum(value for row in rows if (value := _number(_value(row, condition.column))) is not None)
+    return math.fsum(value for row in rows if (value := _to_number(_column_value(row, condition.column))) is not None)
 
 
-def _change(condition: Condition, now: float, before: float) -> float:
+def _change_between(condition: Condition, now: float, before: float) -> float:
     """Return the difference, or its percentage of `before`: infinite if only `before` is zero, 0 if both are zero."""
     difference = now - before
     if not condition.is_percent or difference == 0:
@@ -169,17 +176,17 @@ def _change(condition: Condition, now: float, before: float) -> float:
     return 100.0 * difference / abs(before) if before else math.copysign(math.inf, difference)
 
 
-def _compare(condition: Condition, value: float) -> bool:
-    return _COMPARE[condition.comparison](value, condition.number)
+def _satisfies_comparison(condition: Condition, value: float) -> bool:
+    return _COMPARISON_FUNCTIONS[condition.comparison](value, condition.number)
 
 
-def _value(row: Row, name: str) -> object:
+def _column_value(row: AnswerRow, name: str) -> object:
     if name not in row:
         raise MissingColumn(name)
     return row[name]
 
 
-def _number(value: object) -> float | None:
+def _to_number(value: object) -> float | None:
     """Return a value as a number, or None. Texts are parsed, because answers contain large decimals as texts."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -192,12 +199,12 @@ def _number(value: object) -> float | None:
 
 def _template_columns(template: str) -> tuple[str, ...]:
     """Return the columns that a template names."""
-    return tuple(found[1] for found in _TEMPLATE_PART.finditer(template) if found[1] is not None)
+    return tuple(found[1] for found in _TEMPLATE_TOKEN_PATTERN.finditer(template) if found[1] is not None)
 
 
 def _template_problem(template: str) -> str | None:
     """Return a description of the error in a template, or None if it is valid."""
-    for found in _TEMPLATE_PART.finditer(template):
+    for found in _TEMPLATE_TOKEN_PATTERN.finditer(template):
         if found[0] in ("{", "}"):
             return f"the brace at character {found.start() + 1} has no other."
         if found[1] == "":
@@ -216,7 +223,7 @@ def _fill_template(template: str, values: Mapping[str, object]) -> str:
             return found[0][0]
         return _format_value(values.get(found[1]))
 
-    return _cut(_TEMPLATE_PART.sub(value, template), MAX_ALERT_TEXT_CHARACTERS)
+    return _truncate(_TEMPLATE_TOKEN_PATTERN.sub(value, template), MAX_ALERT_TEXT_CHARACTERS)
 
 
 def _format_value(value: object) -> str:
@@ -229,16 +236,16 @@ def _format_value(value: object) -> str:
         text = str(int(value))
     else:
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return _cut(_CONTROLS.sub(" ", text[: 2 * _MAX_VALUE_CHARACTERS]), _MAX_VALUE_CHARACTERS)
+    return _truncate(_CONTROL_CHARACTERS_PATTERN.sub(" ", text[: 2 * _MAX_VALUE_CHARACTERS]), _MAX_VALUE_CHARACTERS)
 
 
-def _cut(text: str, length: int) -> str:
+def _truncate(text: str, length: int) -> str:
     """Return the text, or its beginning with an ellipsis if it is too long."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 _TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
-_RELATIVE: Final = re.compile(r"now(?:\s*-\s*(.+))?")
+_RELATIVE_TIME_PATTERN: Final = re.compile(r"now(?:\s*-\s*(.+))?")
 # A star outside COUNT(*): the columns of such an answer depend on the stored events, so they cannot be checked.
 _SELECT_STAR: Final = re.compile(r"(?<!\()\*(?!\))")
 
@@ -247,16 +254,16 @@ def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
     """Raise BadEndpointFile for an alert that cannot be evaluated."""
     _check_template(alert)
     _check_parameters(alert, endpoint)
-    statement = _compiled(alert, endpoint, target)
+    statement = _compile_query(alert, endpoint, target)
     text = endpoint.sql if alert.sandbox is None else alert.sandbox[1]
     if not _SELECT_STAR.search(text):
-        _check_columns(alert, statement.column_names[: statement.answered_columns])
+        _check_columns(alert, statement.column_names[: statement.answer_column_count])
 
 
 def _check_template(alert: Alert) -> None:
     problem = _template_problem(alert.text)
     if problem is not None:
-        raise fault_of_alert(alert, f"text: {problem}", "Write {column} for a value, and {{ or }} for a brace.")
+        raise alert_fault(alert, f"text: {problem}", "Write {column} for a value, and {{ or }} for a brace.")
 
 
 def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
@@ -264,26 +271,26 @@ def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
     for name in alert.parameters:
         if name not in declared:
             hint = did_you_mean(name, declared) or f"There are: {', '.join(declared) or 'none'}."
-            raise fault_of_alert(alert, f"{endpoint.name} has no parameter {name}.", hint)
+            raise alert_fault(alert, f"{endpoint.name} has no parameter {name}.", hint)
     values = resolve_times(alert.parameters, endpoint.parameters, now_us())
     for parameter in endpoint.parameters:
         try:
-            value_of(parameter, values.get(parameter.name), lambda _: None)
+            parameter_value(parameter, values.get(parameter.name), lambda _: None)
         except BadParameter as fault:
-            raise fault_of_alert(alert, fault.message, fault.hint) from fault
+            raise alert_fault(alert, fault.message, fault.hint) from fault
 
 
 @saved_query_budget()
-def _compiled(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
+def _compile_query(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
     program = read_endpoint(endpoint)
     try:
         if alert.sandbox is None:
             return compile_saved(program, target, {})
         language, text = alert.sandbox
-        compile_text = compile_sql if language == "sql" else compile_lql_query
+        compile_text = compile_sql_query if language == "sql" else compile_lql_query
         return compile_text(program, text, target, {})
     except COMPILE_FAULTS as fault:
-        raise fault_of_alert(alert, _fault_message(alert, fault), fault.hint) from fault
+        raise alert_fault(alert, _fault_message(alert, fault), fault.hint) from fault
 
 
 def _fault_message(alert: Alert, fault: Fault) -> str:
@@ -299,7 +306,7 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
     for name in [*read, *alert.group_by, *(column for column in _template_columns(alert.text) if column != "value")]:
         if name not in names:
             hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
-            raise fault_of_alert(alert, f"the answer has no column {name}.", hint)
+            raise alert_fault(alert, f"the answer has no column {name}.", hint)
 
 
 def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
@@ -308,11 +315,11 @@ def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at
     Other texts are unchanged; binding refuses invalid ones.
     """
     kinds = {parameter.name: parameter.type for parameter in parameters}
-    return {name: _resolved_time(value, kinds.get(name), at_us) for name, value in values.items()}
+    return {name: _resolve_time(value, kinds.get(name), at_us) for name, value in values.items()}
 
 
-def _resolved_time(value: str, kind: Kind | None, at_us: int) -> str:
-    found = _RELATIVE.fullmatch(value.strip())
+def _resolve_time(value: str, kind: Kind | None, at_us: int) -> str:
+    found = _RELATIVE_TIME_PATTERN.fullmatch(value.strip())
     if found is None or kind not in _TIME_KINDS:
         return value
     try:
@@ -328,7 +335,7 @@ SECOND_US: Final = 1_000_000
 # A group that has had no rows for this long is forgotten; if it fires, it is resolved.
 GROUP_RETENTION_SECONDS: Final = 7 * 86_400.0
 # The time at which a quiet group last had rows is stored in steps of an hour, so that most evaluations write nothing.
-_SEEN_STEP_US: Final = 3_600 * SECOND_US
+_LAST_SEEN_STEP_US: Final = 3_600 * SECOND_US
 MAX_SILENCES: Final = 500
 
 
@@ -340,7 +347,7 @@ class GroupPhase(StrEnum):
     FIRING = "firing"
 
 
-class Instance(msgspec.Struct, frozen=True):
+class GroupState(msgspec.Struct, frozen=True):
     """The state of an alert for one group of its rows.
 
     `since_us` is the time at which the condition began to hold; of a quiet group, the time at which the state was
@@ -349,7 +356,7 @@ class Instance(msgspec.Struct, frozen=True):
     """
 
     fingerprint: str
-    labels: Labels
+    labels: GroupLabels
     phase: GroupPhase
     since_us: int
     seen_us: int
@@ -361,12 +368,12 @@ class Instance(msgspec.Struct, frozen=True):
 class StateUpdate(msgspec.Struct):
     """The result of an evaluation: all groups, the changed ones, and the changes to send to targets."""
 
-    instances: dict[str, Instance]
-    changed: list[Instance] = []
-    removed: list[str] = []
-    outgoing: list[tuple[str, Change]] = []
+    groups: dict[str, GroupState]
+    changed_groups: list[GroupState] = []
+    removed_fingerprints: list[str] = []
+    outgoing_changes: list[tuple[str, StateChange]] = []
     # Groups that became pending or firing, or ended, for the history.
-    events: list[tuple[str, Instance]] = []
+    history_events: list[tuple[str, GroupState]] = []
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -386,34 +393,34 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 # A function that returns after how many seconds a firing state is sent to a target again; None for never.
-RepeatAfter = Callable[[str], float | None]
+GetRepeatSeconds = Callable[[str], float | None]
 
 
-def advance(
+def update_group_states(
     alert: Alert,
-    instances: Mapping[str, Instance],
+    instances: Mapping[str, GroupState],
     evaluation: Evaluation,
-    repeat_after: RepeatAfter,
-    is_silenced: Callable[[Labels], bool],
+    repeat_after: GetRepeatSeconds,
+    is_silenced: Callable[[GroupLabels], bool],
 ) -> StateUpdate:
     """Return the states after an evaluation. A silenced change is sent when the silence has ended."""
     update = StateUpdate(dict(instances))
     verdicts_by_fingerprint = evaluation.verdicts_by_fingerprint()
     for fingerprint, verdict in verdicts_by_fingerprint.items():
         if verdict.holds and not _is_forgotten(instances.get(fingerprint), verdict, evaluation.now_us):
-            _update_holding(alert, update, verdict, evaluation.now_us)
+            _update_group_that_holds(alert, update, verdict, evaluation.now_us)
         else:
-            _update_not_holding(alert, update, verdict, evaluation.now_us)
+            _update_group_that_does_not_hold(alert, update, verdict, evaluation.now_us)
     for fingerprint, instance in instances.items():
         if fingerprint not in verdicts_by_fingerprint and not evaluation.is_cut:
             _end_group(update, instance, evaluation.now_us)
-    for instance in list(update.instances.values()):
+    for instance in list(update.groups.values()):
         if instance.phase is GroupPhase.FIRING and not is_silenced(instance.labels):
             _queue_change(update, alert, instance, evaluation.now_us, repeat_after)
     return update
 
 
-def withdraw(instances: Mapping[str, Instance], now_us: int) -> StateUpdate:
+def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpdate:
     """Return the states after the alert was removed: firing groups are resolved."""
     update = StateUpdate(dict(instances))
     for instance in instances.values():
@@ -421,16 +428,16 @@ def withdraw(instances: Mapping[str, Instance], now_us: int) -> StateUpdate:
     return update
 
 
-def _is_forgotten(before: Instance | None, verdict: Verdict, now_us: int) -> bool:
+def _is_forgotten(before: GroupState | None, verdict: Verdict, now_us: int) -> bool:
     """Return whether a group has had no rows for so long that it no longer counts as missing."""
     if before is None or verdict.is_present or not verdict.labels:
         return False
     return now_us - before.seen_us > GROUP_RETENTION_SECONDS * SECOND_US
 
 
-def _update_holding(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
+def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
     """Update a group for which the condition holds."""
-    before = update.instances.get(verdict.fingerprint)
+    before = update.groups.get(verdict.fingerprint)
     if before is None or before.phase is GroupPhase.QUIET:
         since_us, phase, sent_us = now_us, GroupPhase.PENDING, before.sent_us if before else {}
     else:
@@ -438,60 +445,62 @@ def _update_holding(alert: Alert, update: StateUpdate, verdict: Verdict, now_us:
     if now_us - since_us >= alert.for_seconds * SECOND_US:
         phase = GroupPhase.FIRING
     seen_us = now_us if verdict.is_present or before is None else before.seen_us
-    after = Instance(
+    after = GroupState(
         verdict.fingerprint, verdict.labels, phase, since_us, seen_us, verdict.value, verdict.text, sent_us
     )
-    update.instances[after.fingerprint] = after
+    update.groups[after.fingerprint] = after
     if before is None or phase is not before.phase:
-        update.events.append((str(phase), after))
-        update.changed.append(after)
+        update.history_events.append((str(phase), after))
+        update.changed_groups.append(after)
 
 
-def _update_not_holding(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
+def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
     """Update a group for which the condition does not hold."""
-    before = update.instances.get(verdict.fingerprint)
+    before = update.groups.get(verdict.fingerprint)
     if before is not None and before.phase is not GroupPhase.QUIET:
         _end_group(update, before, now_us)
-    if not (verdict.labels and remembers_groups(alert.condition)):
+    if not (verdict.labels and must_remember_groups(alert.condition)):
         return
     if _is_forgotten(before, verdict, now_us):
         if before is not None:
             _remove_group(update, before)
         return
     seen_us = now_us if verdict.is_present or before is None else before.seen_us
-    if before is not None and before.phase is GroupPhase.QUIET and seen_us - before.seen_us < _SEEN_STEP_US:
+    if before is not None and before.phase is GroupPhase.QUIET and seen_us - before.seen_us < _LAST_SEEN_STEP_US:
         return
-    quiet = Instance(verdict.fingerprint, verdict.labels, GroupPhase.QUIET, now_us, seen_us)
-    update.instances[quiet.fingerprint] = quiet
-    update.changed.append(quiet)
+    quiet = GroupState(verdict.fingerprint, verdict.labels, GroupPhase.QUIET, now_us, seen_us)
+    update.groups[quiet.fingerprint] = quiet
+    update.changed_groups.append(quiet)
 
 
-def _end_group(update: StateUpdate, instance: Instance, now_us: int) -> None:
+def _end_group(update: StateUpdate, instance: GroupState, now_us: int) -> None:
     """End a pending or firing group, and notify the targets that were notified that it fires."""
     _remove_group(update, instance)
     if instance.phase is not GroupPhase.FIRING:
         return
-    update.events.append((str(State.RESOLVED), instance))
+    update.history_events.append((str(NotifiedState.RESOLVED), instance))
     for target in instance.sent_us:
-        update.outgoing.append((target, change_of(instance, State.RESOLVED, now_us)))
+        update.outgoing_changes.append((target, make_change(instance, NotifiedState.RESOLVED, now_us)))
 
 
-def _remove_group(update: StateUpdate, instance: Instance) -> None:
-    if update.instances.pop(instance.fingerprint, None) is not None:
-        update.removed.append(instance.fingerprint)
+def _remove_group(update: StateUpdate, instance: GroupState) -> None:
+    if update.groups.pop(instance.fingerprint, None) is not None:
+        update.removed_fingerprints.append(instance.fingerprint)
 
 
 def _queue_change(
-    update: StateUpdate, alert: Alert, instance: Instance, now_us: int, repeat_after: RepeatAfter
+    update: StateUpdate, alert: Alert, instance: GroupState, now_us: int, repeat_after: GetRepeatSeconds
 ) -> None:
     due = [target for target in alert.send_to if _is_due(instance.sent_us.get(target), repeat_after(target), now_us)]
     if not due:
         return
     for target in due:
-        update.outgoing.append((target, change_of(instance, State.FIRING, None)))
+        update.outgoing_changes.append((target, make_change(instance, NotifiedState.FIRING, None)))
     sent = msgspec.structs.replace(instance, sent_us={**instance.sent_us, **dict.fromkeys(due, now_us)})
-    update.instances[sent.fingerprint] = sent
-    update.changed = [changed for changed in update.changed if changed.fingerprint != sent.fingerprint] + [sent]
+    update.groups[sent.fingerprint] = sent
+    update.changed_groups = [
+        changed for changed in update.changed_groups if changed.fingerprint != sent.fingerprint
+    ] + [sent]
 
 
 def _is_due(sent_us: int | None, repeat_seconds: float | None, now_us: int) -> bool:
@@ -500,8 +509,8 @@ def _is_due(sent_us: int | None, repeat_seconds: float | None, now_us: int) -> b
     return repeat_seconds is not None and now_us - sent_us >= repeat_seconds * SECOND_US
 
 
-def change_of(instance: Instance, state: State, ended_us: int | None) -> Change:
-    return Change(
+def make_change(instance: GroupState, state: NotifiedState, ended_us: int | None) -> StateChange:
+    return StateChange(
         instance.fingerprint,
         state,
         dict(instance.labels),
@@ -523,12 +532,12 @@ class Silence(msgspec.Struct, frozen=True):
     comment: str
     created_by: str
 
-    def covers(self, alert: str, labels: Labels, now_us: int) -> bool:
+    def covers(self, alert: str, labels: GroupLabels, now_us: int) -> bool:
         if not self.starts_us <= now_us < self.ends_us or self.alert not in ("", alert):
             return False
         values = dict(labels)
         return all(values.get(name) == value for name, value in self.labels.items())
 
 
-def is_silenced(silences: Sequence[Silence], alert: str, labels: Labels, now_us: int) -> bool:
+def is_silenced(silences: Sequence[Silence], alert: str, labels: GroupLabels, now_us: int) -> bool:
     return any(silence.covers(alert, labels, now_us) for silence in silences)

@@ -8,14 +8,14 @@ import msgspec
 from cordwood.model.definitions import Severity
 
 
-class State(StrEnum):
+class NotifiedState(StrEnum):
     """The state of a group, as a target is notified of it."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
 
 
-class Change(msgspec.Struct, frozen=True):
+class StateChange(msgspec.Struct, frozen=True):
     """A change of the state of one group. Its texts may come from senders of events, and are limited in length.
 
     `fingerprint` identifies the alert and the group, and is the same for both states. `labels` are the columns that
@@ -23,7 +23,7 @@ class Change(msgspec.Struct, frozen=True):
     """
 
     fingerprint: str
-    state: State
+    state: NotifiedState
     labels: Mapping[str, str]
     text: str
     value: float | None
@@ -42,7 +42,7 @@ class Notification(msgspec.Struct, frozen=True):
     alert: str
     endpoint: str
     severity: Severity
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     created_us: int
     expires_us: int
     omitted: int = 0

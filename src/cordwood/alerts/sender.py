@@ -15,7 +15,7 @@ from cordwood.alerts.evaluation import SECOND_US
 from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.alerts.store import AlertStore, HistoryEntry, QueuedChange
 from cordwood.errors import Fault
-from cordwood.observe.observation import AlertSent, BugFound, Note
+from cordwood.observe.observation import AlertSent, BugFound, RecordObservation
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
 # The maximum pause that a target may request.
@@ -27,42 +27,42 @@ _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
 
 # The maximum number of changes of one notification, and the function that delivers it.
-Receiver = tuple[int, Callable[[Notification], Awaitable[None]]]
+DeliveryRoute = tuple[int, Callable[[Notification], Awaitable[None]]]
 
 
 class SendLimits(msgspec.Struct, frozen=True):
     """The rate of notifications to a target, and for how long a notification is retried."""
 
-    per_second: float = 1 / 6
+    notifications_per_second: float = 1 / 6
     retry_seconds: float = 86_400.0
     # The size of the token bucket: how many notifications may be sent at once after a quiet period.
     burst: int = 5
 
 
-class Attempts(msgspec.Struct):
+class TargetDeliveryState(msgspec.Struct):
     """The state of a target: failures since the last success, the next attempt, and the tokens of its rate limit."""
 
-    failures: int = 0
-    next_us: int = 0
-    error: str = ""
+    consecutive_failures: int = 0
+    next_attempt_us: int = 0
+    last_error: str = ""
     tokens: float = 0.0
-    counted_us: int | None = None
+    tokens_counted_us: int | None = None
 
     def is_paused(self, now_us: int) -> bool:
         """Return whether the next attempt is later. A pause above the maximum means that the clock was set back."""
-        return now_us < self.next_us <= now_us + _MAX_PAUSE_US
+        return now_us < self.next_attempt_us <= now_us + _MAX_PAUSE_US
 
 
-class Sender:
+class NotificationSender:
     """Sends one notification at a time to each target. A receiver raises DeliveryFailed if it refuses one."""
 
     def __init__(
         self,
         store: AlertStore,
-        receivers: Mapping[str, Receiver],
+        receivers: Mapping[str, DeliveryRoute],
         limits: SendLimits,
         clock_us: Callable[[], int],
-        note: Note,
+        note: RecordObservation,
         external_url: str = "",
     ) -> None:
         self._store = store
@@ -71,7 +71,7 @@ class Sender:
         self._clock_us = clock_us
         self._note = note
         self._external_url = external_url.rstrip("/")
-        self._attempts: defaultdict[str, Attempts] = defaultdict(Attempts)
+        self._attempts: defaultdict[str, TargetDeliveryState] = defaultdict(TargetDeliveryState)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
 
@@ -79,7 +79,7 @@ class Sender:
         """Make the sender look for changes to send. Must be called on the event loop."""
         self._woken.set()
 
-    def attempts(self, target: str) -> Attempts:
+    def delivery_state(self, target: str) -> TargetDeliveryState:
         return self._attempts[target]
 
     async def run(self) -> None:
@@ -87,15 +87,15 @@ class Sender:
         self._woken.set()
         try:
             while True:
-                await self._wait()
+                await self._wait_for_changes()
                 try:
-                    await self.tick()
+                    await self.start_due_sends()
                 except Exception:  # noqa: BLE001 - a defect must not end the sending to all targets
                     self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
         finally:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    async def _wait(self) -> None:
+    async def _wait_for_changes(self) -> None:
         """Wait for new changes, but not longer than _POLL_SECONDS, because a target may be tried again by then."""
         try:
             async with asyncio.timeout(_POLL_SECONDS):
@@ -104,22 +104,22 @@ class Sender:
             return
         self._woken.clear()
 
-    async def tick(self) -> list["asyncio.Task[None]"]:
+    async def start_due_sends(self) -> list["asyncio.Task[None]"]:
         """Start sending to each target that may be sent to now; return the tasks."""
         now_us = self._clock_us()
         paused = [target for target, attempts in self._attempts.items() if attempts.is_paused(now_us)]
         by_target: defaultdict[str, list[QueuedChange]] = defaultdict(list)
-        for outgoing in await asyncio.to_thread(self._store.queued, excluded_targets=[*self._running, *paused]):
+        for outgoing in await asyncio.to_thread(self._store.queued_changes, excluded_targets=[*self._running, *paused]):
             by_target[outgoing.target].append(outgoing)
         started = []
         for target, queued in by_target.items():
             if not self._take_token(target, now_us):
                 continue
             group = [outgoing for outgoing in queued if outgoing.alert.id == queued[0].alert.id]
-            started.append(self._start(target, group, now_us))
+            started.append(self._start_sending(target, group, now_us))
         return started
 
-    def _start(self, target: str, group: Sequence[QueuedChange], now_us: int) -> "asyncio.Task[None]":
+    def _start_sending(self, target: str, group: Sequence[QueuedChange], now_us: int) -> "asyncio.Task[None]":
         async def send() -> None:
             try:
                 await self._send(target, group, now_us)
@@ -132,12 +132,12 @@ class Sender:
 
     def _take_token(self, target: str, now_us: int) -> bool:
         attempts, limits = self._attempts[target], self._limits
-        if attempts.counted_us is None:
+        if attempts.tokens_counted_us is None:
             attempts.tokens = float(limits.burst)
         else:
-            passed = max(0, now_us - attempts.counted_us) / SECOND_US
-            attempts.tokens = min(float(limits.burst), attempts.tokens + passed * limits.per_second)
-        attempts.counted_us = now_us
+            passed = max(0, now_us - attempts.tokens_counted_us) / SECOND_US
+            attempts.tokens = min(float(limits.burst), attempts.tokens + passed * limits.notifications_per_second)
+        attempts.tokens_counted_us = now_us
         if attempts.tokens < 1:
             return False
         attempts.tokens -= 1
@@ -154,49 +154,53 @@ class Sender:
                 await self._record_and_remove(sent, "given_up", "There is no target of this name any more.")
                 return
             await deliver(notification)
-            attempts.failures, attempts.next_us, attempts.error = 0, 0, ""
+            attempts.consecutive_failures, attempts.next_attempt_us, attempts.last_error = 0, 0, ""
             await self._record_and_remove(sent, "sent")
             # Look for further changes, which may be queued.
             self.wake()
         except DeliveryFailed as failure:
-            await self._fail(target, sent, failure, now_us)
+            await self._handle_failure(target, sent, failure, now_us)
         except Fault as fault:
             # The notification was sent, but could not be removed from the queue: it is sent again with the same id.
-            self._pause(attempts, fault.message, None, now_us)
+            self._schedule_retry(attempts, fault.message, None, now_us)
         except Exception:  # noqa: BLE001 - a defect in one form of message must not end the others
             incident = uuid4().hex
             self._note(BugFound(incident=incident, trace=traceback.format_exc()))
-            self._pause(attempts, f"An internal error: the log has the cause under {incident}.", None, now_us)
+            self._schedule_retry(attempts, f"An internal error: the log has the cause under {incident}.", None, now_us)
 
-    async def _fail(self, target: str, sent: Sequence[QueuedChange], failure: DeliveryFailed, now_us: int) -> None:
+    async def _handle_failure(
+        self, target: str, sent: Sequence[QueuedChange], failure: DeliveryFailed, now_us: int
+    ) -> None:
         attempts = self._attempts[target]
-        self._pause(attempts, failure.reason, failure.retry_after_seconds, now_us)
+        self._schedule_retry(attempts, failure.reason, failure.retry_after_seconds, now_us)
         expired_us = now_us - round(self._limits.retry_seconds * SECOND_US)
         expired = [outgoing for outgoing in sent if outgoing.queued_us <= expired_us]
         if expired:
             await self._record_and_remove(expired, "given_up", failure.reason)
-        elif attempts.failures == 1:
-            await self._record(sent, "failed", failure.reason)
+        elif attempts.consecutive_failures == 1:
+            await self._record_in_history(sent, "failed", failure.reason)
         else:
             # Further failures are noted, but not recorded in the history, where they would displace other entries.
-            self._note_sent(self._entry(sent, "failed", failure.reason))
+            self._report_entry(self._entry(sent, "failed", failure.reason))
 
-    def _pause(self, attempts: Attempts, reason: str, retry_after: float | None, now_us: int) -> None:
+    def _schedule_retry(
+        self, attempts: TargetDeliveryState, reason: str, retry_after: float | None, now_us: int
+    ) -> None:
         """Set the next attempt: the pause doubles with each failure, and is at least what the target requests."""
-        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.failures, 20))
+        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.consecutive_failures, 20))
         pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS))  # noqa: S311 - no secret
-        attempts.failures += 1
-        attempts.error = reason
-        attempts.next_us = now_us + round(pause * SECOND_US)
+        attempts.consecutive_failures += 1
+        attempts.last_error = reason
+        attempts.next_attempt_us = now_us + round(pause * SECOND_US)
 
     async def _record_and_remove(self, sent: Sequence[QueuedChange], kind: str, reason: str = "") -> None:
         entry = self._entry(sent, kind, reason)
-        await asyncio.to_thread(self._store.finish, sent, entry)
-        self._note_sent(entry)
+        await asyncio.to_thread(self._store.remove_queued_changes, sent, entry)
+        self._report_entry(entry)
 
-    async def _record(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> None:
+    async def _record_in_history(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> None:
         entry = self._entry(sent, kind, reason)
-        self._note_sent(entry)
+        self._report_entry(entry)
         await asyncio.to_thread(self._store.record, entry)
 
     def _entry(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> HistoryEntry:
@@ -205,7 +209,7 @@ class Sender:
             self._clock_us(), first.alert.name, kind, target=first.target, count=len(sent), reason=reason
         )
 
-    def _note_sent(self, entry: HistoryEntry) -> None:
+    def _report_entry(self, entry: HistoryEntry) -> None:
         self._note(
             AlertSent(
                 alert=entry.alert,

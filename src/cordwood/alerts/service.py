@@ -18,28 +18,28 @@ import msgspec
 from cordwood.alerts.evaluation import (
     MAX_GROUPS,
     SECOND_US,
+    AnswerRow,
     Evaluation,
     GroupPhase,
     MissingColumn,
-    Row,
     StateUpdate,
     Verdict,
-    advance,
+    end_all_groups,
     evaluate_groups,
     is_silenced,
     resolve_times,
-    withdraw,
+    update_group_states,
 )
 from cordwood.alerts.notification import Notification
-from cordwood.alerts.sender import Sender, SendLimits
+from cordwood.alerts.sender import NotificationSender, SendLimits
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
-from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
+from cordwood.errors import BadQueryValue, Fault, TooManyBytes, UnknownEndpoint
 from cordwood.model.definitions import Alert
 from cordwood.model.key import Caller
-from cordwood.observe.observation import AlertEvaluated, BugFound, Note, Noted
-from cordwood.serve.jobs import Finished
-from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
+from cordwood.observe.observation import AlertEvaluated, BugFound, OperatorMessage, RecordObservation
+from cordwood.serve.jobs import CompleteAnswer
+from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxText
 
 TICK_SECONDS: Final = 0.5
 # After the start, the first evaluations are spread over this time.
@@ -48,13 +48,13 @@ _START_SPREAD_SECONDS: Final = 5.0
 MAX_ANSWER_BYTES: Final = 4 * 2**20
 
 
-class _Queries(Protocol):
+class _QueryRunner(Protocol):
     """The interface through which alerts run their queries."""
 
-    async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished: ...
+    async def run_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer: ...
 
 
-class Health(msgspec.Struct):
+class AlertHealth(msgspec.Struct):
     """The last evaluation of an alert: its time, its error, and a notice for the reader."""
 
     evaluated_us: int | None = None
@@ -63,7 +63,7 @@ class Health(msgspec.Struct):
     notice: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _AnswerBody(msgspec.Struct):
     result: list[dict[str, object]]
 
 
@@ -75,21 +75,21 @@ class _EvaluationOptions(msgspec.Struct, frozen=True):
     sent again; it takes precedence over the setting of the alert.
     """
 
-    rows_format: Format
+    rows_format: AnswerFormat
     wake: Callable[[], None]
     target_repeats: Mapping[str, float]
 
 
-class _Evaluator:
+class _AlertEvaluator:
     """Evaluates each alert when it is due, with one evaluation of an alert at a time."""
 
     def __init__(
         self,
         catalog: Catalog,
-        queries: _Queries,
+        queries: _QueryRunner,
         store: AlertStore,
         clock_us: Callable[[], int],
-        note: Note,
+        note: RecordObservation,
         options: _EvaluationOptions,
     ) -> None:
         self._catalog = catalog
@@ -100,17 +100,17 @@ class _Evaluator:
         self._options = options
         self._next_us: dict[str, int] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._health: dict[str, Health] = {}
+        self._health: dict[str, AlertHealth] = {}
 
-    def health(self, alert: Alert) -> Health:
-        return self._health.get(str(alert.id), Health())
+    def health_of(self, alert: Alert) -> AlertHealth:
+        return self._health.get(str(alert.id), AlertHealth())
 
     async def run(self) -> None:
         """Evaluate until cancelled."""
         try:
             while True:
                 try:
-                    self.tick()
+                    self.start_due_evaluations()
                 except Exception:  # noqa: BLE001 - a defect must not end the evaluation of all alerts
                     self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
                 await asyncio.sleep(TICK_SECONDS)
@@ -120,7 +120,7 @@ class _Evaluator:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def tick(self) -> list["asyncio.Task[None]"]:
+    def start_due_evaluations(self) -> list["asyncio.Task[None]"]:
         """Start the evaluations that are due, and return their tasks."""
         now_us = self._clock_us()
         alerts = {str(alert.id): alert for alert in self._catalog.alerts()}
@@ -131,10 +131,10 @@ class _Evaluator:
             # A due time over one interval ahead is obsolete: the clock was set back, or the interval was shortened.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
                 self._next_us[alert_id] = now_us + every_us
-                started.append(self._start(alert_id, self.evaluate(alert)))
-        removed = [facts for facts in self._store.alerts_with_instances() if facts.id not in alerts]
+                started.append(self._start_task(alert_id, self.evaluate(alert)))
+        removed = [facts for facts in self._store.alerts_with_groups() if facts.id not in alerts]
         started += [
-            self._start(facts.id, self._resolve_removed_alert(facts))
+            self._start_task(facts.id, self._resolve_removed_alert(facts))
             for facts in removed
             if facts.id not in self._running
         ]
@@ -143,7 +143,7 @@ class _Evaluator:
             self._health.pop(forgotten, None)
         return started
 
-    def _start(self, alert_id: str, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+    def _start_task(self, alert_id: str, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         async def run() -> None:
             try:
                 await work
@@ -160,28 +160,30 @@ class _Evaluator:
         try:
             health = await self._evaluate(alert, now_us)
         except Fault as fault:
-            health = Health(now_us, fault.message, fault.hint)
+            health = AlertHealth(now_us, fault.message, fault.hint)
         except Exception:  # noqa: BLE001 - a defect in one alert must not end the others
             incident = uuid4().hex
             self._note(BugFound(incident=incident, trace=traceback.format_exc()))
-            health = Health(now_us, "The evaluation failed.", f"The log has the cause under {incident}.")
+            health = AlertHealth(now_us, "The evaluation failed.", f"The log has the cause under {incident}.")
         await self._record_health(alert, health)
 
-    async def _evaluate(self, alert: Alert, now_us: int) -> Health:
+    async def _evaluate(self, alert: Alert, now_us: int) -> AlertHealth:
         answer, earlier = await self._current_and_earlier_answers(alert, now_us)
         is_cut = answer.receipt.truncated is not None
-        step = await asyncio.to_thread(self._apply, alert, answer, earlier, now_us, is_cut=is_cut)
-        if step.outgoing:
+        step = await asyncio.to_thread(self._evaluate_and_store, alert, answer, earlier, now_us, is_cut=is_cut)
+        if step.outgoing_changes:
             self._options.wake()
-        return Health(now_us, notice=_notice(answer, len(step.instances)))
+        return AlertHealth(now_us, notice=_notice(answer, len(step.groups)))
 
-    async def _current_and_earlier_answers(self, alert: Alert, now_us: int) -> tuple[Finished, Finished | None]:
+    async def _current_and_earlier_answers(
+        self, alert: Alert, now_us: int
+    ) -> tuple[CompleteAnswer, CompleteAnswer | None]:
         """Return the current answer, and that of the period before if the alert compares the two."""
-        answer = await self._ask(alert, now_us)
+        answer = await self._run_query(alert, now_us)
         if alert.before_seconds is None:
             return answer, None
         before_us = now_us - round(alert.before_seconds * SECOND_US)
-        return answer, await self._ask(alert, before_us, as_of_us=before_us)
+        return answer, await self._run_query(alert, before_us, as_of_us=before_us)
 
     async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
         """Return the verdicts of an evaluation at the current time, and a notice. Nothing is stored or sent."""
@@ -190,31 +192,31 @@ class _Evaluator:
         verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
         return verdicts, _notice(answer, len(verdicts))
 
-    def _evaluate_rows(self, alert: Alert, answer: Finished, earlier: Finished | None) -> list[Verdict]:
-        instances = self._store.instances(str(alert.id))
+    def _evaluate_rows(self, alert: Alert, answer: CompleteAnswer, earlier: CompleteAnswer | None) -> list[Verdict]:
+        instances = self._store.group_states(str(alert.id))
         known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
         try:
             return evaluate_groups(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
         except MissingColumn as missing:
-            raise QueryValue(f"The answer has no column {missing}.") from missing
+            raise BadQueryValue(f"The answer has no column {missing}.") from missing
 
-    def _apply(
-        self, alert: Alert, answer: Finished, earlier: Finished | None, now_us: int, *, is_cut: bool
+    def _evaluate_and_store(
+        self, alert: Alert, answer: CompleteAnswer, earlier: CompleteAnswer | None, now_us: int, *, is_cut: bool
     ) -> StateUpdate:
         verdicts = self._evaluate_rows(alert, answer, earlier)
-        instances = self._store.instances(str(alert.id))
+        instances = self._store.group_states(str(alert.id))
         silences = self._store.silences()
-        step = advance(
+        step = update_group_states(
             alert,
             instances,
             Evaluation(verdicts, now_us, is_cut),
             lambda target: self._options.target_repeats.get(target, alert.repeat_seconds),
             lambda labels: is_silenced(silences, alert.name, labels, now_us),
         )
-        self._store.apply(facts_of(alert), step, now_us)
+        self._store.store_update(make_alert_facts(alert), step, now_us)
         return step
 
-    async def _ask(self, alert: Alert, now_us: int, as_of_us: int | None = None) -> Finished:
+    async def _run_query(self, alert: Alert, now_us: int, as_of_us: int | None = None) -> CompleteAnswer:
         endpoint = self._catalog.endpoint(alert.endpoint)
         if endpoint is None:
             raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
@@ -229,24 +231,24 @@ class _Evaluator:
             sandbox,
             alert.redact,
             # A caller may be given the same answer from the cache, so it has a cursor for the next page.
-            tells_next=True,
+            returns_next_cursor=True,
         )
-        return await self._queries.background(request, as_of_us)
+        return await self._queries.run_in_background(request, as_of_us)
 
     async def _resolve_removed_alert(self, facts: AlertFacts) -> None:
         """End the states of an alert that is no longer defined."""
         now_us = self._clock_us()
-        step = withdraw(self._store.instances(facts.id), now_us)
+        step = end_all_groups(self._store.group_states(facts.id), now_us)
         try:
-            await asyncio.to_thread(self._store.apply, facts, step, now_us)
+            await asyncio.to_thread(self._store.store_update, facts, step, now_us)
         except Fault as fault:
             self._note_error(facts.name, fault.message)
             return
         self._options.wake()
 
-    async def _record_health(self, alert: Alert, health: Health) -> None:
+    async def _record_health(self, alert: Alert, health: AlertHealth) -> None:
         """Record the health of an alert; record in the history when an error begins or ends."""
-        was_well, is_well = self.health(alert).error is None, health.error is None
+        was_well, is_well = self.health_of(alert).error is None, health.error is None
         self._health[str(alert.id)] = health
         if was_well == is_well:
             self._note(AlertEvaluated(alert=alert.name, outcome="ok" if is_well else "error"))
@@ -267,20 +269,20 @@ class _Evaluator:
         self._note(AlertEvaluated(alert=alert, outcome="error", message=message, level="warning"))
 
 
-def facts_of(alert: Alert) -> AlertFacts:
+def make_alert_facts(alert: Alert) -> AlertFacts:
     return AlertFacts(str(alert.id), alert.name, alert.endpoint, alert.severity, alert.every_seconds)
 
 
-def _rows(answer: Finished) -> Sequence[Row]:
+def _rows(answer: CompleteAnswer) -> Sequence[AnswerRow]:
     if len(answer.body) > MAX_ANSWER_BYTES:
         raise TooManyBytes(
             f"The answer has more than {MAX_ANSWER_BYTES // 2**20} MiB.",
             hint="Have the query of the alert group its rows, or answer fewer columns.",
         )
-    return msgspec.json.decode(answer.body, type=_Answer).result
+    return msgspec.json.decode(answer.body, type=_AnswerBody).result
 
 
-def _notice(answer: Finished, groups: int) -> str | None:
+def _notice(answer: CompleteAnswer, groups: int) -> str | None:
     if groups >= MAX_GROUPS:
         return f"Only the first {MAX_GROUPS:,} groups are watched."
     if answer.receipt.truncated is not None:
@@ -316,38 +318,38 @@ class TargetFacts(msgspec.Struct, frozen=True):
 class AlertOptions(msgspec.Struct, frozen=True):
     """The file of the store, the targets, the limits of sending, the URL of the service, and the format of rows."""
 
-    file: Path
+    store_file: Path
     targets: Mapping[str, TargetFacts]
-    limits: SendLimits
+    send_limits: SendLimits
     external_url: str
-    rows_format: Format
+    rows_format: AnswerFormat
 
 
-class AlertParts(msgspec.Struct, frozen=True):
+class AlertComponents(msgspec.Struct, frozen=True):
     """The objects that exist once there are alerts."""
 
     store: AlertStore
-    evaluator: _Evaluator
-    sender: Sender
+    evaluator: _AlertEvaluator
+    sender: NotificationSender
 
 
-class Alerts:
+class AlertService:
     """The alerts of the service. The store is opened only if there are alerts, or were any earlier."""
 
     def __init__(
         self,
         catalog: Catalog,
-        queries: _Queries,
+        queries: _QueryRunner,
         options: AlertOptions,
         clock_us: Callable[[], int],
-        note: Note,
+        note: RecordObservation,
     ) -> None:
         self.catalog = catalog
         self.options = options
         self.clock_us = clock_us
         self._queries = queries
         self._note = note
-        self._parts: AlertParts | None = None
+        self._parts: AlertComponents | None = None
         self._last_error = ""
         # A lock for opening the store, because a backup may open it in another thread.
         self._opening = threading.Lock()
@@ -357,66 +359,68 @@ class Alerts:
         )
 
     @property
-    def parts(self) -> AlertParts | None:
+    def components(self) -> AlertComponents | None:
         return self._parts
 
     async def run(self) -> None:
         """Evaluate and send until cancelled, beginning with the first alert."""
-        while (parts := self._opened_if_needed()) is None:  # noqa: ASYNC110 - a reload of files has no event
+        while (parts := self._open_if_needed()) is None:  # noqa: ASYNC110 - a reload of files has no event
             await asyncio.sleep(_POLL_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(parts.evaluator.run())
             tasks.create_task(parts.sender.run())
 
-    def _opened_if_needed(self) -> AlertParts | None:
+    def _open_if_needed(self) -> AlertComponents | None:
         try:
-            return self.open() if self.is_needed() else None
+            return self.open_store() if self.is_needed() else None
         except Fault as fault:
             # If a reload added the first alert, the service continues without alerts and logs the error once.
-            if fault.in_one_line() != self._last_error:
-                self._last_error = fault.in_one_line()
-                self._note(Noted(message=self._last_error, level="error"))
+            if fault.one_line_text() != self._last_error:
+                self._last_error = fault.one_line_text()
+                self._note(OperatorMessage(message=self._last_error, level="error"))
             return None
 
     def is_needed(self) -> bool:
         """Return whether there are alerts, or states of earlier alerts that have to be ended."""
-        return self._parts is not None or bool(self.catalog.alerts()) or self.options.file.exists()
+        return self._parts is not None or bool(self.catalog.alerts()) or self.options.store_file.exists()
 
-    def open(self) -> AlertParts:
+    def open_store(self) -> AlertComponents:
         """Open the store; raise DataFolderUnusable if it is damaged."""
         with self._opening:
             if self._parts is None:
-                self._parts = self._create_parts()
+                self._parts = self._create_components()
             return self._parts
 
-    def _create_parts(self) -> AlertParts:
+    def _create_components(self) -> AlertComponents:
         options = self.options
-        store = AlertStore(options.file)
+        store = AlertStore(options.store_file)
         receivers = {
             name: (target.max_changes, partial(self.deliver, target)) for name, target in options.targets.items()
         }
-        sender = Sender(store, receivers, options.limits, self.clock_us, self._note, options.external_url)
+        sender = NotificationSender(
+            store, receivers, options.send_limits, self.clock_us, self._note, options.external_url
+        )
         repeats = {
             name: target.repeat_seconds for name, target in options.targets.items() if target.repeat_seconds is not None
         }
         evaluation = _EvaluationOptions(options.rows_format, sender.wake, repeats)
-        evaluator = _Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, evaluation)
-        return AlertParts(store, evaluator, sender)
+        evaluator = _AlertEvaluator(self.catalog, self._queries, store, self.clock_us, self._note, evaluation)
+        return AlertComponents(store, evaluator, sender)
 
     async def deliver(self, target: TargetFacts, notification: Notification) -> None:
         """Send a notification; raise DeliveryFailed if the target refuses it."""
         await asyncio.get_running_loop().run_in_executor(self._sending_threads, target.deliver, notification)
 
-    def count(self, phase: GroupPhase) -> int:
+    def count_groups(self, phase: GroupPhase) -> int:
         """Return how many groups of all alerts are in a phase."""
         if self._parts is None:
             return 0
         store = self._parts.store
-        return sum(store.count(str(alert.id), phase) for alert in self.catalog.alerts())
+        return sum(store.count_groups(str(alert.id), phase) for alert in self.catalog.alerts())
 
     def copy_database(self) -> bytes | None:
         """Return a copy of the store; None if there is none."""
-        return self.open().store.copy_database() if self.is_needed() else None
+        return self.open_store().store.copy_database() if self.is_needed() else None
 
     def close(self) -> None:
         self._sending_threads.shutdown()

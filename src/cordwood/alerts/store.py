@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from cordwood.alerts.evaluation import MAX_SILENCES, GroupPhase, Instance, Silence, StateUpdate
-from cordwood.alerts.notification import Change
+from cordwood.alerts.evaluation import MAX_SILENCES, GroupPhase, GroupState, Silence, StateUpdate
+from cordwood.alerts.notification import StateChange
 from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
 from cordwood.model.definitions import Severity
 
@@ -34,7 +34,9 @@ create table if not exists outbox (
 create table if not exists silences (id text primary key, body text not null);
 create table if not exists history (id integer primary key autoincrement, alert text not null, body text not null);
 """
-_HINT: Final = "Restore it from a backup, or move it away: then alerts begin without states, silences and history."
+_DAMAGED_STORE_HINT: Final = (
+    "Restore it from a backup, or move it away: then alerts begin without states, silences and history."
+)
 
 
 class AlertFacts(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ class QueuedChange(msgspec.Struct, frozen=True):
 
     target: str
     alert: AlertFacts
-    change: Change
+    change: StateChange
     queued_us: int
     number: int = 0
 
@@ -86,44 +88,44 @@ class AlertStore:
             # Transactions are begun explicitly. SQLite's default (synchronous = FULL) makes each commit durable.
             self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
             self._database.executescript(_SCHEMA)
-            self._instances: dict[str, Mapping[str, Instance]] = {}
+            self._instances: dict[str, Mapping[str, GroupState]] = {}
             self._counts: dict[str, Mapping[GroupPhase, int]] = {}
-            instances, self._facts = self._loaded_instances()
+            instances, self._facts = self._load_groups()
             for alert_id, found in instances.items():
-                self._set_instances(alert_id, found)
-            self._silences = self._loaded_silences()
+                self._set_groups(alert_id, found)
+            self._silences = self._load_silences()
         except (sqlite3.Error, msgspec.DecodeError, OSError) as problem:
             message = f"The store of alerts {file} cannot be used: {problem}."
-            raise DataFolderUnusable(message, hint=_HINT) from problem
+            raise DataFolderUnusable(message, hint=_DAMAGED_STORE_HINT) from problem
 
     # States
 
-    def instances(self, alert_id: str) -> Mapping[str, Instance]:
+    def group_states(self, alert_id: str) -> Mapping[str, GroupState]:
         """Return the groups of an alert by fingerprint."""
         with self._lock:
             return self._instances.get(alert_id, {})
 
-    def alerts_with_instances(self) -> Sequence[AlertFacts]:
+    def alerts_with_groups(self) -> Sequence[AlertFacts]:
         """Return the alerts that have groups, whether or not they are still defined."""
         with self._lock:
             return [self._facts[alert_id] for alert_id, found in self._instances.items() if found]
 
-    def count(self, alert_id: str, phase: GroupPhase) -> int:
+    def count_groups(self, alert_id: str, phase: GroupPhase) -> int:
         """Return how many groups of an alert are in a phase."""
         with self._lock:
             return self._counts.get(alert_id, {}).get(phase, 0)
 
-    def apply(self, alert: AlertFacts, update: StateUpdate, now_us: int) -> int:
+    def store_update(self, alert: AlertFacts, update: StateUpdate, now_us: int) -> int:
         """Store the result of an evaluation; return the number of changes to send."""
         with self._lock:
-            if update.changed or update.removed or update.outgoing or update.events:
+            if update.changed_groups or update.removed_fingerprints or update.outgoing_changes or update.history_events:
                 with self._transaction() as database:
                     self._write_update(database, alert, update, now_us)
-            self._set_instances(alert.id, update.instances)
+            self._set_groups(alert.id, update.groups)
             self._facts[alert.id] = alert
-            return len(update.outgoing)
+            return len(update.outgoing_changes)
 
-    def _set_instances(self, alert_id: str, instances: Mapping[str, Instance]) -> None:
+    def _set_groups(self, alert_id: str, instances: Mapping[str, GroupState]) -> None:
         self._instances[alert_id] = instances
         # Count the groups by phase here, so that reading the metrics does not have to count them.
         self._counts[alert_id] = Counter(instance.phase for instance in instances.values())
@@ -131,21 +133,24 @@ class AlertStore:
     def _write_update(self, database: sqlite3.Connection, alert: AlertFacts, update: StateUpdate, now_us: int) -> None:
         database.executemany(
             "delete from instances where alert = ? and fingerprint = ?",
-            [(alert.id, fingerprint) for fingerprint in update.removed],
+            [(alert.id, fingerprint) for fingerprint in update.removed_fingerprints],
         )
         database.executemany(
             "insert or replace into instances (alert, facts, fingerprint, body) values (?, ?, ?, ?)",
-            [(alert.id, _text(alert), instance.fingerprint, _text(instance)) for instance in update.changed],
+            [
+                (alert.id, _encode_json(alert), instance.fingerprint, _encode_json(instance))
+                for instance in update.changed_groups
+            ],
         )
-        for target, change in update.outgoing:
-            self._queue(database, QueuedChange(target, alert, change, now_us))
-        for kind, instance in update.events:
+        for target, change in update.outgoing_changes:
+            self._queue_change(database, QueuedChange(target, alert, change, now_us))
+        for kind, instance in update.history_events:
             entry = HistoryEntry(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
-            self._record(database, entry)
+            self._insert_entry(database, entry)
 
     # The queue
 
-    def _queue(self, database: sqlite3.Connection, outgoing: QueuedChange) -> None:
+    def _queue_change(self, database: sqlite3.Connection, outgoing: QueuedChange) -> None:
         """Queue a change, replacing an earlier change of the same group that was not sent yet."""
         earlier = database.execute(
             "select body from outbox where target = ? and fingerprint = ?",
@@ -156,10 +161,10 @@ class AlertStore:
             outgoing = msgspec.structs.replace(outgoing, queued_us=first_us)
         database.execute(
             "insert or replace into outbox (target, fingerprint, body) values (?, ?, ?)",
-            (outgoing.target, outgoing.change.fingerprint, _text(outgoing)),
+            (outgoing.target, outgoing.change.fingerprint, _encode_json(outgoing)),
         )
 
-    def queued(self, limit: int = 1_000, excluded_targets: Collection[str] = ()) -> list[QueuedChange]:
+    def queued_changes(self, limit: int = 1_000, excluded_targets: Collection[str] = ()) -> list[QueuedChange]:
         """Return queued changes, the oldest of each target first, except those for targets in `excluded_targets`."""
         with self._lock:
             rows = self._database.execute(
@@ -177,11 +182,11 @@ class AlertStore:
         with self._lock:
             return dict(self._database.execute("select target, count(*) from outbox group by target").fetchall())
 
-    def finish(self, outgoing: Sequence[QueuedChange], entry: HistoryEntry) -> None:
+    def remove_queued_changes(self, outgoing: Sequence[QueuedChange], entry: HistoryEntry) -> None:
         """Remove changes that were sent or given up, unless a later change has replaced them; record the outcome."""
         with self._lock, self._transaction() as database:
             database.executemany("delete from outbox where id = ?", [(item.number,) for item in outgoing])
-            self._record(database, entry)
+            self._insert_entry(database, entry)
 
     # Silences
 
@@ -197,7 +202,7 @@ class AlertStore:
                 raise TooManyDefinitions(f"There are {MAX_SILENCES} silences.", hint="Delete some.")
             with self._transaction() as database:
                 database.executemany("delete from silences where id = ?", [(found,) for found in ended])
-                database.execute("insert into silences (id, body) values (?, ?)", (silence.id, _text(silence)))
+                database.execute("insert into silences (id, body) values (?, ?)", (silence.id, _encode_json(silence)))
             for found in ended:
                 del self._silences[found]
             self._silences[silence.id] = silence
@@ -216,7 +221,7 @@ class AlertStore:
 
     def record(self, entry: HistoryEntry) -> None:
         with self._lock, self._transaction() as database:
-            self._record(database, entry)
+            self._insert_entry(database, entry)
 
     def history(self, alert: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
         """Return the latest entries of one alert or of all, newest first. `before` is the number of an entry."""
@@ -230,8 +235,8 @@ class AlertStore:
             for number, body in rows
         ]
 
-    def _record(self, database: sqlite3.Connection, entry: HistoryEntry) -> None:
-        database.execute("insert into history (alert, body) values (?, ?)", (entry.alert, _text(entry)))
+    def _insert_entry(self, database: sqlite3.Connection, entry: HistoryEntry) -> None:
+        database.execute("insert into history (alert, body) values (?, ?)", (entry.alert, _encode_json(entry)))
         self._writes += 1
         if self._writes % _PRUNE_EVERY == 0:
             database.execute("delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY,))
@@ -265,20 +270,20 @@ class AlertStore:
                 retry_after=30,
             ) from problem
 
-    def _loaded_instances(self) -> tuple[dict[str, Mapping[str, Instance]], dict[str, AlertFacts]]:
-        found: dict[str, dict[str, Instance]] = {}
+    def _load_groups(self) -> tuple[dict[str, Mapping[str, GroupState]], dict[str, AlertFacts]]:
+        found: dict[str, dict[str, GroupState]] = {}
         facts: dict[str, AlertFacts] = {}
         for alert_id, text, body in self._database.execute("select alert, facts, body from instances"):
-            instance = msgspec.json.decode(body, type=Instance)
+            instance = msgspec.json.decode(body, type=GroupState)
             found.setdefault(alert_id, {})[instance.fingerprint] = instance
             facts[alert_id] = msgspec.json.decode(text, type=AlertFacts)
         return dict(found), facts
 
-    def _loaded_silences(self) -> dict[str, Silence]:
+    def _load_silences(self) -> dict[str, Silence]:
         rows = self._database.execute("select body from silences").fetchall()
         silences = [msgspec.json.decode(body, type=Silence) for (body,) in rows]
         return {silence.id: silence for silence in silences}
 
 
-def _text(value: msgspec.Struct) -> str:
+def _encode_json(value: msgspec.Struct) -> str:
     return msgspec.json.encode(value).decode()

@@ -24,10 +24,10 @@ import msgspec
 
 import cordwood
 from cordwood.alerts.evaluation import check_alert
-from cordwood.catalog.alert_table import fault_of_alert
-from cordwood.catalog.catalog import Contents, Sources
+from cordwood.catalog.alert_table import alert_fault
+from cordwood.catalog.catalog import CatalogContents, CatalogSources
 from cordwood.catalog.files import CheckAlert, read_contents
-from cordwood.dialects import compile_saved, compile_sql, read_endpoint
+from cordwood.dialects import compile_saved, compile_sql_query, read_endpoint
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import COMPILE_FAULTS, CompileTooLong, Span, did_you_mean
 from cordwood.folder import DataFolder, write_durably
@@ -35,15 +35,15 @@ from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.definitions import Alert, Endpoint, Stream
 from cordwood.settings.settings import Settings
 from cordwood.sql.budget import saved_query_budget
-from cordwood.sql.included import possible_names
-from cordwood.sql.program import Program, as_file_error, with_positions
+from cordwood.sql.included import possibly_read_names
+from cordwood.sql.program import Program, as_file_error, program_with_positions
 from cordwood.sql.stages import Target
 
 # The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. Other changes wait for this, and
 # so does each start of the service.
-CHECK_SECONDS = 3.0
+MAX_CHECK_SECONDS = 3.0
 _MAX_CHECKED_STREAMS = 12
-_TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
+_ALERT_TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
 _CLICKHOUSE_SCHEMES: Final = ("clickhouse://", "clickhouses://", "chdb://")
 
 
@@ -53,18 +53,20 @@ def is_clickhouse(settings: Settings) -> bool:
 
 def target_for(settings: Settings) -> Target:
     """Return the compile target of the configured engine, without importing other engines."""
-    return TARGETS["clickhouse" if is_clickhouse(settings) else "duckdb"]()
+    return COMPILE_TARGETS["clickhouse" if is_clickhouse(settings) else "duckdb"]()
 
 
 def _clickhouse_target() -> Target:
     return cast(Target, importlib.import_module("cordwood.engines.clickhouse.target").ClickHouseTarget())
 
 
-TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": _clickhouse_target, "duckdb": DuckDBTarget}
+COMPILE_TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": _clickhouse_target, "duckdb": DuckDBTarget}
 
 
 @saved_query_budget()
-def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:
+def check_endpoint(
+    endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf
+) -> None:
     """Compile an endpoint; raise BadEndpointFile with the position of an error.
 
     Each query has its own compile budget; `max_seconds` of CPU time limits all queries of the endpoint together. Of an
@@ -73,13 +75,13 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_sec
     """
     deadline = time.thread_time() + max_seconds
     checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
-    program = with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE)]))
-    if len(program.sources) > _MAX_CHECKED_STREAMS:
-        sources = dict(islice(program.sources.items(), _MAX_CHECKED_STREAMS))
-        program = msgspec.structs.replace(program, sources=sources)
+    program = program_with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE)]))
+    if len(program.sub_query_sources) > _MAX_CHECKED_STREAMS:
+        sources = dict(islice(program.sub_query_sources.items(), _MAX_CHECKED_STREAMS))
+        program = msgspec.structs.replace(program, sub_query_sources=sources)
     try:
         compile_saved(program, target, {})
-        for name in program.sub_query_names if endpoint.sandbox and not program.sources else ():
+        for name in program.sub_query_names if endpoint.sandbox and not program.sub_query_sources else ():
             if time.thread_time() > deadline:
                 message = f"The endpoint's sub-queries take more than {max_seconds:g} s to compile."
                 raise CompileTooLong(message, hint="Split it into several endpoints.")
@@ -91,25 +93,29 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_sec
 def _check_sub_query(program: Program, name: str, target: Target) -> None:
     """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not use."""
     try:
-        compile_sql(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
+        compile_sql_query(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
     except COMPILE_FAULTS as fault:
         cte = program.sub_queries[name.lower()]
         span = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
         raise type(fault)(f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or span) from fault
 
 
-def read_checked(settings: Settings, folder: DataFolder, target: Target, targets: Collection[str] | None) -> Contents:
+def read_checked_contents(
+    settings: Settings, folder: DataFolder, target: Target, targets: Collection[str] | None
+) -> CatalogContents:
     """Return the contents of all files. Endpoints that compiled at an earlier start are not compiled again.
 
     `targets` are the names of targets of alerts, or None if they are not checked.
     """
-    checks = CachingChecker(folder.path, target.name, lambda endpoint, streams: check(endpoint, streams, target))
-    contents = read_contents(sources_of(settings), checks.check, alert_check(target, targets))
-    checks.write()
+    checks = CachingChecker(
+        folder.path, target.name, lambda endpoint, streams: check_endpoint(endpoint, streams, target)
+    )
+    contents = read_contents(sources_of(settings), checks.check, make_alert_check(target, targets))
+    checks.write_passed_digests()
     return contents
 
 
-def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
+def check_contents(sources: CatalogSources, target: Target | None = None) -> CatalogContents:
     """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error.
 
     The names of alert targets are not checked, because they may be configured elsewhere.
@@ -117,21 +123,21 @@ def checked_contents(sources: Sources, target: Target | None = None) -> Contents
     checked_target = target or DuckDBTarget()
     return read_contents(
         sources,
-        lambda endpoint, streams: check(endpoint, streams, checked_target),
-        alert_check(checked_target, None),
+        lambda endpoint, streams: check_endpoint(endpoint, streams, checked_target),
+        make_alert_check(checked_target, None),
     )
 
 
-def sources_of(settings: Settings) -> Sources:
+def sources_of(settings: Settings) -> CatalogSources:
     serve = settings.serve
-    return Sources(
+    return CatalogSources(
         endpoints=Path(serve.endpoints) if serve.endpoints else None,
         streams=Path(serve.streams) if serve.streams else None,
         managed=Path(serve.data_dir),
     )
 
 
-def alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
+def make_alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
     """Return the check of an alert. If `targets` is None, the names of targets are not checked."""
 
     def check_with_targets(alert: Alert, endpoint: Endpoint) -> None:
@@ -140,28 +146,28 @@ def alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
             return
         for name in alert.send_to:
             if name not in targets:
-                hint = did_you_mean(name, targets) or _TARGETS_HINT
-                raise fault_of_alert(alert, f"send_to names {name}, which is not a target.", hint)
+                hint = did_you_mean(name, targets) or _ALERT_TARGETS_HINT
+                raise alert_fault(alert, f"send_to names {name}, which is not a target.", hint)
 
     return check_with_targets
 
 
-_Check = Callable[[Endpoint, Sequence[Stream]], object]
+_CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
-_PASSED_FILE: Final = "checked.json"
+_PASSED_DIGESTS_FILE: Final = "checked.json"
 _DIGEST_LENGTH: Final = 32
 # Several times the size of the file with the maximum number of endpoints. A larger file is ignored.
 _MAX_FILE_BYTES: Final = 4 * 2**20
 
 
 class CachingChecker:
-    """Checks endpoints, except those that passed an earlier check. `write` records the endpoints that passed now."""
+    """Checks endpoints, except those that passed an earlier check. `write_passed_digests` records the endpoints that passed now."""
 
-    def __init__(self, folder: Path, target: str, check: _Check, code: str | None = None) -> None:
-        self._file = folder / _PASSED_FILE
+    def __init__(self, folder: Path, target: str, check: _CheckEndpoint, code: str | None = None) -> None:
+        self._file = folder / _PASSED_DIGESTS_FILE
         self._check = check
         self._code = f"{target} {code or compiler_version()}"
-        self._known = _read(self._file)
+        self._known = _read_digests(self._file)
         self._passed: set[str] = set()
 
     def check(self, endpoint: Endpoint, streams: Sequence[Stream]) -> None:
@@ -171,7 +177,7 @@ class CachingChecker:
             self._check(endpoint, streams)
         self._passed.add(digest)
 
-    def write(self) -> None:
+    def write_passed_digests(self) -> None:
         """Record the endpoints that passed. A failure is ignored, because it only makes the next start slower."""
         if self._passed == self._known:
             return
@@ -180,7 +186,7 @@ class CachingChecker:
             self._known = set(self._passed)
 
     def _digest(self, endpoint: Endpoint, streams: Sequence[Stream]) -> str:
-        names = sorted(possible_names(endpoint, [stream.name for stream in streams]))
+        names = sorted(possibly_read_names(endpoint, [stream.name for stream in streams]))
         depends_on = (self._code, endpoint.name, endpoint.revision, names)
         return sha256(json.dumps(depends_on).encode()).hexdigest()[:_DIGEST_LENGTH]
 
@@ -205,7 +211,7 @@ def _code_files(folder: Path) -> Iterator[tuple[str, int, int]]:
                 yield entry.path, status.st_size, status.st_mtime_ns
 
 
-def _read(file: Path) -> set[str]:
+def _read_digests(file: Path) -> set[str]:
     with suppress(OSError, msgspec.MsgspecError):
         if file.stat().st_size <= _MAX_FILE_BYTES:
             return set(msgspec.json.decode(file.read_bytes(), type=list[str]))

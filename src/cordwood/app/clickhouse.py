@@ -9,20 +9,19 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.app.configuration import redaction_key, redaction_rules
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session, client_arguments
-from cordwood.engines.clickhouse.tables import Tables
+from cordwood.engines.clickhouse.tables import TableStatements
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.model.definitions import Stream
 from cordwood.model.redaction import RedactionConfig
-from cordwood.observe.observation import Note, Report
-from cordwood.settings.settings import ClickHouse as ClickHouseSettings
-from cordwood.settings.settings import Settings
+from cordwood.observe.observation import RecordObservation, ReportMessage
+from cordwood.settings.settings import ClickHouseSettings, Settings
 
 
-def open_clickhouse(settings: Settings, folder: DataFolder, report: Report, note: Note) -> Engine:
+def open_clickhouse(settings: Settings, folder: DataFolder, report: ReportMessage, note: RecordObservation) -> Engine:
     if settings.limits.store_size is not None:
         hint = "Give streams a `retention`, which ClickHouse keeps to as well."
         raise BadSetting("limits.store_size is for the engine inside the process.", hint=hint)
@@ -34,22 +33,22 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: Report, note
         pending_folder=folder.path / "pending",
         pending_bytes=clickhouse.pending_size,
         response_timeout_seconds=max(60.0, settings.limits.query_time + 10),
-        redacting=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
+        redaction=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
         report=report,
         note=note,
     )
-    return ClickHouse(settings.engine, options)
+    return ClickHouseEngine(settings.engine, options)
 
 
-def statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
+def ddl_statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
     """Return the DDL statements for the settings and streams, after checking the address."""
     client_arguments(settings.engine)
-    return list(Tables(settings.clickhouse.cluster).create_all(streams))
+    return list(TableStatements(settings.clickhouse.cluster).create_statements(streams))
 
 
-def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
+def run_ddl_statements(settings: Settings, streams: Sequence[Stream]) -> None:
     """Run the DDL statements for the settings and streams."""
-    engine = ClickHouse(settings.engine, ClickHouseOptions(cluster=settings.clickhouse.cluster))
+    engine = ClickHouseEngine(settings.engine, ClickHouseOptions(cluster=settings.clickhouse.cluster))
     try:
         engine.prepare(streams)
     finally:
@@ -57,7 +56,7 @@ def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
 
 
 @contextmanager
-def in_temporary_folder(address: str) -> Iterator[str]:
+def address_in_temporary_folder(address: str) -> Iterator[str]:
     """Yield `chdb://` with a temporary folder, and any other address unchanged."""
     if address != "chdb://":
         yield address
@@ -67,22 +66,22 @@ def in_temporary_folder(address: str) -> Iterator[str]:
 
 
 @contextmanager
-def in_new_database(settings: Settings) -> Iterator[Settings]:
+def settings_with_new_database(settings: Settings) -> Iterator[Settings]:
     """Yield the settings with a new database on the configured server, which is dropped at the end."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)
     try:
-        session.command(f"CREATE DATABASE {name}")
+        session.execute(f"CREATE DATABASE {name}")
         try:
-            address = _with_database(settings.engine, name)
+            address = _address_with_database(settings.engine, name)
             yield msgspec.structs.replace(settings, engine=address, clickhouse=ClickHouseSettings())
         finally:
-            session.command(f"DROP DATABASE {name}")
+            session.execute(f"DROP DATABASE {name}")
     finally:
         session.close()
 
 
-def _with_database(address: str, database: str) -> str:
+def _address_with_database(address: str, database: str) -> str:
     """Return the address with another database, which is in the path for a server and in the query for chdb."""
     parts = urlsplit(address)
     if parts.scheme != "chdb":

@@ -17,16 +17,23 @@ from typing import Any, Final, Self, cast
 import msgspec
 
 import cordwood
-from cordwood.access import Access, FixedKey
+from cordwood.access import Authenticator, FixedKey
 from cordwood.alerts.sender import SendLimits
-from cordwood.alerts.service import AlertOptions, Alerts, TargetFacts
-from cordwood.app.checks import CHECK_SECONDS, alert_check, check, is_clickhouse, read_checked, target_for
+from cordwood.alerts.service import AlertOptions, AlertService, TargetFacts
+from cordwood.app.checks import (
+    MAX_CHECK_SECONDS,
+    check_endpoint,
+    is_clickhouse,
+    make_alert_check,
+    read_checked_contents,
+    target_for,
+)
 from cordwood.app.configuration import (
     CreatedKeys,
-    checked_rules,
-    compiled_bytes,
-    duckdb_bytes,
-    first_keys,
+    checked_redaction_rules,
+    compile_cache_bytes,
+    create_first_keys,
+    duckdb_memory_bytes,
     fixed_keys,
     intake_limits,
     redaction_key,
@@ -35,13 +42,13 @@ from cordwood.app.configuration import (
     signed_keys,
     tail_limits,
 )
-from cordwood.app.definitions import Checks
-from cordwood.app.engine_process import EngineHost
-from cordwood.app.management import Management
-from cordwood.catalog.catalog import Catalog, Contents
-from cordwood.catalog.files import FileCatalog, ManagedFiles
-from cordwood.catalog.sqlite_keys import SQLiteKeys
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions, reuse_limits
+from cordwood.app.definitions import DefinitionChecks
+from cordwood.app.engine_process import EngineLauncher
+from cordwood.app.management import DefinitionManager
+from cordwood.catalog.catalog import Catalog, CatalogContents
+from cordwood.catalog.files import FileCatalog, ManagedDefinitionFiles
+from cordwood.catalog.sqlite_keys import SQLiteKeyStore
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions, partial_answer_limits
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
@@ -52,15 +59,15 @@ from cordwood.model.redaction import RedactionConfig
 from cordwood.model.timestamps import now_us
 from cordwood.observe.disk import DiskForecast
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observation import JsonLineLog, Note, Noted, Observer
-from cordwood.processes.memory_use import total_bytes
-from cordwood.serve.answer import AnswerDependencies, Answers
-from cordwood.serve.backup_archive import Backups
+from cordwood.observe.observation import JsonLineLog, Observer, OperatorMessage, RecordObservation
+from cordwood.processes.memory_use import total_memory_bytes
+from cordwood.serve.answer import QueryService, QueryServiceDependencies
+from cordwood.serve.backup_archive import BackupService
 from cordwood.serve.cached_answers import MemoryCache
-from cordwood.serve.paging import Cursors
-from cordwood.serve.tails import Tails
+from cordwood.serve.paging import CursorCodec
+from cordwood.serve.tails import TailService
 from cordwood.settings.settings import Settings
-from cordwood.web.encode import JSON_ROWS
+from cordwood.web.encode import JSON_FORMAT
 from cordwood.web.services import Services
 
 # After how long a firing alert is sent again to Alertmanager, which drops an alert that is not repeated in time.
@@ -74,33 +81,33 @@ class Components(msgspec.Struct, frozen=True):
     services: Services
     catalog: FileCatalog
     engine: Engine
-    keys: SQLiteKeys
+    keys: SQLiteKeyStore
     settings: Settings
-    management: Management
+    definition_manager: DefinitionManager
 
-    def reload(self) -> Contents:
+    def reload(self) -> CatalogContents:
         """Read all files and keys again. An error leaves everything unchanged."""
         signed = signed_keys(self.settings.keys)
-        contents = self.management.reload()
+        contents = self.definition_manager.reload()
         self.services.access.signed = signed
         return contents
 
     def create_first_keys(self) -> CreatedKeys | None:
         """Create a private and a public key, unless the settings have keys or the store ever had one."""
-        return None if fixed_keys(self.settings.keys) else first_keys(self.keys)
+        return None if fixed_keys(self.settings.keys) else create_first_keys(self.keys)
 
     def has_private_key(self) -> bool:
         """Return whether a private key exists, or signed keys are accepted, besides the key of local commands."""
         if self.services.access.signed is not None:
             return True
-        stored_scopes = [key.terms.scopes for key in self.keys.in_force()]
+        stored_scopes = [key.terms.scopes for key in self.keys.active_keys()]
         return any("private" in scopes for scopes in (*stored_scopes, *self._configured_scopes()))
 
     def _configured_scopes(self) -> list[frozenset[str]]:
         return [key.caller.scopes for key in fixed_keys(self.settings.keys)]
 
     @property
-    def hosted(self) -> HostedEngine | None:
+    def hosted_engine(self) -> HostedEngine | None:
         """The engine if it runs in its own process, else None."""
         return self.engine if isinstance(self.engine, HostedEngine) else None
 
@@ -112,13 +119,13 @@ class Components(msgspec.Struct, frozen=True):
         self.keys.close()
 
 
-def build(
+def build_components(
     settings: Settings,
     folder: DataFolder,
     observer: Observer,
     local_keys: Sequence[FixedKey] = (),
     clock_us: Callable[[], int] = now_us,
-    host: EngineHost | None = None,
+    host: EngineLauncher | None = None,
     *,
     evaluates_alerts: bool = True,
 ) -> Components:
@@ -130,46 +137,46 @@ def build(
     """
     folder.require_complete()
     with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
-        engine_future = executor.submit(_engine, settings, folder, observer, clock_us, host)
+        engine_future = executor.submit(_open_engine, settings, folder, observer, clock_us, host)
         cleanup.callback(_close_engine, engine_future)
         targets = _alert_targets(settings) if evaluates_alerts else {}
         target_names = targets.keys() if evaluates_alerts else None
-        contents = read_checked(settings, folder, target_for(settings), target_names)
+        contents = read_checked_contents(settings, folder, target_for(settings), target_names)
         catalog = FileCatalog(contents)
         fixed, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
-        keys = SQLiteKeys(folder.keys_file)
+        keys = SQLiteKeyStore(folder.keys_file)
         cleanup.callback(keys.close)
         engine = engine_future.result()
         engine.prepare(contents.streams)
-        rules = checked_rules(settings, engine)
+        rules = checked_redaction_rules(settings, engine)
         cleanup.pop_all()
-    management = Management(
+    management = DefinitionManager(
         catalog,
         engine,
-        ManagedFiles(folder.path),
-        lambda: read_checked(settings, folder, engine.target, target_names),
-        Checks(
-            lambda endpoint, streams: check(endpoint, streams, engine.target, CHECK_SECONDS),
-            alert_check(engine.target, target_names),
+        ManagedDefinitionFiles(folder.path),
+        lambda: read_checked_contents(settings, folder, engine.target, target_names),
+        DefinitionChecks(
+            lambda endpoint, streams: check_endpoint(endpoint, streams, engine.target, MAX_CHECK_SECONDS),
+            make_alert_check(engine.target, target_names),
         ),
         settings.ingest.new_streams,
     )
     secret = redaction_key(settings, folder).encode()
-    dependencies = AnswerDependencies(
-        catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules, Cursors(secret)
+    dependencies = QueryServiceDependencies(
+        catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules, CursorCodec(secret)
     )
-    answers = Answers(dependencies, serve_limits(settings.limits), clock_us)
+    answers = QueryService(dependencies, serve_limits(settings.limits), clock_us)
     intake = Intake(engine, clock_us, intake_limits(settings), secret)
-    alerts = _open_alerts(settings, folder, catalog, answers, targets, clock_us, observer.note)
+    alerts = _open_alerts(settings, folder, catalog, answers, targets, clock_us, observer.record)
     services = Services(
-        answers=answers,
+        query_service=answers,
         intake=intake,
-        tails=Tails(answers, intake, tail_limits(settings), observer.note),
-        access=Access(keys, (*fixed, *local_keys), signed),
+        tail_service=TailService(answers, intake, tail_limits(settings), observer.record),
+        access=Authenticator(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
         alerts=alerts,
-        backups=Backups(engine, keys.copy_database, alerts.copy_database, folder, cordwood.__version__),
-        stream_maker=management,
+        backup_service=BackupService(engine, keys.copy_database, alerts.copy_database, folder, cordwood.__version__),
+        stream_creator=management,
         endpoint_definitions=management.endpoints,
         stream_definitions=management.streams,
     )
@@ -181,30 +188,30 @@ def _close_engine(engine_future: Future[Engine]) -> None:
         engine_future.result().close()
 
 
-def _engine(
-    settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int], host: EngineHost | None
+def _open_engine(
+    settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int], host: EngineLauncher | None
 ) -> Engine:
     def report(text: str) -> None:
-        observer.note(Noted(message=text, level="warning"))
+        observer.record(OperatorMessage(message=text, level="warning"))
 
     if is_clickhouse(settings):
-        return clickhouse_module().open_clickhouse(settings, folder, report, observer.note)  # type: ignore[no-any-return] # loaded late
+        return clickhouse_module().open_clickhouse(settings, folder, report, observer.record)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
-        raise BadSetting(f"engine: {shown_address(settings.engine)!r} is not an engine.", hint=hint)
+        raise BadSetting(f"engine: {address_without_credentials(settings.engine)!r} is not an engine.", hint=hint)
     options = DuckDBOptions(
-        memory_bytes=duckdb_bytes(settings),
+        memory_bytes=duckdb_memory_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         report=report,
-        note=observer.note,
-        redacting=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
+        note=observer.record,
+        redaction=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
         max_store_bytes=settings.limits.store_size,
-        max_unflushed_bytes=min(_MAX_UNFLUSHED_BYTES, settings.limits.ceiling // 10),
-        parsed_cache_bytes=compiled_bytes(settings.limits),
-        reuse=reuse_limits(settings.duckdb.partial_answers, duckdb_bytes(settings)),
+        max_unflushed_bytes=min(_MAX_UNFLUSHED_BYTES, settings.limits.memory_ceiling // 10),
+        parsed_cache_bytes=compile_cache_bytes(settings.limits),
+        partial_answer_limits=partial_answer_limits(settings.duckdb.partial_answers, duckdb_memory_bytes(settings)),
     )
     if host is not None:
-        return host.open(folder.engine_folder, options, observer.note)
+        return host.launch_engine(folder.engine_folder, options, observer.record)
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 
 
@@ -217,7 +224,7 @@ def clickhouse_module() -> ModuleType:
         raise BadSetting(f"engine: ClickHouse needs {missing.name}, which is not installed.", hint=hint) from missing
 
 
-def shown_address(address: str) -> str:
+def address_without_credentials(address: str) -> str:
     """Return the address without credentials."""
     scheme, separator, rest = address.partition("://")
     return f"{scheme}{separator}…{rest[rest.rindex('@') :]}" if "@" in rest else address
@@ -227,7 +234,7 @@ def _alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
     """Return the targets in the settings. Without any, no module for sending is imported."""
     if not settings.alerts.targets:
         return {}
-    deliverer: Any = _deliverer_module().Deliverer.of(settings.alerts)
+    deliverer: Any = _deliverer_module().Deliverer.from_settings(settings.alerts)
     return {
         target.name: TargetFacts(
             target.name,
@@ -245,22 +252,22 @@ def _open_alerts(
     settings: Settings,
     folder: DataFolder,
     catalog: Catalog,
-    answers: Answers,
+    answers: QueryService,
     targets: Mapping[str, TargetFacts],
     clock_us: Callable[[], int],
-    note: Note,
-) -> Alerts:
+    note: RecordObservation,
+) -> AlertService:
     """Create the alerts, and open their store if there are any; raise DataFolderUnusable if the store is damaged."""
     options = AlertOptions(
-        file=folder.alerts_file,
+        store_file=folder.alerts_file,
         targets=targets,
-        limits=SendLimits(settings.alerts.send_rate, settings.alerts.retry_time),
+        send_limits=SendLimits(settings.alerts.send_rate, settings.alerts.retry_time),
         external_url=settings.alerts.external_url,
-        rows_format=JSON_ROWS,
+        rows_format=JSON_FORMAT,
     )
-    alerts = Alerts(catalog, answers, options, clock_us, note)
+    alerts = AlertService(catalog, answers, options, clock_us, note)
     if alerts.is_needed():
-        alerts.open()
+        alerts.open_store()
     return alerts
 
 
@@ -274,12 +281,12 @@ class Observability(msgspec.Struct, frozen=True):
     observer: Observer
     metrics: Metrics
     log: JsonLineLog
-    disk: DiskForecast
+    disk_forecast: DiskForecast
     memory: "MemoryUse"
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        ceiling = float(settings.limits.ceiling)
+    def from_settings(cls, settings: Settings) -> Self:
+        ceiling = float(settings.limits.memory_ceiling)
         folder, memory = Path(settings.serve.data_dir), MemoryUse()
         gauges = {
             "cordwood_memory_bytes": memory.used_bytes,
@@ -291,7 +298,7 @@ class Observability(msgspec.Struct, frozen=True):
         disk = DiskForecast(
             lambda: _free_disk_bytes(folder),
             time.monotonic,
-            lambda sentence: log.note(Noted(message=sentence, level="warning")),
+            lambda sentence: log.record(OperatorMessage(message=sentence, level="warning")),
         )
         metrics.gauges["cordwood_disk_full_seconds"] = lambda: disk.seconds_left
         return cls(Observer((log, metrics)), metrics, log, disk, memory)
@@ -312,5 +319,5 @@ class MemoryUse(msgspec.Struct):
 
     def used_bytes(self) -> float:
         """Return the memory, counting shared pages once; this process's peak if the system does not report it."""
-        size = total_bytes([os.getpid(), *self.child_pids()])
+        size = total_memory_bytes([os.getpid(), *self.child_pids()])
         return float(size) if size is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

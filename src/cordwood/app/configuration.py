@@ -12,68 +12,70 @@ from typing import cast
 
 import msgspec
 
-from cordwood.access import FixedKey, SignedKeys
+from cordwood.access import FixedKey, SignedKeyVerifier
 from cordwood.app.checks import is_clickhouse
-from cordwood.catalog.key_store import digest
-from cordwood.catalog.sqlite_keys import SQLiteKeys
+from cordwood.catalog.key_store import hash_secret
+from cordwood.catalog.sqlite_keys import SQLiteKeyStore
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import IntakeLimits
 from cordwood.ingest.parsed_body import MAX_ITEMS
-from cordwood.ingest.stream_mapping import read_mapping
+from cordwood.ingest.stream_mapping import read_stream_mapping
 from cordwood.model.key import Caller, KeyTerms
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.tails import TailLimits
-from cordwood.settings.settings import Keys, Limits, Settings
+from cordwood.settings.settings import KeySettings, LimitSettings, Settings
 from cordwood.web.receiving import BodyBounds
-from cordwood.web.services import Webhooks, WebOptions, query_budget
+from cordwood.web.services import Webhooks, WebOptions, new_query_body_budget
 
 # The estimated memory of the interpreter, of bodies that are being decoded, and of events that are not flushed yet.
-_PROCESS_BYTES = 250 * 10**6
+_PROCESS_OVERHEAD_BYTES = 250 * 10**6
 _MIN_ENGINE_BYTES = 96 * 10**6
 _MAX_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
 # The memory ceiling divided by this is the maximum number of events in a body: together they may take a quarter of the
 # ceiling, and the smallest event takes about 1 KB once it is decoded.
-_ITEM_BYTES = 4096
-_MAX_COMPILED_BYTES = 16 * 2**20
-_MIN_FEED_BUFFER_BYTES = 8 * 2**20
+_CEILING_BYTES_PER_ITEM = 4096
+_MAX_COMPILE_CACHE_BYTES = 16 * 2**20
+_MIN_FEED_BUFFERS_BYTES = 8 * 2**20
 
 
 def web_options(settings: Settings) -> WebOptions:
     return WebOptions(
         logflare_errors=settings.compat.errors == "logflare",
-        events=BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2)),
-        unread_bytes=settings.limits.ceiling // 8,
+        event_body_bounds=BodyBounds(
+            settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.memory_ceiling // 2)
+        ),
+        max_unsent_bytes=settings.limits.memory_ceiling // 8,
         webhooks=Webhooks(settings.ingest.vercel_secret, settings.ingest.vercel_verify, settings.ingest.github_secret),
-        query_budget=query_budget(settings.limits.ceiling // 16),
-        stream_mapping=read_mapping(settings.ingest.stream_map, settings.ingest.default_stream),
+        query_body_budget=new_query_body_budget(settings.limits.memory_ceiling // 16),
+        stream_mapping=read_stream_mapping(settings.ingest.stream_map, settings.ingest.default_stream),
     )
 
 
-def connections_allowed(settings: Settings) -> int:
+def connection_limit(settings: Settings) -> int:
     """Return the limit on connections. Each takes about 30 KB, and as much again while a request is parsed."""
-    return settings.web.connections or min(_MAX_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
+    return settings.web.connections or min(_MAX_CONNECTIONS, settings.limits.memory_ceiling // _CONNECTION_BYTES)
 
 
-def duckdb_bytes(settings: Settings) -> int:
+def duckdb_memory_bytes(settings: Settings) -> int:
     """Return the configured memory of the engine, or what the ceiling leaves for it."""
-    remaining = settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory
+    remaining = settings.limits.memory_ceiling - _PROCESS_OVERHEAD_BYTES - settings.serve.cache_memory
     return settings.duckdb.memory or max(_MIN_ENGINE_BYTES, remaining)
 
 
 def intake_limits(settings: Settings) -> IntakeLimits:
     """Return the limits of ingestion. A body takes about three times its size while it is decoded."""
     ingest = settings.ingest
-    ceiling = settings.limits.ceiling
-    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_ITEMS, ceiling // _ITEM_BYTES)
-    large_bytes = None if is_clickhouse(settings) else duckdb_bytes(settings) // 4
+    ceiling = settings.limits.memory_ceiling
+    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_ITEMS, ceiling // _CEILING_BYTES_PER_ITEM)
+    large_bytes = None if is_clickhouse(settings) else duckdb_memory_bytes(settings) // 4
     return IntakeLimits(ingest.event_size, ingest.stream_rate, queue_bytes, items, large_bytes)
 
 
-def serve_limits(limits: Limits) -> ServeLimits:
+def serve_limits(limits: LimitSettings) -> ServeLimits:
     return ServeLimits(
         query_seconds=limits.query_time,
         answer_bytes=limits.answer_size,
@@ -82,20 +84,20 @@ def serve_limits(limits: Limits) -> ServeLimits:
         queue_seconds=limits.queue_time,
         key_requests_per_second=limits.key_rate,
         key_concurrent_queries=limits.key_concurrent_queries,
-        compiled_bytes=compiled_bytes(limits),
+        compile_cache_bytes=compile_cache_bytes(limits),
     )
 
 
 def tail_limits(settings: Settings) -> TailLimits:
     """Return the limits of followers: by default half of the connections, and a share of the memory for feeds."""
     limits = settings.limits
-    followers = limits.followers or connections_allowed(settings) // 2
-    return TailLimits(followers, limits.key_followers, max(_MIN_FEED_BUFFER_BYTES, limits.ceiling // 32))
+    followers = limits.followers or connection_limit(settings) // 2
+    return TailLimits(followers, limits.key_followers, max(_MIN_FEED_BUFFERS_BYTES, limits.memory_ceiling // 32))
 
 
-def compiled_bytes(limits: Limits) -> int:
+def compile_cache_bytes(limits: LimitSettings) -> int:
     """Return the budget of each of the three caches of compiled queries."""
-    return min(_MAX_COMPILED_BYTES, limits.ceiling // 32)
+    return min(_MAX_COMPILE_CACHE_BYTES, limits.memory_ceiling // 32)
 
 
 class CreatedKeys(msgspec.Struct, frozen=True):
@@ -105,16 +107,16 @@ class CreatedKeys(msgspec.Struct, frozen=True):
     public: str
 
 
-def fixed_keys(settings: Keys) -> tuple[FixedKey, ...]:
+def fixed_keys(settings: KeySettings) -> tuple[FixedKey, ...]:
     """Return the keys from the settings, which contain a key itself or name a file with it."""
     return tuple(_configured_key("private", settings.private, settings.private_file)) + tuple(
         _configured_key("public", settings.public, settings.public_file)
     )
 
 
-def first_keys(keys: SQLiteKeys) -> CreatedKeys | None:
+def create_first_keys(keys: SQLiteKeyStore) -> CreatedKeys | None:
     """Create one key of each kind in a store that never had a key; return None for any other store."""
-    if not keys.is_new():
+    if not keys.never_had_keys():
         return None
     return CreatedKeys(
         *(
@@ -125,19 +127,19 @@ def first_keys(keys: SQLiteKeys) -> CreatedKeys | None:
 
 
 def fixed_key(scope: str, secret: str, origin: str = "settings") -> FixedKey:
-    return FixedKey(Caller(f"{origin}:{scope}", frozenset({scope})), digest(secret))
+    return FixedKey(Caller(f"{origin}:{scope}", frozenset({scope})), hash_secret(secret))
 
 
 def _configured_key(scope: str, secret: str, file: str) -> Iterator[FixedKey]:
     if secret and file:
         raise BadSetting(f"keys.{scope} and keys.{scope}_file are both given.", hint="Give one of them.")
     if file:
-        secret = _first_line(scope, Path(file))
+        secret = _read_key_file(scope, Path(file))
     if secret:
         yield fixed_key(scope, secret)
 
 
-def _first_line(scope: str, file: Path) -> str:
+def _read_key_file(scope: str, file: Path) -> str:
     try:
         line = file.read_text(encoding="utf-8").partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError) as problem:
@@ -147,7 +149,7 @@ def _first_line(scope: str, file: Path) -> str:
     return line
 
 
-def signed_keys(settings: Keys) -> SignedKeys | None:
+def signed_keys(settings: KeySettings) -> SignedKeyVerifier | None:
     """Return the verifier of signed keys, or None if neither a secret nor a JWKS file is configured."""
     if not (settings.jwt_secret or settings.jwt_jwks_file):
         return None
@@ -160,24 +162,24 @@ def signed_keys(settings: Keys) -> SignedKeys | None:
         ) from problem
     jwks_file = Path(settings.jwt_jwks_file) if settings.jwt_jwks_file else None
     keys = module.JWTKeys(secret=settings.jwt_secret, jwks_file=jwks_file, audience=settings.jwt_audience)
-    return cast(SignedKeys, keys)
+    return cast(SignedKeyVerifier, keys)
 
 
-_KEY_FILE = "redaction.key"
+_REDACTION_KEY_FILE = "redaction.key"
 
 
 def redaction_rules(settings: Settings) -> RedactionRules:
     """Return the rules; raise BadSetting for an unknown detector and for a pattern without a name."""
-    detectors = tuple(_detector(name.strip()) for name in settings.redaction.detectors.split(",") if name.strip())
+    detectors = tuple(_parse_detector(name.strip()) for name in settings.redaction.detectors.split(",") if name.strip())
     lines = (line.strip() for line in settings.redaction.patterns.splitlines())
-    return RedactionRules(detectors, tuple(_pattern(line) for line in lines if line))
+    return RedactionRules(detectors, tuple(_parse_named_pattern(line) for line in lines if line))
 
 
-def checked_rules(settings: Settings, engine: Engine) -> RedactionRules:
+def checked_redaction_rules(settings: Settings, engine: Engine) -> RedactionRules:
     """Return the rules; raise BadSetting for a pattern that the engine rejects or that matches an empty text."""
     rules = redaction_rules(settings)
     for named in rules.patterns:
-        problem = engine.is_regex(named.pattern)
+        problem = engine.regex_error(named.pattern)
         if problem is not None or _matches_empty_text(named.pattern):
             raise BadSetting(
                 f"redaction.patterns: {named.name}: {problem or 'it matches even an empty text'}.",
@@ -194,10 +196,10 @@ def _matches_empty_text(pattern: str) -> bool:
 
 
 def redaction_key(settings: Settings, folder: DataFolder) -> str:
-    return settings.redaction.key or folder.secret(_KEY_FILE)
+    return settings.redaction.key or folder.read_or_create_secret(_REDACTION_KEY_FILE)
 
 
-def _detector(name: str) -> Detector:
+def _parse_detector(name: str) -> Detector:
     try:
         return Detector(name)
     except ValueError:
@@ -206,7 +208,7 @@ def _detector(name: str) -> Detector:
         ) from None
 
 
-def _pattern(line: str) -> NamedPattern:
+def _parse_named_pattern(line: str) -> NamedPattern:
     name, equals, pattern = (part.strip() for part in line.partition("="))
     if not (name and equals and pattern):
         raise BadSetting(f"redaction.patterns: {line!r} is not a name, an equals sign and a pattern.")

@@ -8,38 +8,45 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 
 from cordwood.catalog import endpoint_file, stream_file
-from cordwood.catalog.catalog import Contents, Fields, Layer, Origin, Sent
+from cordwood.catalog.catalog import CatalogContents, CatalogLayer, JsonFields, Origin, SentDefinition
 from cordwood.catalog.definition_fields import (
-    EndpointContent,
-    changed_endpoint,
-    changed_stream,
-    field_of_endpoint,
-    field_of_stream,
-    fixed_setting_fault,
-    new_endpoint,
-    new_stream,
+    EndpointFileContent,
+    apply_endpoint_fields,
+    apply_stream_fields,
+    endpoint_field_at,
+    endpoint_from_fields,
+    endpoint_setting_of_field,
     order_keys,
     read_endpoint_settings,
     read_stream_table,
-    setting_of_endpoint,
-    setting_of_stream,
+    stream_field_at,
     stream_revision,
-    table_of,
+    stream_setting_of_field,
+    stream_table_from_fields,
+    stream_to_table,
+    unchangeable_setting_fault,
 )
-from cordwood.catalog.files import CheckAlert, ManagedFiles, alert_faults, read_text, streams_toml, with_managed
-from cordwood.catalog.toml_document import Document, assignments, is_uuid
-from cordwood.catalog.toml_document import Path as SettingPath
+from cordwood.catalog.files import (
+    CheckAlert,
+    ManagedDefinitionFiles,
+    find_alert_faults,
+    read_text,
+    replace_managed_layer,
+    streams_file_text,
+)
+from cordwood.catalog.toml_document import TomlDocument, is_uuid, toml_assignments
+from cordwood.catalog.toml_document import TomlPath as SettingPath
 from cordwood.errors import (
     BadDefinition,
     BadEndpointFile,
     BadStreamFile,
+    BodyTooLarge,
     BrokenFiles,
-    ChangedMeanwhile,
     Fault,
-    InUse,
+    RevisionMismatch,
     SetupFault,
     Span,
-    TooLarge,
+    StreamInUse,
     TooManyDefinitions,
 )
 from cordwood.model.definitions import Alert, Endpoint, Stream
@@ -47,22 +54,22 @@ from cordwood.sql.included import may_contain_name
 
 MAX_ENDPOINTS: Final = 200
 MAX_STREAMS: Final = 500
-MAX_ENDPOINT_BYTES: Final = 128 * 1024
-MAX_STREAM_BYTES: Final = 64 * 1024
-MAX_STREAMS_BYTES: Final = 1024 * 1024
-_ID_HINT: Final = "Keys and dashboards name the endpoint by it."
-_STREAM_HINT: Final = "Stored events are kept under it: make a new stream."
+MAX_ENDPOINT_FILE_BYTES: Final = 128 * 1024
+MAX_STREAM_DEFINITION_BYTES: Final = 64 * 1024
+MAX_STREAMS_FILE_BYTES: Final = 1024 * 1024
+_FIXED_ID_HINT: Final = "Keys and dashboards name the endpoint by it."
+_FIXED_STREAM_NAME_HINT: Final = "Stored events are kept under it: make a new stream."
 
 T = TypeVar("T", bound=Endpoint | Stream)
 # Compiles an endpoint with the known streams; raises an error with its position in the file.
-Check = Callable[[Endpoint, Sequence[Stream]], object]
+CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
 
-class Checks(msgspec.Struct, frozen=True):
+class DefinitionChecks(msgspec.Struct, frozen=True):
     """The checks of endpoints and of alerts, which are the same as at the start of the service."""
 
-    endpoint: Check
-    alert: CheckAlert
+    check_endpoint: CheckEndpoint
+    check_alert: CheckAlert
 
 
 class StreamPreparer(Protocol):
@@ -73,26 +80,26 @@ class StreamPreparer(Protocol):
     def check_streams(self, streams: Sequence[Stream]) -> None: ...
 
 
-class Draft(msgspec.Struct, frozen=True):
+class DefinitionDraft(msgspec.Struct, frozen=True):
     """A definition before it is stored: its text as it will be stored, and the text that its author sent.
 
     `sent` is None if the author sent fields, or restores a version.
     """
 
     text: str
-    sent: str | None = None
+    sent_text: str | None = None
 
-    def place(self, span: Span | None) -> Span | None:
+    def span_in_sent_text(self, span: Span | None) -> Span | None:
         """Convert a position in `text` to one in `sent`, or in the query if fields were sent; None if it is outside."""
         if span is None:
             return None
-        if self.sent is not None:
-            return Span(span.line - self.text.count("\n") + self.sent.count("\n"), span.column)
+        if self.sent_text is not None:
+            return Span(span.line - self.text.count("\n") + self.sent_text.count("\n"), span.column)
         line = span.line - self.text[: self.text.find("*/") + 3].count("\n")
         return Span(line, span.column) if line > 0 else None
 
 
-class Definitions(Protocol[T]):
+class DefinitionOperations(Protocol[T]):
     """The operations on endpoints, or on streams, that `ManagedDefinitions` needs for changes."""
 
     @property
@@ -103,131 +110,135 @@ class Definitions(Protocol[T]):
     def namespace(self) -> UUID:
         """The namespace in which UUIDs are derived from names."""
 
-    def all_definitions(self, contents: Contents) -> Sequence[T]:
+    def all_definitions(self, contents: CatalogContents) -> Sequence[T]:
         """Return all definitions in force."""
 
-    def managed_in(self, contents: Contents) -> Sequence[T]:
+    def managed_definitions(self, contents: CatalogContents) -> Sequence[T]:
         """Return the definitions in the data folder."""
 
-    def origins(self, contents: Contents) -> Mapping[str, Origin]:
+    def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
         """Return where each definition comes from (a file or HTTP), by its name."""
 
     def revision(self, definition: T) -> str: ...
 
-    def current_text(self, definition: T) -> str | None:
+    def stored_text(self, definition: T) -> str | None:
         """Return the text in the data folder, or None if the definition is not there."""
 
-    def text_of(self, definition: T, origin: Origin) -> str:
+    def definition_text(self, definition: T, origin: Origin) -> str:
         """Return the text of a definition of any origin."""
 
-    def new_draft(self, contents: Contents, sent: Sent) -> Draft:
+    def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:
         """Return the draft of a new definition."""
 
-    def changed_draft(self, before: T, sent: Sent) -> Draft | None:
+    def changed_draft(self, before: T, sent: SentDefinition) -> DefinitionDraft | None:
         """Return the draft with changed fields or with another text; return None if nothing differs."""
 
-    def read(self, draft: Draft) -> T:
+    def parse_draft(self, draft: DefinitionDraft) -> T:
         """Parse a draft; raise BadDefinition if it is invalid."""
 
-    def checked(self, contents: Contents, old: T | None, new: T | None, draft: Draft | None) -> Contents:
+    def contents_after_change(
+        self, contents: CatalogContents, old: T | None, new: T | None, draft: DefinitionDraft | None
+    ) -> CatalogContents:
         """Return the contents with `new` in place of `old`, after the checks that also run at the start."""
 
-    def position_of(self, field: str, sent: str) -> Span | None:
+    def span_of_field(self, field: str, sent: str) -> Span | None:
         """Return the position of the setting for a JSON field in a text that was sent, or None if the text lacks it."""
 
-    def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
+    def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         """Create what the engine needs for the definitions; with `only_check`, only check whether that is possible."""
 
-    def store(self, old: T | None, new: T | None, text: str | None) -> None:
+    def store_definition(self, old: T | None, new: T | None, text: str | None) -> None:
         """Write the text of `new` to the data folder; without `new`, remove that of `old`."""
 
 
-class EndpointDefinitions:
+class EndpointOperations:
     """The operations on endpoints, each of which is a file."""
 
     kind: Final = "endpoint"
-    namespace: Final = endpoint_file.NAMESPACE
+    namespace: Final = endpoint_file.ENDPOINT_ID_NAMESPACE
 
-    def __init__(self, files: ManagedFiles, checks: Checks) -> None:
+    def __init__(self, files: ManagedDefinitionFiles, checks: DefinitionChecks) -> None:
         self._files = files
         self._checks = checks
 
-    def all_definitions(self, contents: Contents) -> Sequence[Endpoint]:
+    def all_definitions(self, contents: CatalogContents) -> Sequence[Endpoint]:
         return contents.endpoints
 
-    def managed_in(self, contents: Contents) -> Sequence[Endpoint]:
+    def managed_definitions(self, contents: CatalogContents) -> Sequence[Endpoint]:
         return contents.layers.managed.endpoints
 
-    def origins(self, contents: Contents) -> Mapping[str, Origin]:
+    def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
         return contents.layers.endpoint_origins()
 
     def revision(self, definition: Endpoint) -> str:
         return definition.revision
 
-    def current_text(self, definition: Endpoint) -> str | None:
+    def stored_text(self, definition: Endpoint) -> str | None:
         return read_text(Path(definition.file))
 
-    def text_of(self, definition: Endpoint, origin: Origin) -> str:
+    def definition_text(self, definition: Endpoint, origin: Origin) -> str:
         """Return the text of the endpoint's file, whatever its origin."""
-        return endpoint_file.text_of(definition)
+        return endpoint_file.endpoint_text(definition)
 
-    def new_draft(self, contents: Contents, sent: Sent) -> Draft:
+    def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:
         used_ids = {endpoint.id for endpoint in (*contents.endpoints, *contents.layers.managed.endpoints)}
         if isinstance(sent, str):
-            settings, endpoint = self._read_sent(sent)
+            settings, endpoint = self._parse_sent_text(sent)
             is_free = "id" in settings.tables or endpoint.id not in used_ids
-            return Draft(sent if is_free else endpoint_file.with_id(sent, uuid4()), sent)
-        return Draft(_with_id(new_endpoint(sent), _new_id(sent, self.namespace, used_ids)).text)
+            return DefinitionDraft(sent if is_free else endpoint_file.add_endpoint_id(sent, uuid4()), sent)
+        return DefinitionDraft(_with_id(endpoint_from_fields(sent), _new_id(sent, self.namespace, used_ids)).text)
 
-    def changed_draft(self, before: Endpoint, sent: Sent) -> Draft | None:
-        text = self.current_text(before)
+    def changed_draft(self, before: Endpoint, sent: SentDefinition) -> DefinitionDraft | None:
+        text = self.stored_text(before)
         if text is None:
-            raise ChangedMeanwhile(f"The file of {before.name} has been removed.", hint="Reload the service.")
+            raise RevisionMismatch(f"The file of {before.name} has been removed.", hint="Reload the service.")
         if isinstance(sent, str):
-            draft = self._changed_text(before, sent)
+            draft = self._draft_of_changed_text(before, sent)
             return None if draft.text == text else draft
         if sent.get("token") not in (None, str(before.id)):
-            raise BadDefinition("token", "cannot be changed", hint=_ID_HINT)
-        current = self.read(Draft(text))
-        content = EndpointContent(endpoint_file.settings_document("", text).tables, current.sql)
-        draft = Draft(_with_id(changed_endpoint(content, sent), before.id).text)
-        return None if _without_layout(self.read(draft)) == _without_layout(current) else draft
+            raise BadDefinition("token", "cannot be changed", hint=_FIXED_ID_HINT)
+        current = self.parse_draft(DefinitionDraft(text))
+        content = EndpointFileContent(endpoint_file.parse_settings_document("", text).tables, current.sql)
+        draft = DefinitionDraft(_with_id(apply_endpoint_fields(content, sent), before.id).text)
+        return None if _without_layout(self.parse_draft(draft)) == _without_layout(current) else draft
 
-    def _changed_text(self, before: Endpoint, sent: str) -> Draft:
+    def _draft_of_changed_text(self, before: Endpoint, sent: str) -> DefinitionDraft:
         """Return the draft of a text that was sent. A text without an id gets the id of the endpoint."""
-        settings, endpoint = self._read_sent(sent)
+        settings, endpoint = self._parse_sent_text(sent)
         if endpoint.id == before.id:
-            return Draft(sent, sent)
+            return DefinitionDraft(sent, sent)
         if "id" in settings.tables:
-            fault = fixed_setting_fault(settings, ("id",), _ID_HINT)
-            raise _endpoint_fault(fault, Draft(sent, sent)) from fault
-        return Draft(endpoint_file.with_id(sent, before.id), sent)
+            fault = unchangeable_setting_fault(settings, ("id",), _FIXED_ID_HINT)
+            raise _convert_endpoint_fault(fault, DefinitionDraft(sent, sent)) from fault
+        return DefinitionDraft(endpoint_file.add_endpoint_id(sent, before.id), sent)
 
-    def _read_sent(self, sent: str) -> tuple[Document, Endpoint]:
+    def _parse_sent_text(self, sent: str) -> tuple[TomlDocument, Endpoint]:
         """Parse a text that was sent; raise BadDefinition with the position of an error."""
-        draft = Draft(sent, sent)
-        _require_size(draft, MAX_ENDPOINT_BYTES, "The endpoint's file")
+        draft = DefinitionDraft(sent, sent)
+        _require_max_size(draft, MAX_ENDPOINT_FILE_BYTES, "The endpoint's file")
         try:
-            return read_endpoint_settings(sent), self.read(draft)
+            return read_endpoint_settings(sent), self.parse_draft(draft)
         except BadEndpointFile as fault:
-            raise _endpoint_fault(fault, draft) from fault
+            raise _convert_endpoint_fault(fault, draft) from fault
 
-    def position_of(self, field: str, sent: str) -> Span | None:
-        document = endpoint_file.settings_document("", sent)
-        return _span_of_setting(document, (setting_of_endpoint(field),), document.tables)
+    def span_of_field(self, field: str, sent: str) -> Span | None:
+        document = endpoint_file.parse_settings_document("", sent)
+        return _span_of_setting(document, (endpoint_setting_of_field(field),), document.tables)
 
-    def read(self, draft: Draft) -> Endpoint:
-        _require_size(draft, MAX_ENDPOINT_BYTES, "The endpoint's file")
+    def parse_draft(self, draft: DefinitionDraft) -> Endpoint:
+        _require_max_size(draft, MAX_ENDPOINT_FILE_BYTES, "The endpoint's file")
         try:
             endpoint = endpoint_file.read_endpoint_file("", draft.text)
         except BadEndpointFile as fault:
-            raise _endpoint_fault(fault, draft) from fault
+            raise _convert_endpoint_fault(fault, draft) from fault
         return _with_file(endpoint, str(self._files.endpoint_file(endpoint.id)))
 
-    def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, draft: Draft | None) -> Contents:
+    def contents_after_change(
+        self, contents: CatalogContents, old: Endpoint | None, new: Endpoint | None, draft: DefinitionDraft | None
+    ) -> CatalogContents:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
         if new is not None:
-            new = _keep_file_of(new, old)
+            new = _with_file_of(new, old)
             self._require_free(contents, managed, old, new)
             managed.append(new)
             if len(managed) > MAX_ENDPOINTS:
@@ -236,182 +247,196 @@ class EndpointDefinitions:
                 )
         layer = msgspec.structs.replace(contents.layers.managed, endpoints=tuple(managed))
         try:
-            checked = with_managed(contents, layer)
+            checked = replace_managed_layer(contents, layer)
         except BrokenFiles as broken:
-            raise _fault_of_endpoints(broken.faults[0], new, draft, contents) from broken
+            raise _convert_fault_after_change(broken.faults[0], new, draft, contents) from broken
         revisions = {endpoint.name: endpoint.revision for endpoint in contents.endpoints}
         for endpoint in (
             endpoint for endpoint in checked.endpoints if endpoint.revision != revisions.get(endpoint.name)
         ):
             try:
-                self._checks.endpoint(endpoint, checked.streams)
+                self._checks.check_endpoint(endpoint, checked.streams)
             except BadEndpointFile as fault:
-                raise _fault_of_endpoints(fault, new, draft, contents) from fault
+                raise _convert_fault_after_change(fault, new, draft, contents) from fault
         self._check_alerts(checked, old, new, draft)
         return checked
 
     def _require_free(
-        self, contents: Contents, managed: Sequence[Endpoint], old: Endpoint | None, new: Endpoint
+        self, contents: CatalogContents, managed: Sequence[Endpoint], old: Endpoint | None, new: Endpoint
     ) -> None:
         """Raise BadDefinition if the endpoint's name or UUID, or the name of its alert, is taken."""
         others = [*contents.endpoints, *managed, *contents.layers.shipped.endpoints]
-        _require_free(new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint")
-        _require_free_alert(new, [alert for alert in contents.alerts if old is None or alert != old.alert])
+        _require_unused_name_and_id(
+            new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint"
+        )
+        _require_unused_alert_name(new, [alert for alert in contents.alerts if old is None or alert != old.alert])
 
-    def _check_alerts(self, checked: Contents, old: Endpoint | None, new: Endpoint | None, draft: Draft | None) -> None:
+    def _check_alerts(
+        self, checked: CatalogContents, old: Endpoint | None, new: Endpoint | None, draft: DefinitionDraft | None
+    ) -> None:
         """Check the alerts of changed endpoints: in their settings, and in alert files of the operator."""
         names = {endpoint.name for endpoint in (old, new) if endpoint is not None}
         alerts = [alert for alert in checked.alerts if alert.endpoint in names]
-        for fault in alert_faults(msgspec.structs.replace(checked, alerts=tuple(alerts)), self._checks.alert):
+        for fault in find_alert_faults(
+            msgspec.structs.replace(checked, alerts=tuple(alerts)), self._checks.check_alert
+        ):
             if new is not None and fault.span is not None and fault.span.file == new.file:
-                span = None if draft is None else draft.place(fault.span)
+                span = None if draft is None else draft.span_in_sent_text(fault.span)
                 raise BadDefinition("alert", fault.message, message=fault.message, hint=fault.hint, span=span)
-            raise InUse(f"{fault.message} It watches this endpoint.", hint="Change or remove that alert first.")
+            raise StreamInUse(f"{fault.message} It watches this endpoint.", hint="Change or remove that alert first.")
 
-    def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
+    def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         """Do nothing: endpoints need no storage."""
 
-    def store(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
+    def store_definition(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
         if new is not None and text is not None:
-            self._files.write(Path(_keep_file_of(new, old).file), text)
+            self._files.write_file(Path(_with_file_of(new, old).file), text)
         elif old is not None:
-            self._files.remove(Path(old.file))
+            self._files.remove_file(Path(old.file))
 
 
-class StreamDefinitions:
+class StreamOperations:
     """The operations on streams, which are tables of one file. A table named like a shipped stream replaces it."""
 
     kind: Final = "stream"
-    namespace: Final = stream_file.NAMESPACE
+    namespace: Final = stream_file.STREAM_ID_NAMESPACE
 
-    def __init__(self, files: ManagedFiles, check: Check, engine: StreamPreparer) -> None:
+    def __init__(self, files: ManagedDefinitionFiles, check: CheckEndpoint, engine: StreamPreparer) -> None:
         self._files = files
         self._check = check
         self._engine = engine
 
-    def all_definitions(self, contents: Contents) -> Sequence[Stream]:
+    def all_definitions(self, contents: CatalogContents) -> Sequence[Stream]:
         return contents.streams
 
-    def managed_in(self, contents: Contents) -> Sequence[Stream]:
+    def managed_definitions(self, contents: CatalogContents) -> Sequence[Stream]:
         return contents.layers.managed.streams
 
-    def origins(self, contents: Contents) -> Mapping[str, Origin]:
+    def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
         return contents.layers.stream_origins()
 
     def revision(self, definition: Stream) -> str:
         return stream_revision(definition)
 
-    def current_text(self, definition: Stream) -> str | None:
+    def stored_text(self, definition: Stream) -> str | None:
         table = self._tables().get(definition.name)
         return None if table is None else _table_text(table)
 
-    def text_of(self, definition: Stream, origin: Origin) -> str:
+    def definition_text(self, definition: Stream, origin: Origin) -> str:
         """Return the table in the data folder, or one made from the settings of a stream from elsewhere."""
-        text = self.current_text(definition) if origin is Origin.MANAGED else None
-        return text or _table_text(table_of(definition))
+        text = self.stored_text(definition) if origin is Origin.MANAGED else None
+        return text or _table_text(stream_to_table(definition))
 
-    def new_draft(self, contents: Contents, sent: Sent) -> Draft:
+    def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:
         used_ids = {stream.id for stream in contents.streams}
         if isinstance(sent, str):
-            _, table, stream = self._read_sent(sent)
+            _, table, stream = self._parse_sent_text(sent)
             is_free = "id" in table or stream.id not in used_ids
-            return Draft(_table_text(table if is_free else _with_table_id(table, uuid4())), sent)
-        return Draft(_table_text({"id": str(_new_id(sent, self.namespace, used_ids)), **new_stream(sent)}))
+            return DefinitionDraft(_table_text(table if is_free else _with_table_id(table, uuid4())), sent)
+        return DefinitionDraft(
+            _table_text({"id": str(_new_id(sent, self.namespace, used_ids)), **stream_table_from_fields(sent)})
+        )
 
-    def changed_draft(self, before: Stream, sent: Sent) -> Draft | None:
-        old_table = self._tables().get(before.name) or table_of(before)
+    def changed_draft(self, before: Stream, sent: SentDefinition) -> DefinitionDraft | None:
+        old_table = self._tables().get(before.name) or stream_to_table(before)
         if isinstance(sent, str):
-            draft = self._changed_text(before, sent)
+            draft = self._draft_of_changed_text(before, sent)
             return None if draft.text == _table_text(old_table) else draft
         for name, value in (("name", before.name), ("token", str(before.id))):
             if sent.get(name) not in (None, value):
-                raise BadDefinition(name, "cannot be changed", hint=_STREAM_HINT)
-        draft = Draft(_table_text(changed_stream(old_table, sent)))
-        return None if self.read(draft) == self.read(Draft(_table_text(old_table))) else draft
+                raise BadDefinition(name, "cannot be changed", hint=_FIXED_STREAM_NAME_HINT)
+        draft = DefinitionDraft(_table_text(apply_stream_fields(old_table, sent)))
+        return None if self.parse_draft(draft) == self.parse_draft(DefinitionDraft(_table_text(old_table))) else draft
 
-    def _changed_text(self, before: Stream, sent: str) -> Draft:
+    def _draft_of_changed_text(self, before: Stream, sent: str) -> DefinitionDraft:
         """Return the draft of a text that was sent. A text without an id gets the id of the stream."""
-        document, table, stream = self._read_sent(sent)
+        document, table, stream = self._parse_sent_text(sent)
         for name in ("name", "id"):
             if name in table and getattr(stream, name) != getattr(before, name):
-                fault = fixed_setting_fault(document, ("stream", 0, name), _STREAM_HINT)
-                raise _stream_fault(fault, is_sent=True) from fault
-        return Draft(_table_text(table if stream.id == before.id else _with_table_id(table, before.id)), sent)
+                fault = unchangeable_setting_fault(document, ("stream", 0, name), _FIXED_STREAM_NAME_HINT)
+                raise _convert_stream_fault(fault, is_sent=True) from fault
+        return DefinitionDraft(_table_text(table if stream.id == before.id else _with_table_id(table, before.id)), sent)
 
-    def _read_sent(self, sent: str) -> tuple[Document, Mapping[str, object], Stream]:
+    def _parse_sent_text(self, sent: str) -> tuple[TomlDocument, Mapping[str, object], Stream]:
         """Parse a text that was sent; raise BadDefinition with the position of an error."""
-        _require_size(Draft(sent), MAX_STREAM_BYTES, "The stream's definition")
+        _require_max_size(DefinitionDraft(sent), MAX_STREAM_DEFINITION_BYTES, "The stream's definition")
         try:
             document, table = read_stream_table(sent)
             return document, table, stream_file.read_stream_file(str(self._files.streams_file), sent)[0]
         except BadStreamFile as fault:
-            raise _stream_fault(fault, is_sent=True) from fault
+            raise _convert_stream_fault(fault, is_sent=True) from fault
 
-    def position_of(self, field: str, sent: str) -> Span | None:
+    def span_of_field(self, field: str, sent: str) -> Span | None:
         document, table = read_stream_table(sent)
-        return _span_of_setting(document, ("stream", 0, setting_of_stream(field)), table)
+        return _span_of_setting(document, ("stream", 0, stream_setting_of_field(field)), table)
 
-    def read(self, draft: Draft) -> Stream:
-        _require_size(draft, MAX_STREAM_BYTES, "The stream's definition")
+    def parse_draft(self, draft: DefinitionDraft) -> Stream:
+        _require_max_size(draft, MAX_STREAM_DEFINITION_BYTES, "The stream's definition")
         try:
             return stream_file.read_stream_file(str(self._files.streams_file), draft.text)[0]
         except BadStreamFile as fault:
-            raise _stream_fault(fault) from fault
+            raise _convert_stream_fault(fault) from fault
 
-    def checked(self, contents: Contents, old: Stream | None, new: Stream | None, draft: Draft | None) -> Contents:
+    def contents_after_change(
+        self, contents: CatalogContents, old: Stream | None, new: Stream | None, draft: DefinitionDraft | None
+    ) -> CatalogContents:
         if new is not None:
-            _require_free(
+            _require_unused_name_and_id(
                 new, [stream for stream in contents.streams if old is None or stream.name != old.name], "stream"
             )
-            self._require_shipped_project(contents, new)
-            reader = contents.reader_of(new.name) if old is None else None
+            self._require_unchanged_project(contents, new)
+            reader = contents.endpoint_including(new.name) if old is None else None
             if reader is not None:
                 hint = f"It is the name of an endpoint that {reader.name} reads."
                 raise BadDefinition("name", "has already been taken", hint=hint)
         path, new_text = (
             str(self._files.streams_file),
-            streams_toml(self._tables_with(old, new, None if draft is None else draft.text)),
+            streams_file_text(self._tables_after_change(old, new, None if draft is None else draft.text)),
         )
-        if len(new_text.encode()) > MAX_STREAMS_BYTES:
-            raise TooManyDefinitions(f"The streams of the data folder take more than {MAX_STREAMS_BYTES // 1024} KiB.")
+        if len(new_text.encode()) > MAX_STREAMS_FILE_BYTES:
+            raise TooManyDefinitions(
+                f"The streams of the data folder take more than {MAX_STREAMS_FILE_BYTES // 1024} KiB."
+            )
         try:
             managed = stream_file.read_stream_file(path, new_text)
             if len(managed) > MAX_STREAMS and old is None:
                 raise TooManyDefinitions(f"The data folder keeps at most {MAX_STREAMS} streams.", hint="Delete some.")
-            checked = with_managed(contents, Layer(contents.layers.managed.endpoints, managed))
+            checked = replace_managed_layer(contents, CatalogLayer(contents.layers.managed.endpoints, managed))
         except BadStreamFile as fault:
-            raise _stream_fault(fault) from fault
-        self._require_unread(contents, checked)
+            raise _convert_stream_fault(fault) from fault
+        self._require_removed_streams_unread(contents, checked)
         return checked
 
-    def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
+    def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         try:
             (self._engine.check_streams if only_check else self._engine.prepare)(contents.streams)
         except BadStreamFile as fault:
             raise BadDefinition("name", "has already been taken", message=fault.message) from fault
 
-    def store(self, old: Stream | None, new: Stream | None, text: str | None) -> None:
-        self._files.write_streams(self._tables_with(old, new, text))
+    def store_definition(self, old: Stream | None, new: Stream | None, text: str | None) -> None:
+        self._files.write_streams(self._tables_after_change(old, new, text))
 
     def _tables(self) -> dict[object, Mapping[str, object]]:
         return {table.get("name"): table for table in self._files.stream_tables()}
 
-    def _tables_with(self, old: Stream | None, new: Stream | None, text: str | None) -> list[Mapping[str, object]]:
+    def _tables_after_change(
+        self, old: Stream | None, new: Stream | None, text: str | None
+    ) -> list[Mapping[str, object]]:
         tables = self._tables()
         if old is not None and new is None:
             tables.pop(old.name, None)
         if new is not None and text is not None:
-            tables[new.name] = stream_file.tables_of("", text)[0]
+            tables[new.name] = stream_file.parse_stream_tables("", text)[0]
         return list(tables.values())
 
-    def _require_shipped_project(self, contents: Contents, new: Stream) -> None:
+    def _require_unchanged_project(self, contents: CatalogContents, new: Stream) -> None:
         """Refuse to change `project` of a shipped stream, because keys are pinned to the project at that path."""
         shipped = next((stream for stream in contents.layers.shipped.streams if stream.name == new.name), None)
         if shipped is not None and new.project_at != shipped.project_at:
             raise BadDefinition("project", "cannot be changed", hint="The endpoints that ship look for it where it is.")
 
-    def _require_unread(self, before: Contents, new_contents: Contents) -> None:
-        """Raise InUse if an endpoint reads a stream that would be removed."""
+    def _require_removed_streams_unread(self, before: CatalogContents, new_contents: CatalogContents) -> None:
+        """Raise StreamInUse if an endpoint reads a stream that would be removed."""
         names = {definition.name for definition in new_contents.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
         for endpoint in (definition for definition in new_contents.endpoints if may_contain_name(definition, *removed)):
@@ -419,10 +444,10 @@ class StreamDefinitions:
                 self._check(endpoint, new_contents.streams)
             except Fault as fault:
                 message = f"The endpoint {endpoint.name} needs the stream: {fault.message}"
-                raise InUse(message, hint="Change or delete the endpoint first.") from fault
+                raise StreamInUse(message, hint="Change or delete the endpoint first.") from fault
 
 
-def _new_id(fields: Fields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
+def _new_id(fields: JsonFields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
     """Return the UUID in the fields, else the one derived from the name, or a random one if that is taken."""
     token = fields.get("token")
     if token is None:
@@ -433,16 +458,16 @@ def _new_id(fields: Fields, namespace: UUID, used_ids: Collection[UUID]) -> UUID
     return UUID(token)
 
 
-def _with_id(content: EndpointContent, endpoint_id: UUID) -> EndpointContent:
+def _with_id(content: EndpointFileContent, endpoint_id: UUID) -> EndpointFileContent:
     name = {"name": content.settings["name"]} if "name" in content.settings else {}
-    return EndpointContent({**name, "id": str(endpoint_id), **_without_id(content.settings)}, content.query)
+    return EndpointFileContent({**name, "id": str(endpoint_id), **_without_id(content.settings)}, content.query)
 
 
 def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in settings.items() if name != "id"}
 
 
-def _keep_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
+def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
     """Return `new` with the file of the old endpoint, because the name of that file may not be the UUID."""
     return new if old is None else _with_file(new, old.file)
 
@@ -460,7 +485,7 @@ def _without_layout(endpoint: Endpoint) -> Endpoint:
     )
 
 
-def _require_free(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], kind: str) -> None:
+def _require_unused_name_and_id(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], kind: str) -> None:
     """Raise BadDefinition if the name, compared without case, or the UUID is taken."""
     for other in others:
         if other.name.casefold() == new.name.casefold():
@@ -472,7 +497,7 @@ def _require_free(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], k
             raise BadDefinition("token", "has already been taken", hint=f"It is that of the {kind} {other.name}.")
 
 
-def _require_free_alert(new: Endpoint, others: Sequence[Alert]) -> None:
+def _require_unused_alert_name(new: Endpoint, others: Sequence[Alert]) -> None:
     """Raise BadDefinition if the name of the endpoint's alert, compared without case, is taken."""
     for other in others if new.alert is not None else ():
         if new.alert is not None and other.name.casefold() == new.alert.name.casefold():
@@ -481,46 +506,48 @@ def _require_free_alert(new: Endpoint, others: Sequence[Alert]) -> None:
 
 
 def _table_text(table: Mapping[str, object]) -> str:
-    return "[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table))
+    return "[[stream]]\n" + "".join(f"{line}\n" for line in toml_assignments(table))
 
 
 def _with_table_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str, object]:
     return order_keys({**table, "id": str(stream_id)}, ("name", "id"))
 
 
-def _require_size(draft: Draft, max_bytes: int, subject: str) -> None:
+def _require_max_size(draft: DefinitionDraft, max_bytes: int, subject: str) -> None:
     if len(draft.text.encode()) > max_bytes:
-        raise TooLarge(f"{subject} would be larger than {max_bytes // 1024} KiB.")
+        raise BodyTooLarge(f"{subject} would be larger than {max_bytes // 1024} KiB.")
 
 
-def _span_of_setting(document: Document, path: SettingPath, table: Mapping[str, object]) -> Span | None:
+def _span_of_setting(document: TomlDocument, path: SettingPath, table: Mapping[str, object]) -> Span | None:
     return Span(document.line_of(path), 1) if path[-1] in table else None
 
 
-def _endpoint_fault(fault: SetupFault, draft: Draft) -> BadDefinition:
+def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDefinition:
     """Convert an error in the file to one of a JSON field, with the position in what the author sent."""
     # An author who sent fields has no settings text, so a position in it is left out.
-    span = None if fault.path and draft.sent is None else draft.place(fault.span)
-    field = field_of_endpoint(fault.path)
+    span = None if fault.path and draft.sent_text is None else draft.span_in_sent_text(fault.span)
+    field = endpoint_field_at(fault.path)
     return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)
 
 
-def _fault_of_endpoints(fault: Fault, new: Endpoint | None, draft: Draft | None, contents: Contents) -> Fault:
-    """Convert an error of the changed endpoint to one of a JSON field; return InUse if it is another endpoint's."""
+def _convert_fault_after_change(
+    fault: Fault, new: Endpoint | None, draft: DefinitionDraft | None, contents: CatalogContents
+) -> Fault:
+    """Convert an error of the changed endpoint to one of a JSON field; return StreamInUse if it is another endpoint's."""
     file = fault.span.file if fault.span else None
     if isinstance(fault, BadEndpointFile) and new is not None and draft is not None and file == new.file:
-        return _endpoint_fault(fault, draft)
+        return _convert_endpoint_fault(fault, draft)
     reader = next(
         (f"The endpoint {endpoint.name}" for endpoint in contents.endpoints if endpoint.file == file),
         "Another endpoint",
     )
-    return InUse(
+    return StreamInUse(
         f"{reader} reads this endpoint, and cannot be served with the change: {fault.message}",
         hint="Change or delete that endpoint first.",
     )
 
 
-def _stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDefinition:
+def _convert_stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDefinition:
     """Convert an error in the file to one of a JSON field, with its position if the author sent the file."""
     span = Span(fault.span.line, fault.span.column) if is_sent and fault.span else None
-    return BadDefinition(field_of_stream(fault.path), fault.message, message=fault.message, hint=fault.hint, span=span)
+    return BadDefinition(stream_field_at(fault.path), fault.message, message=fault.message, hint=fault.hint, span=span)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from cordwood.app.compose import Components
-from cordwood.observe.observation import Ingested, Observer
+from cordwood.observe.observation import EventsIngested, Observer
 
 EDGE = "cloudflare.logs.prod"
 POSTGRES = "postgres.logs"
@@ -35,30 +35,30 @@ _StreamEvent = tuple[str, Body]
 class _EventContext(msgspec.Struct, frozen=True):
     """The circumstances of one event: time, project, and the random generator."""
 
-    at: datetime
+    time: datetime
     project: str
     rng: random.Random
 
-    def after(self, milliseconds: float) -> "_EventContext":
-        return msgspec.structs.replace(self, at=self.at + timedelta(milliseconds=milliseconds))
+    def delayed_by(self, milliseconds: float) -> "_EventContext":
+        return msgspec.structs.replace(self, time=self.time + timedelta(milliseconds=milliseconds))
 
     def choose(self, *choices: str) -> str:
         return self.rng.choice(choices)
 
-    def chance(self, share: float) -> bool:
+    def random_bool(self, share: float) -> bool:
         return self.rng.random() < share
 
-    def milliseconds(self, usual: float) -> int:
+    def random_milliseconds(self, usual: float) -> int:
         return max(1, round(self.rng.lognormvariate(math.log(usual), 0.6)))
 
-    def address(self) -> str:
+    def random_address(self) -> str:
         return f"203.0.113.{self.rng.randint(1, 254)}"
 
-    def uuid(self) -> str:
+    def random_uuid(self) -> str:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _ClientRequest(msgspec.Struct, frozen=True):
     """A request of a client. Every service that takes part in it logs its `id`."""
 
     context: _EventContext
@@ -66,54 +66,60 @@ class _Call(msgspec.Struct, frozen=True):
     method: str
     path: str
     status: int
-    ms: int
+    milliseconds: int
     address: str
 
-    def at_share(self, share: float) -> _EventContext:
+    def context_at_share(self, share: float) -> _EventContext:
         """Return the context at the time when this share of the request's duration has passed."""
-        return self.context.after(self.ms * share)
+        return self.context.delayed_by(self.milliseconds * share)
 
 
-def _random_call(context: _EventContext) -> _Call:
-    method, path = _method_and_path(context)
+def _random_request(context: _EventContext) -> _ClientRequest:
+    method, path = _random_method_and_path(context)
     slowness = 180.0 if path.startswith("/functions") else 60.0
-    return _Call(
-        context, context.uuid(), method, path, _status(context, path), context.milliseconds(slowness), context.address()
+    return _ClientRequest(
+        context,
+        context.random_uuid(),
+        method,
+        path,
+        _random_status(context, path),
+        context.random_milliseconds(slowness),
+        context.random_address(),
     )
 
 
-def _events_of_call(call: _Call) -> Iterator[_StreamEvent]:
+def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
     """Yield the events that services log about a request."""
     context = call.context
-    yield _edge(call)
+    yield _edge_event(call)
     service = call.path.split("/")[1]
     if service == "auth":
-        action, path = _LOGINS[call.path.rpartition("/")[2]]
-        yield _auth(call, action, path, call.status if call.status >= 400 else 200)
+        action, path = _AUTH_ACTIONS[call.path.rpartition("/")[2]]
+        yield _auth_event(call, action, path, call.status if call.status >= 400 else 200)
     elif service == "storage":
-        yield _storage(call)
+        yield _storage_event(call)
     elif service == "functions":
-        yield _auth(call, "token_checked", "/user", 200)
-        yield _relay(call, version=3)
-        yield _function(call, "Log", *context.rng.choice(_FUNCTION_LINES), version=3)
+        yield _auth_event(call, "token_checked", "/user", 200)
+        yield _relay_event(call, version=3)
+        yield _function_event(call, "Log", *context.rng.choice(_FUNCTION_LINES), version=3)
     elif call.status >= 500:
-        yield _postgres(call.at_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id)
-    elif service == "rest" and context.chance(0.15):
+        yield _postgres_event(call.context_at_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id)
+    elif service == "rest" and context.random_bool(0.15):
         table = call.path.rpartition("/")[2].removeprefix("search_")
         statement = _slow_statement(call, table, "order by created_at desc")
-        yield _postgres(call.at_share(0.9), "LOG", "00000", statement, request_id=call.id)
+        yield _postgres_event(call.context_at_share(0.9), "LOG", "00000", statement, request_id=call.id)
 
 
-def _slow_statement(call: _Call, table: str, ending: str) -> str:
+def _slow_statement(call: _ClientRequest, table: str, ending: str) -> str:
     """Return PostgreSQL's line about a slow statement, with a comment that names the request."""
     statement = f"select * from {table} {ending} /*request_id='{call.id}'*/"  # noqa: S608 - text of a log line
-    return f"duration: {call.ms * 0.9:.3f} ms  statement: {statement}"
+    return f"duration: {call.milliseconds * 0.9:.3f} ms  statement: {statement}"
 
 
-def _edge(call: _Call) -> _StreamEvent:
+def _edge_event(call: _ClientRequest) -> _StreamEvent:
     """Return the event that the edge logs about a request."""
     context, host = call.context, f"{call.context.project}.example.co"
-    agent, ray = context.choose(*_AGENTS), f"{context.rng.getrandbits(64):016x}"
+    agent, ray = context.choose(*_USER_AGENTS), f"{context.rng.getrandbits(64):016x}"
     country, city, colo = context.rng.choice(_LOCATIONS)
     search = context.choose("", "", "?select=*", "?select=id,name&order=id.desc&limit=20")
     url = f"https://{host}{call.path}{search}"
@@ -138,11 +144,11 @@ def _edge(call: _Call) -> _StreamEvent:
         "cf": {"country": country, "city": city, "colo": colo, "httpProtocol": "HTTP/3", "tlsVersion": "TLSv1.3"},
     }
     # Some senders leave out the URL. A derived field of the stream then fills it.
-    if context.chance(0.2):
+    if context.random_bool(0.2):
         del request["url"]
     response: Body = {
         "status_code": call.status,
-        "origin_time": call.ms,
+        "origin_time": call.milliseconds,
         "headers": {
             "content_type": "application/json",
             "cf_cache_status": context.choose("DYNAMIC", "HIT", "MISS"),
@@ -157,7 +163,7 @@ def _edge(call: _Call) -> _StreamEvent:
     return _stream_event(EDGE, context, body)
 
 
-def _method_and_path(context: _EventContext) -> tuple[str, str]:
+def _random_method_and_path(context: _EventContext) -> tuple[str, str]:
     kind = context.rng.choices(("rest", "auth", "storage", "realtime", "functions"), (50, 18, 16, 10, 6))[0]
     table = context.choose("todos", "profiles", "orders", "messages", "products")
     if kind == "rest":
@@ -174,15 +180,15 @@ def _method_and_path(context: _EventContext) -> tuple[str, str]:
     return "POST", f"/functions/v1/{context.choose('send-mail', 'checkout', 'resize-image')}"
 
 
-def _status(context: _EventContext, path: str) -> int:
-    if context.chance(0.012):
+def _random_status(context: _EventContext, path: str) -> int:
+    if context.random_bool(0.012):
         return context.rng.choice((500, 502, 503, 504))
-    if context.chance(0.06):
+    if context.random_bool(0.06):
         return context.rng.choice((400, 401, 403, 404, 409, 429))
     return 101 if "websocket" in path else context.rng.choice((200, 200, 200, 201, 204, 206))
 
 
-def _postgres(
+def _postgres_event(
     context: _EventContext, severity: str, state: str, message: str, request_id: str | None = None
 ) -> _StreamEvent:
     """Return a log line of PostgreSQL."""
@@ -191,7 +197,7 @@ def _postgres(
         "sql_state_code": state,
         "backend_type": "client backend",
         "command_tag": context.choose("SELECT", "INSERT", "UPDATE", "authentication"),
-        "connection_from": f"{context.address()}:{context.rng.randint(30_000, 60_000)}",
+        "connection_from": f"{context.random_address()}:{context.rng.randint(30_000, 60_000)}",
         "database_name": "postgres",
         "user_name": context.choose("authenticator", "supabase_admin", "postgres"),
         "process_id": context.rng.randint(1000, 90_000),
@@ -207,7 +213,7 @@ def _postgres(
     )
 
 
-def _relay(call: _Call, version: int) -> _StreamEvent:
+def _relay_event(call: _ClientRequest, version: int) -> _StreamEvent:
     """Return the event that the relay in front of the functions logs about a request."""
     name, context = call.path.rpartition("/")[2], call.context
     host = f"{context.project}.functions.example.co"
@@ -217,21 +223,21 @@ def _relay(call: _Call, version: int) -> _StreamEvent:
         "function_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
         "deployment_id": f"{context.project}_{name}_{version}",
         "version": str(version),
-        "execution_time_ms": call.ms,
+        "execution_time_ms": call.milliseconds,
         "request": {"method": "POST", "pathname": f"/{name}", "host": host, "url": f"https://{host}/{name}"},
         "response": {"status_code": call.status},
     }
     message = f"POST | {call.status} | https://{host}/{name}"
-    return _stream_event(RELAY, call.at_share(0.97), {"event_message": message, "metadata": metadata})
+    return _stream_event(RELAY, call.context_at_share(0.97), {"event_message": message, "metadata": metadata})
 
 
-def _function(call: _Call, kind: str, level: str, message: str, version: int) -> _StreamEvent:
+def _function_event(call: _ClientRequest, kind: str, level: str, message: str, version: int) -> _StreamEvent:
     """Return an event that a function logs while it serves a request."""
     name = call.path.rpartition("/")[2]
-    return _function_line(call.at_share(0.95), name, (kind, level, message), version, request_id=call.id)
+    return _function_log_event(call.context_at_share(0.95), name, (kind, level, message), version, request_id=call.id)
 
 
-def _function_line(
+def _function_log_event(
     context: _EventContext, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
 ) -> _StreamEvent:
     """Return a log line of a function, with its kind, level and text."""
@@ -239,7 +245,7 @@ def _function_line(
     metadata: Body = {
         "project_ref": context.project,
         "function_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
-        "execution_id": context.uuid(),
+        "execution_id": context.random_uuid(),
         "deployment_id": f"{context.project}_{name}_{version}",
         "event_type": kind,
         "level": level,
@@ -251,7 +257,7 @@ def _function_line(
     return _stream_event(FUNCTIONS, context, {"event_message": message, "metadata": metadata})
 
 
-def _auth(call: _Call, action: str, path: str, status: int) -> _StreamEvent:
+def _auth_event(call: _ClientRequest, action: str, path: str, status: int) -> _StreamEvent:
     """Return the event that the auth service logs about its part in a request."""
     context = call.context
     level = "error" if status >= 500 else "warning" if status >= 400 else "info"
@@ -265,7 +271,7 @@ def _auth(call: _Call, action: str, path: str, status: int) -> _StreamEvent:
         "msg": "request completed",
         "remote_addr": call.address,
         "request_id": call.id,
-        "duration": context.milliseconds(40) * 1_000_000,
+        "duration": context.random_milliseconds(40) * 1_000_000,
         "auth_event": {"action": action, "actor_username": user, "log_type": "account"},
     }
     if status >= 500:
@@ -276,11 +282,11 @@ def _auth(call: _Call, action: str, path: str, status: int) -> _StreamEvent:
         )
     message = json.dumps({key: metadata[key] for key in ("level", "msg", "path", "status", "remote_addr")})
     return _stream_event(
-        AUTH, call.at_share(0.01), {"event_message": message, "project": context.project, "metadata": metadata}
+        AUTH, call.context_at_share(0.01), {"event_message": message, "project": context.project, "metadata": metadata}
     )
 
 
-def _storage(call: _Call) -> _StreamEvent:
+def _storage_event(call: _ClientRequest) -> _StreamEvent:
     context = call.context
     file = call.path.removeprefix("/storage/v1")
     metadata: Body = {
@@ -288,23 +294,25 @@ def _storage(call: _Call) -> _StreamEvent:
         "tenantId": context.project,
         "reqId": call.id,
         "level": "info" if call.status < 400 else "warning",
-        "responseTime": call.ms,
+        "responseTime": call.milliseconds,
         "context": [{"host": "storage-1", "pid": context.rng.randint(10, 99)}],
     }
     message = f"{call.method} | {call.status} | {call.address} | {file}"
-    return _stream_event(STORAGE, call.at_share(0.5), {"event_message": message, "metadata": metadata})
+    return _stream_event(STORAGE, call.context_at_share(0.5), {"event_message": message, "metadata": metadata})
 
 
-def _database_line(context: _EventContext) -> _StreamEvent:
-    return _postgres(context, *context.rng.choice(_DATABASE_ERRORS if context.chance(0.1) else _DATABASE_MESSAGES))
+def _random_postgres_event(context: _EventContext) -> _StreamEvent:
+    return _postgres_event(
+        context, *context.rng.choice(_DATABASE_ERRORS if context.random_bool(0.1) else _DATABASE_MESSAGES)
+    )
 
 
-def _function_life(context: _EventContext) -> _StreamEvent:
+def _function_lifecycle_event(context: _EventContext) -> _StreamEvent:
     name = context.choose("send-mail", "checkout", "resize-image")
-    return _function_line(context, name, context.rng.choice(_FUNCTION_LIFE), version=3)
+    return _function_log_event(context, name, context.rng.choice(_FUNCTION_LIFECYCLE_MESSAGES), version=3)
 
 
-def _realtime(context: _EventContext) -> _StreamEvent:
+def _realtime_event(context: _EventContext) -> _StreamEvent:
     level, message = context.rng.choice(_REALTIME_MESSAGES)
     metadata: Body = {
         "project": context.project,
@@ -320,37 +328,37 @@ def _realtime(context: _EventContext) -> _StreamEvent:
     return _stream_event(REALTIME, context, {"event_message": message, "metadata": metadata})
 
 
-def _postgrest(context: _EventContext) -> _StreamEvent:
-    return _of_database_host(POSTGREST, context, context.choose(*_REST_MESSAGES))
+def _postgrest_event(context: _EventContext) -> _StreamEvent:
+    return _database_host_event(POSTGREST, context, context.choose(*_POSTGREST_MESSAGES))
 
 
-def _pgbouncer(context: _EventContext) -> _StreamEvent:
-    return _pooler(
+def _random_pgbouncer_event(context: _EventContext) -> _StreamEvent:
+    return _pgbouncer_event(
         context,
         context.choose(
-            f"stats: {context.rng.randint(5, 90)} xacts/s, {context.rng.randint(10, 300)} queries/s, wait {context.milliseconds(2)} us",
-            f"C-0x55d: postgres/authenticator@{context.address()}:5432 login attempt: db=postgres user=authenticator tls=TLSv1.3",
+            f"stats: {context.rng.randint(5, 90)} xacts/s, {context.rng.randint(10, 300)} queries/s, wait {context.random_milliseconds(2)} us",
+            f"C-0x55d: postgres/authenticator@{context.random_address()}:5432 login attempt: db=postgres user=authenticator tls=TLSv1.3",
             "C-0x55d: closing because: client close request (age=12s)",
         ),
     )
 
 
-def _pooler(context: _EventContext, message: str) -> _StreamEvent:
+def _pgbouncer_event(context: _EventContext, message: str) -> _StreamEvent:
     """Return a log line of the connection pooler."""
-    return _of_database_host(PGBOUNCER, context, message)
+    return _database_host_event(PGBOUNCER, context, message)
 
 
-def _of_database_host(stream: str, context: _EventContext, message: str) -> _StreamEvent:
+def _database_host_event(stream: str, context: _EventContext, message: str) -> _StreamEvent:
     metadata = {"host": f"db-{context.project}"}
     return _stream_event(stream, context, {"event_message": message, "project": context.project, "metadata": metadata})
 
 
 def _stream_event(stream: str, context: _EventContext, body: Body) -> _StreamEvent:
-    at = context.at.astimezone(UTC).isoformat(timespec="microseconds")
-    return stream, {"id": context.uuid(), "timestamp": at, **body}
+    at = context.time.astimezone(UTC).isoformat(timespec="microseconds")
+    return stream, {"id": context.random_uuid(), "timestamp": at, **body}
 
 
-_AGENTS = (
+_USER_AGENTS = (
     "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/126.0",
     "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 Chrome/124.0.0.0 Safari/537.36",
     "Mozilla/5.0 (iPhone; CPU iPhone OS 17_4 like Mac OS X) AppleWebKit/605.1.15 Mobile/15E148",
@@ -382,8 +390,8 @@ _FUNCTION_LINES = (
     ("info", "image resized"),
     ("error", "TypeError: Cannot read properties of undefined (reading 'price')"),
 )
-_FUNCTION_LIFE = (("Boot", "info", "booted (time: 31ms)"), ("Shutdown", "info", "shutdown"))
-_LOGINS = {
+_FUNCTION_LIFECYCLE_MESSAGES = (("Boot", "info", "booted (time: 31ms)"), ("Shutdown", "info", "shutdown"))
+_AUTH_ACTIONS = {
     "token": ("login", "/token"),
     "user": ("token_checked", "/user"),
     "signup": ("user_signedup", "/signup"),
@@ -394,39 +402,39 @@ _REALTIME_MESSAGES = (
     ("warning", "Channel join rate limit reached"),
     ("error", "Replication slot is already in use, retrying in 5 s"),
 )
-_REST_MESSAGES = (
+_POSTGREST_MESSAGES = (
     "Listening on port 3000",
     "Schema cache loaded: 41 Relations, 22 Relationships, 18 Functions",
     "Attempting to reconnect to the database in 2 seconds...",
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
 # By stream: how many events a day its service logs without a request, and the function that creates one.
-BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
-    POSTGRES: (50, _database_line),
-    FUNCTIONS: (20, _function_life),
-    REALTIME: (40, _realtime),
-    POSTGREST: (20, _postgrest),
-    PGBOUNCER: (30, _pgbouncer),
+BACKGROUND_EVENTS: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
+    POSTGRES: (50, _random_postgres_event),
+    FUNCTIONS: (20, _function_lifecycle_event),
+    REALTIME: (40, _realtime_event),
+    POSTGREST: (20, _postgrest_event),
+    PGBOUNCER: (30, _random_pgbouncer_event),
 }
 
 
-DAYS = 7
-REQUESTS_A_DAY = 600
+HISTORY_DAYS = 7
+REQUESTS_PER_DAY = 600
 # The minimum and maximum time between two requests of the running demo, which make about a hundred requests an hour. A
 # busy hour of the generated week has forty.
-LIVE_SECONDS = (25.0, 45.0)
+LIVE_REQUEST_INTERVAL_SECONDS = (25.0, 45.0)
 # The factor by which background lines are more frequent while the demo runs than in the week.
 _LIVE_BACKGROUND_FACTOR = 2.0
 
-PROJECT = "default"
-PATH = "/functions/v1/checkout"
+DEMO_PROJECT = "default"
+INCIDENT_PATH = "/functions/v1/checkout"
 _INCIDENT_MINUTE = 5
-SLOW = timedelta(minutes=6)
+SLOW_PHASE_DURATION = timedelta(minutes=6)
 INCIDENT_DURATION = timedelta(minutes=14)
 _INCIDENT_FUNCTION = "checkout"
 _MIN_INCIDENT_AGE = timedelta(hours=3)
-_LOCKING = "where cart_id = $1 for update"
-_SLOW_CALLS, _FAILED_CALLS, _OTHERS_FAILED = 40, 120, 25
+_LOCKING_CLAUSE = "where cart_id = $1 for update"
+_SLOW_CALLS, _FAILED_CALLS, _POOL_FAILURE_COUNT = 40, 120, 25
 
 
 def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
@@ -446,31 +454,31 @@ class LiveTraffic:
         self._rng = rng
         self._next_request_at = self._looked_at = now
 
-    def due(self, now: datetime) -> list[_StreamEvent]:
+    def due_events(self, now: datetime) -> list[_StreamEvent]:
         """Return the events since the previous call, or since the beginning."""
         events: list[_StreamEvent] = []
         while self._next_request_at <= now:
-            events += _events_of_call(_random_call(_context_at(self._next_request_at, self._rng)))
-            self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_SECONDS))
+            events += _events_of_request(_random_request(_context_at(self._next_request_at, self._rng)))
+            self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_REQUEST_INTERVAL_SECONDS))
         days = (now - self._looked_at) / timedelta(days=1)
         self._looked_at = now
-        for per_day, create in BACKGROUND_LINES.values():
+        for per_day, create in BACKGROUND_EVENTS.values():
             if self._rng.random() < per_day * days * _LIVE_BACKGROUND_FACTOR:
                 events.append(create(_context_at(now, self._rng)))
         return events
 
 
 def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
-    for at in _times(now, REQUESTS_A_DAY * DAYS, rng):
-        yield from _events_of_call(_random_call(_context_at(at, rng)))
-    for per_day, create in BACKGROUND_LINES.values():
-        for at in _times(now, per_day * DAYS, rng):
+    for at in _random_times(now, REQUESTS_PER_DAY * HISTORY_DAYS, rng):
+        yield from _events_of_request(_random_request(_context_at(at, rng)))
+    for per_day, create in BACKGROUND_EVENTS.values():
+        for at in _random_times(now, per_day * HISTORY_DAYS, rng):
             yield create(_context_at(at, rng))
 
 
-def _times(now: datetime, count: int, rng: random.Random) -> Iterator[datetime]:
+def _random_times(now: datetime, count: int, rng: random.Random) -> Iterator[datetime]:
     while count:
-        at = now - timedelta(seconds=rng.random() * DAYS * 86_400)
+        at = now - timedelta(seconds=rng.random() * HISTORY_DAYS * 86_400)
         if rng.random() < _relative_traffic(at):
             count -= 1
             yield at
@@ -483,7 +491,7 @@ def _relative_traffic(at: datetime) -> float:
 
 
 def _context_at(at: datetime, rng: random.Random) -> _EventContext:
-    return _EventContext(at, PROJECT if rng.random() < 0.85 else "acme", rng)
+    return _EventContext(at, DEMO_PROJECT if rng.random() < 0.85 else "acme", rng)
 
 
 def incident_start(now: datetime) -> datetime:
@@ -500,59 +508,67 @@ def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent
     functions and of PostgreSQL.
     """
     start = incident_start(now)
-    yield _deployment(_EventContext(start, PROJECT, rng), version=4, replaced=3)
-    for at in _call_times(start + timedelta(seconds=20), start + SLOW, _SLOW_CALLS, rng):
-        yield from _slow_request(_EventContext(at, PROJECT, rng))
-    for at in _call_times(start + SLOW, start + INCIDENT_DURATION, _FAILED_CALLS, rng):
-        yield from _failed_request(_EventContext(at, PROJECT, rng))
-    for at in _call_times(start + SLOW + timedelta(minutes=2), start + INCIDENT_DURATION, _OTHERS_FAILED, rng):
-        yield from _request_with_exhausted_pool(_EventContext(at, PROJECT, rng))
-    yield _deployment(_EventContext(start + INCIDENT_DURATION, PROJECT, rng), version=3, replaced=4)
+    yield _deployment_event(_EventContext(start, DEMO_PROJECT, rng), version=4, replaced=3)
+    for at in _random_request_times(start + timedelta(seconds=20), start + SLOW_PHASE_DURATION, _SLOW_CALLS, rng):
+        yield from _slow_request_events(_EventContext(at, DEMO_PROJECT, rng))
+    for at in _random_request_times(start + SLOW_PHASE_DURATION, start + INCIDENT_DURATION, _FAILED_CALLS, rng):
+        yield from _failed_request_events(_EventContext(at, DEMO_PROJECT, rng))
+    for at in _random_request_times(
+        start + SLOW_PHASE_DURATION + timedelta(minutes=2), start + INCIDENT_DURATION, _POOL_FAILURE_COUNT, rng
+    ):
+        yield from _exhausted_pool_events(_EventContext(at, DEMO_PROJECT, rng))
+    yield _deployment_event(_EventContext(start + INCIDENT_DURATION, DEMO_PROJECT, rng), version=3, replaced=4)
 
 
-def _call_times(period_start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
+def _random_request_times(period_start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
     """Return a random time in each of `count` equal parts of the period, so that no minute is empty."""
     return [period_start + (end - period_start) * ((place + rng.random()) / count) for place in range(count)]
 
 
-def _deployment(context: _EventContext, version: int, replaced: int) -> _StreamEvent:
-    message = f"deployment {PROJECT}_{_INCIDENT_FUNCTION}_{version} is live, it replaces {PROJECT}_{_INCIDENT_FUNCTION}_{replaced}"
-    return _function_line(context, _INCIDENT_FUNCTION, ("Deploy", "info", message), version)
+def _deployment_event(context: _EventContext, version: int, replaced: int) -> _StreamEvent:
+    message = f"deployment {DEMO_PROJECT}_{_INCIDENT_FUNCTION}_{version} is live, it replaces {DEMO_PROJECT}_{_INCIDENT_FUNCTION}_{replaced}"
+    return _function_log_event(context, _INCIDENT_FUNCTION, ("Deploy", "info", message), version)
 
 
-def _slow_request(context: _EventContext) -> Iterator[_StreamEvent]:
+def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a request to the new version, which waits for locks that other requests hold."""
-    call = _call(context, PATH, 200, context.rng.randint(2_000, 7_000))
-    yield _edge(call)
-    yield _auth(call, "token_checked", "/user", 200)
-    yield _relay(call, version=4)
-    yield _function(call, "Log", "info", "checkout session created", version=4)
-    yield _postgres(call.at_share(0.9), "LOG", "00000", _slow_statement(call, "orders", _LOCKING), call.id)
+    call = _new_request(context, INCIDENT_PATH, 200, context.rng.randint(2_000, 7_000))
+    yield _edge_event(call)
+    yield _auth_event(call, "token_checked", "/user", 200)
+    yield _relay_event(call, version=4)
+    yield _function_event(call, "Log", "info", "checkout session created", version=4)
+    yield _postgres_event(
+        call.context_at_share(0.9), "LOG", "00000", _slow_statement(call, "orders", _LOCKING_CLAUSE), call.id
+    )
 
 
-def _failed_request(context: _EventContext) -> Iterator[_StreamEvent]:
+def _failed_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a request whose statement PostgreSQL canceled after it waited too long for a lock."""
     status = context.rng.choice((500, 500, 504))
-    call = _call(context, PATH, status, context.rng.randint(8_000, 10_000))
-    yield _edge(call)
-    yield _auth(call, "token_checked", "/user", 504 if context.chance(0.2) else 200)
-    yield _relay(call, version=4)
-    yield _function(call, "Log", "error", "PostgresError: canceling statement due to lock timeout", version=4)
-    yield _postgres(call.at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id)
+    call = _new_request(context, INCIDENT_PATH, status, context.rng.randint(8_000, 10_000))
+    yield _edge_event(call)
+    yield _auth_event(call, "token_checked", "/user", 504 if context.random_bool(0.2) else 200)
+    yield _relay_event(call, version=4)
+    yield _function_event(call, "Log", "error", "PostgresError: canceling statement due to lock timeout", version=4)
+    yield _postgres_event(
+        call.context_at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id
+    )
 
 
-def _request_with_exhausted_pool(context: _EventContext) -> Iterator[_StreamEvent]:
+def _exhausted_pool_events(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a request to an unrelated path that failed because the connection pool was exhausted."""
-    call = _call(context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100))
-    yield _edge(call)
+    call = _new_request(
+        context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100)
+    )
+    yield _edge_event(call)
     slots = "remaining connection slots are reserved for roles with the SUPERUSER attribute"
-    yield _postgres(call.at_share(0.9), "FATAL", "53300", slots, call.id)
-    yield _pooler(context, "pool postgres/authenticator is full: 60 connections in use, clients wait")
+    yield _postgres_event(call.context_at_share(0.9), "FATAL", "53300", slots, call.id)
+    yield _pgbouncer_event(context, "pool postgres/authenticator is full: 60 connections in use, clients wait")
 
 
-def _call(context: _EventContext, path: str, status: int, milliseconds: int) -> _Call:
-    method = "POST" if path == PATH else "GET"
-    return _Call(context, context.uuid(), method, path, status, milliseconds, context.address())
+def _new_request(context: _EventContext, path: str, status: int, milliseconds: int) -> _ClientRequest:
+    method = "POST" if path == INCIDENT_PATH else "GET"
+    return _ClientRequest(context, context.random_uuid(), method, path, status, milliseconds, context.random_address())
 
 
 _FAILURES_BY_PATH_SQL = (
@@ -565,7 +581,7 @@ _FAILURES_BY_PATH_SQL = (
 async def post_history(components: Components, now: datetime) -> None:
     """Store a week of events that ends now in every stream."""
     for stream, events in history_events(now):
-        await _post(components, stream, events)
+        await _post_events(components, stream, events)
 
 
 async def post_continuously(components: Components, observer: Observer) -> None:
@@ -573,15 +589,15 @@ async def post_continuously(components: Components, observer: Observer) -> None:
     traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - no secret
     while True:
         await asyncio.sleep(1.0)
-        for stream, event in traffic.due(datetime.now(UTC)):
-            await _post(components, stream, [event])
-            observer.note(Ingested(stream=stream, accepted=1))
+        for stream, event in traffic.due_events(datetime.now(UTC)):
+            await _post_events(components, stream, [event])
+            observer.record(EventsIngested(stream=stream, accepted=1))
 
 
 def incident_hint(now: datetime) -> str:
     """Return the sentence that says when the demo's incident happened."""
     at = f"{incident_start(now):%H:%M}"
-    return f"Project {PROJECT} had an incident at {at} UTC. docs/guide/incident.md finds it step by step."
+    return f"Project {DEMO_PROJECT} had an incident at {at} UTC. docs/guide/incident.md finds it step by step."
 
 
 def sign_in_link(url: str, key: str) -> str:
@@ -593,16 +609,16 @@ def example_commands(url: str, key: str) -> tuple[str, str, str]:
     """Return three commands to paste, each of which prints rows of the demo's data."""
     query = f"{url}/api/endpoints/query"
     return (
-        f"curl -s '{query}/usage.api-counts?interval=daily&project={PROJECT}' -H 'X-API-KEY: {key}'",
-        f"curl -s '{query}/logs.all?project={PROJECT}' -H 'X-API-KEY: {key}'",
+        f"curl -s '{query}/usage.api-counts?interval=daily&project={DEMO_PROJECT}' -H 'X-API-KEY: {key}'",
+        f"curl -s '{query}/logs.all?project={DEMO_PROJECT}' -H 'X-API-KEY: {key}'",
         (
-            f"curl -sG '{query}/logs.all' -H 'X-API-KEY: {key}' -d project={PROJECT}"
+            f"curl -sG '{query}/logs.all' -H 'X-API-KEY: {key}' -d project={DEMO_PROJECT}"
             f" --data-urlencode 'sql={_FAILURES_BY_PATH_SQL}'"
         ),
     )
 
 
-async def _post(components: Components, stream: str, events: list[Body]) -> None:
+async def _post_events(components: Components, stream: str, events: list[Body]) -> None:
     known_stream = components.catalog.stream(stream)
     if known_stream is not None:
         await components.services.intake.accept(known_stream, "application/json", msgspec.json.encode(events))

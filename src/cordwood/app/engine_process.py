@@ -14,40 +14,40 @@ from pathlib import Path
 import msgspec
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import EngineDialect, HostedEngine
 from cordwood.engines.hosted.supervisor import LaunchOptions, StateCallback
-from cordwood.observe.observation import Note, Noted, note_nothing, report_nothing
+from cordwood.observe.observation import OperatorMessage, RecordObservation, ignore_message, ignore_observation
 from cordwood.processes.fork_server import ForkServer
 
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 # With a small ceiling, large allocations (bodies, columns, WAL records) are mapped and unmapped individually. With a
 # larger ceiling their pages are reused, because queries read compressed columns in blocks of two megabytes and more.
-_LARGE_SHARE = 256
+_MMAP_THRESHOLD_DIVISOR = 256
 _MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
 # Threads that share a malloc arena contend for it: with two arenas in all, short queries took up to a quarter longer.
 # Each arena retains freed memory, so their number is limited by the ceiling as well.
 _ARENAS_PER_PROCESSOR = 3
-_MEMORY_PER_ARENA = 32 * 2**20
+_BYTES_PER_ARENA = 32 * 2**20
 
 
-def limit_heap(ceiling: int) -> None:
+def configure_malloc(ceiling: int) -> None:
     """Configure malloc. Call it before any thread starts. It does nothing for other C libraries than glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
-    mmap_threshold = min(max(_MIN_MMAP_BYTES, ceiling // _LARGE_SHARE), _MAX_MMAP_BYTES)
-    mallopt(_ARENA_MAX, min(_ARENAS_PER_PROCESSOR * (os.cpu_count() or 1), ceiling // _MEMORY_PER_ARENA))
+    mmap_threshold = min(max(_MIN_MMAP_BYTES, ceiling // _MMAP_THRESHOLD_DIVISOR), _MAX_MMAP_BYTES)
+    mallopt(_ARENA_MAX, min(_ARENAS_PER_PROCESSOR * (os.cpu_count() or 1), ceiling // _BYTES_PER_ARENA))
     mallopt(_MMAP_THRESHOLD, mmap_threshold)
     mallopt(_TRIM_THRESHOLD, 4 * mmap_threshold)
 
 
-_MAPS = Path("/proc/self/maps")
-_DONT_NEED = 4  # MADV_DONTNEED of madvise(2)
+_MEMORY_MAPS_FILE = Path("/proc/self/maps")
+_MADV_DONTNEED = 4  # MADV_DONTNEED of madvise(2)
 
 
 def page_out_libraries() -> None:
@@ -55,12 +55,12 @@ def page_out_libraries() -> None:
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise
         for start, end in _code_ranges():
-            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DONT_NEED)
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 def _code_ranges() -> Iterator[tuple[int, int]]:
     """Yield the address ranges of executable mappings of shared libraries."""
-    for line in _MAPS.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in _MEMORY_MAPS_FILE.read_text(encoding="utf-8", errors="replace").splitlines():
         address_range, rights, *_, name = line.split(maxsplit=5)
         if rights == "r-xp" and ".so" in name:
             start, _, end = address_range.partition("-")
@@ -69,10 +69,10 @@ def _code_ranges() -> Iterator[tuple[int, int]]:
 
 # The estimated memory of the interpreter and of modules in the three processes, which does not count towards the
 # ceiling.
-_BASE_BYTES = 80 * 10**6
-_ENTRY = "cordwood.app.engine_process:engine_process"
+_MODULES_BYTES = 80 * 10**6
+_ENTRY_POINT = "cordwood.app.engine_process:engine_process"
 # The time after which code that was only needed for the start is paged out.
-_STARTED_SECONDS = 1.0
+_PAGE_OUT_DELAY_SECONDS = 1.0
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -82,28 +82,28 @@ class EngineSettings(msgspec.Struct, frozen=True):
     options: DuckDBOptions
 
 
-class EngineHost(msgspec.Struct, frozen=True):
+class EngineLauncher(msgspec.Struct, frozen=True):
     """Opens the engine through a fork server. `on_state` gets the reason why the engine is unavailable, or None."""
 
     fork_server: ForkServer
     memory_ceiling: int
     on_state: StateCallback
 
-    def open(self, folder: Path, options: DuckDBOptions, note: Note) -> HostedEngine:
-        silent_options = msgspec.structs.replace(options, report=report_nothing, note=note_nothing)
+    def launch_engine(self, folder: Path, options: DuckDBOptions, note: RecordObservation) -> HostedEngine:
+        silent_options = msgspec.structs.replace(options, report=ignore_message, note=ignore_observation)
         low_memory_options = msgspec.structs.replace(silent_options, starts_without_shredding=True)
         launch_options = LaunchOptions(
             EngineSettings(str(folder), silent_options),
-            self.memory_ceiling + _BASE_BYTES,
+            self.memory_ceiling + _MODULES_BYTES,
             self.on_state,
             EngineSettings(str(folder), low_memory_options),
         )
         return HostedEngine(self.fork_server, launch_options, EngineDialect(DuckDBTarget(), _stored_events_sql), note)
 
 
-def fork_server() -> ForkServer:
+def start_fork_server() -> ForkServer:
     """Start the fork server. Call it after all imports, and before there is a thread or an open file."""
-    server = ForkServer(_ENTRY)
+    server = ForkServer(_ENTRY_POINT)
     server.start()
     return server
 
@@ -114,16 +114,16 @@ def engine_process(link: socket.socket) -> None:
     run_engine(link, _open_engine)
 
 
-def _open_engine(settings: EngineSettings, note: Note) -> DuckDBEngine:
+def _open_engine(settings: EngineSettings, note: RecordObservation) -> DuckDBEngine:
     def report(text: str) -> None:
-        note(Noted(message=text, level="warning"))
+        note(OperatorMessage(message=text, level="warning"))
 
     options = msgspec.structs.replace(settings.options, report=report, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
     # Paging out is delayed, because the start goes on after this function: the streams are prepared next.
-    threading.Timer(_STARTED_SECONDS, page_out_libraries).start()
+    threading.Timer(_PAGE_OUT_DELAY_SECONDS, page_out_libraries).start()
     return engine
 
 
 def _stored_events_sql(stream: str) -> str:
-    return StreamTables(stream).select_events()
+    return StreamTableStatements(stream).select_events()

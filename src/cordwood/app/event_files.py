@@ -18,14 +18,27 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cordwood.engines.duckdb.parquet_import import RETRY_HINT, count_parquet, is_export, read_parquet, read_stored
+from cordwood.engines.duckdb.parquet_import import (
+    RETRY_HINT,
+    count_parquet_rows,
+    is_event_export,
+    read_parquet_events,
+    read_stored_events,
+)
 from cordwood.errors import BadBody
-from cordwood.ingest.formats.csv import DETECTED, CsvColumns, CsvOptions, detected_delimiter, read_records, row_text
+from cordwood.ingest.formats.csv import (
+    DEFAULT_CSV_OPTIONS,
+    CsvColumns,
+    CsvOptions,
+    detect_delimiter,
+    read_records,
+    row_text,
+)
 from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
 from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, event_json
-from cordwood.ingest.items import JsonDocuments
+from cordwood.ingest.items import JsonItemReader
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, Finding, Sample, possible_formats
+from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, FileSample, PossibleFormat, possible_formats
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -35,7 +48,7 @@ else:
 _STANDARD_INPUT = Path("-")
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_BUFFER = 64 * 1024
+_BUFFER_BYTES = 64 * 1024
 
 
 class _CountingFile(io.RawIOBase):
@@ -77,32 +90,32 @@ class _FileAfterSample(io.RawIOBase):
         return len(data)
 
 
-class OpenFile:
+class InputFile:
     """A file that is being read. `coding` is `gzip`, `zstd` or None; `sample` is its decompressed beginning."""
 
     def __init__(self, name: str, raw: io.BufferedReader, sample_bytes: int) -> None:
         self.name = name
         self._size = _size_of(raw)
         self._counted = _CountingFile(raw)
-        stored = io.BufferedReader(self._counted, _BUFFER)
-        with self.reading():
+        stored = io.BufferedReader(self._counted, _BUFFER_BYTES)
+        with self.convert_read_errors():
             magic = stored.peek(4)[:4]
             self.coding = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
-            self._decompressed = _decompressed(stored, self.coding)
-            self.sample = _beginning(self._decompressed, sample_bytes)
-        self.content = io.BufferedReader(_FileAfterSample(self.sample, self._decompressed), _BUFFER)
+            self._decompressed = _decompressed_file(stored, self.coding)
+            self.sample = _read_beginning(self._decompressed, sample_bytes)
+        self.content = io.BufferedReader(_FileAfterSample(self.sample, self._decompressed), _BUFFER_BYTES)
 
     @property
     def bytes_read(self) -> int:
         return self._counted.count
 
     @property
-    def share(self) -> float | None:
+    def share_read(self) -> float | None:
         """The share of the file that was read, or None if its size is unknown."""
         return min(1.0, self.bytes_read / self._size) if self._size else None
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def convert_read_errors(self) -> Iterator[None]:
         """Convert errors of reading and of decompressing that the block raises to BadBody."""
         try:
             yield
@@ -111,14 +124,14 @@ class OpenFile:
 
     def lines(self, max_bytes: int) -> Iterator[bytes]:
         """Yield the lines with their line ends. A line longer than `max_bytes` is cut after `max_bytes` + 1."""
-        with self.reading():
+        with self.convert_read_errors():
             while line := self.content.readline(max_bytes + 1):
                 yield line
                 if len(line) > max_bytes and not line.endswith(b"\n"):
                     self._skip_line()
 
     def _skip_line(self) -> None:
-        while (remaining := self.content.readline(_BUFFER)) and not remaining.endswith(b"\n"):
+        while (remaining := self.content.readline(_BUFFER_BYTES)) and not remaining.endswith(b"\n"):
             pass
 
 
@@ -129,19 +142,19 @@ def unreadable_fault(name: str, problem: Exception) -> BadBody:
 
 
 @contextmanager
-def opened(file: Path, sample_bytes: int) -> Iterator[OpenFile]:
+def open_input_file(file: Path, sample_bytes: int) -> Iterator[InputFile]:
     """Open a file, or standard input for `-`."""
     if file == _STANDARD_INPUT:
         if not isinstance(sys.stdin, io.TextIOWrapper) or not isinstance(sys.stdin.buffer, io.BufferedReader):
             raise BadBody("Standard input is closed.")
-        yield OpenFile("standard input", sys.stdin.buffer, sample_bytes)
+        yield InputFile("standard input", sys.stdin.buffer, sample_bytes)
         return
     try:
         raw = file.open("rb")
     except OSError as problem:
         raise unreadable_fault(str(file), problem) from problem
     with raw:
-        yield OpenFile(str(file), raw, sample_bytes)
+        yield InputFile(str(file), raw, sample_bytes)
 
 
 def _size_of(raw: io.BufferedReader) -> int | None:
@@ -152,7 +165,7 @@ def _size_of(raw: io.BufferedReader) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _decompressed(stored: "io.BufferedReader[_CountingFile]", coding: str | None) -> _ReadableFile:
+def _decompressed_file(stored: "io.BufferedReader[_CountingFile]", coding: str | None) -> _ReadableFile:
     """Return the content: of all members of gzip, or all frames of zstd."""
     if coding == "gzip":
         return gzip.GzipFile(fileobj=stored, mode="rb")
@@ -161,7 +174,7 @@ def _decompressed(stored: "io.BufferedReader[_CountingFile]", coding: str | None
     return stored
 
 
-def _beginning(content: _ReadableFile, size: int) -> bytes:
+def _read_beginning(content: _ReadableFile, size: int) -> bytes:
     chunks, missing = [], size
     while missing and (chunk := content.read1(missing)):
         chunks.append(chunk)
@@ -171,21 +184,21 @@ def _beginning(content: _ReadableFile, size: int) -> bytes:
 
 FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
 # The unit of positions in a file, by format; it is the line for all other formats.
-_UNITS: Final = {"parquet": "row", "journald": "entry"}
+_POSITION_UNITS: Final = {"parquet": "row", "journald": "entry"}
 # The maximum size of an item, which is the default maximum size of a body.
 MAX_EVENT_BYTES: Final = 16 * 2**20
 # The maximum size of an event that is sent. It is below the limit, because a body has line ends too.
 _MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
 # The maximum length of a CSV record in characters, each of which takes up to four bytes.
-_MAX_CHARACTERS: Final = MAX_EVENT_BYTES // 4
+_MAX_CSV_RECORD_CHARACTERS: Final = MAX_EVENT_BYTES // 4
 # How many characters are sent of an item that is too long or cannot be an event; the service quarantines them.
 _MAX_REFUSED_CHARACTERS: Final = 2**20
-_SNIFFED_BYTES: Final = 4096
+_EXCERPT_BYTES: Final = 4096
 _CHUNK_BYTES: Final = 64 * 1024
-_PARQUET: Final = b"PAR1"
+_PARQUET_MAGIC: Final = b"PAR1"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
-_CODINGS: Final = {".gz", ".zst", ".zstd"}
+_COMPRESSION_SUFFIXES: Final = {".gz", ".zst", ".zstd"}
 _FORMATS_BY_SUFFIX: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".tsv": "csv"}
 _ADVICE_BY_FORMAT: Final = {
     "otlp": "Send it to /v1/logs, /v1/traces or /v1/metrics.",
@@ -194,14 +207,14 @@ _ADVICE_BY_FORMAT: Final = {
 }
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReadOptions(msgspec.Struct, frozen=True):
     """How to read a file. If `format` is None, it is detected."""
 
     format: str | None = None
-    csv: CsvOptions = DETECTED
+    csv: CsvOptions = DEFAULT_CSV_OPTIONS
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class FileItem(msgspec.Struct, frozen=True, gc=False):
     """An event as JSON, with its line or row number from 1.
 
     If `fault` is set, the item is not an event: `data` is its text as a JSON string, which the service quarantines.
@@ -215,20 +228,20 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 class EventFile:
     """The events of a file, with the progress of reading it."""
 
-    def __init__(self, file: Path, source: OpenFile, reading: Reading) -> None:
+    def __init__(self, file: Path, source: InputFile, reading: ReadOptions) -> None:
         self._file = file
         self._source = source
         self._reading = reading
-        self.format = reading.format or _detected(file, source)
-        self.unit = _UNITS.get(self.format, "line")
+        self.format = reading.format or _detect_format(file, source)
+        self.unit = _POSITION_UNITS.get(self.format, "line")
         self._rows, self._rows_read = 0, 0
-        if self.format == "parquet" and (file == _STANDARD_INPUT or source.share is None):
+        if self.format == "parquet" and (file == _STANDARD_INPUT or source.share_read is None):
             raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
 
     @property
-    def share(self) -> float | None:
+    def share_read(self) -> float | None:
         """The share of the file that was read, from 0 to 1, or None if its size is unknown."""
-        return min(1.0, self._rows_read / self._rows) if self._rows else self._source.share
+        return min(1.0, self._rows_read / self._rows) if self._rows else self._source.share_read
 
     @property
     def bytes_read(self) -> int:
@@ -237,101 +250,101 @@ class EventFile:
     @property
     def is_export(self) -> bool:
         """Whether `cordwood export` wrote the file."""
-        return self.format == "parquet" and is_export(self._file)
+        return self.format == "parquet" and is_event_export(self._file)
 
-    def stored_rows(self) -> Iterator[Record]:
+    def stored_rows(self) -> Iterator[FileItem]:
         """Yield the rows of an export."""
-        return self._counted(read_stored(self._file))
+        return self._count_rows(read_stored_events(self._file))
 
-    def events(self) -> Iterator[Record]:
+    def events(self) -> Iterator[FileItem]:
         """Yield the events, each with an id; raise BadBody where the file cannot be read."""
-        for record in self._rows_of_csv() if self.format == "csv" else with_ids(self._records()):
+        for record in self._csv_items() if self.format == "csv" else add_missing_ids(self._items()):
             if len(record.data) > _MAX_SENT_BYTES:
-                beginning = record.data[:_SNIFFED_BYTES].decode("utf-8", "replace")
-                yield _refused(
+                beginning = record.data[:_EXCERPT_BYTES].decode("utf-8", "replace")
+                yield _refused_item(
                     record.line_number, beginning, f"The event is longer than {MAX_EVENT_BYTES // 2**20} MiB."
                 )
             else:
                 yield record
 
-    def _records(self) -> Iterator[Record]:
+    def _items(self) -> Iterator[FileItem]:
         if self.format == "parquet":
-            return self._counted(read_parquet(self._file))
+            return self._count_rows(read_parquet_events(self._file))
         if self.format == "json":
             return self._documents()
         if self.format == "journald":
             return self._journal_entries()
-        return self._decoded_lines(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._lines()
+        return self._decoded_lines(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._line_items()
 
-    def _counted(self, rows: Iterator[bytes]) -> Iterator[Record]:
-        self._rows = max(1, count_parquet(self._file))
+    def _count_rows(self, rows: Iterator[bytes]) -> Iterator[FileItem]:
+        self._rows = max(1, count_parquet_rows(self._file))
         for event in rows:
             self._rows_read += 1
-            yield Record(self._rows_read, event)
+            yield FileItem(self._rows_read, event)
 
-    def _lines(self, stripped: bytes | None = None) -> Iterator[Record]:
+    def _line_items(self, stripped: bytes | None = None) -> Iterator[FileItem]:
         """Yield the lines that are not blank, without `stripped` at the end, by default without white space around."""
         for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
             if len(line) > MAX_EVENT_BYTES:
                 fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."
-                yield _refused(number, line[:_SNIFFED_BYTES].decode("utf-8", "replace"), fault)
+                yield _refused_item(number, line[:_EXCERPT_BYTES].decode("utf-8", "replace"), fault)
                 continue
             text = line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK)
             if not text.isspace():
-                yield Record(number, text.strip() if stripped is None else text.rstrip(stripped))
+                yield FileItem(number, text.strip() if stripped is None else text.rstrip(stripped))
 
-    def _decoded_lines(self, decode: LineDecoder) -> Iterator[Record]:
-        for record in self._lines(b"\r\n"):
+    def _decoded_lines(self, decode: LineDecoder) -> Iterator[FileItem]:
+        for record in self._line_items(b"\r\n"):
             if record.fault is not None:
                 yield record
                 continue
             text = record.data.decode("utf-8", "replace")
             event = decode(text)
             if event is None:
-                yield _refused(record.line_number, text, f"The line is not in the format {self.format}.")
+                yield _refused_item(record.line_number, text, f"The line is not in the format {self.format}.")
             else:
-                yield Record(record.line_number, event_json(event))
+                yield FileItem(record.line_number, event_json(event))
 
-    def _documents(self) -> Iterator[Record]:
-        with self._source.reading(), self._prefix_errors():
-            for item in JsonDocuments(self._source.content.read1, MAX_EVENT_BYTES).items():
+    def _documents(self) -> Iterator[FileItem]:
+        with self._source.convert_read_errors(), self._prefix_errors():
+            for item in JsonItemReader(self._source.content.read1, MAX_EVENT_BYTES).items():
                 # An event is sent as one line. Line ends occur only between tokens, so spaces can replace them.
-                yield Record(item.line, item.text.translate(_LINE_ENDS).encode())
+                yield FileItem(item.line, item.text.translate(_LINE_ENDS).encode())
 
-    def _journal_entries(self) -> Iterator[Record]:
+    def _journal_entries(self) -> Iterator[FileItem]:
         decoder, count = JournalDecoder(MAX_EVENT_BYTES), 0
-        with self._source.reading():
+        with self._source.convert_read_errors():
             while True:
                 chunk = self._source.content.read1(_CHUNK_BYTES)
                 for entry in decoder.feed(chunk) if chunk else decoder.finish():
                     count += 1
-                    yield _entry_record(entry, count)
+                    yield _journal_entry_item(entry, count)
                 if not chunk:
                     return
 
-    def _rows_of_csv(self) -> Iterator[Record]:
+    def _csv_items(self) -> Iterator[FileItem]:
         delimiter = self._reading.csv.delimiter or self._delimiter()
         lines = (line.decode("utf-8", "replace") for line in self._source.lines(MAX_EVENT_BYTES))
         with self._prefix_errors():
-            records = read_records(_without_mark(lines), delimiter, _MAX_CHARACTERS)
+            records = read_records(_without_byte_order_mark(lines), delimiter, _MAX_CSV_RECORD_CHARACTERS)
             header = next(records, None)
             if header is None:
                 return
             columns = CsvColumns(header, self._reading.csv.types)
             for number, record in enumerate(records):
-                fault = columns.fault(record)
+                fault = columns.record_fault(record)
                 if fault is None:
-                    fields = columns.fields(record.cells)
+                    fields = columns.row_fields(record.cells)
                     if "id" not in fields:
-                        fields["id"] = msgspec.Raw(b'"%s"' % _id(number, "\0".join(record.cells).encode()))
-                    yield Record(record.line, _encode(fields))
+                        fields["id"] = msgspec.Raw(b'"%s"' % _derived_id(number, "\0".join(record.cells).encode()))
+                    yield FileItem(record.line, _encode(fields))
                 else:
-                    yield _refused(record.line, row_text(record, delimiter), fault)
+                    yield _refused_item(record.line, row_text(record, delimiter), fault)
 
     def _delimiter(self) -> str:
-        if _ending(self._file) == ".tsv":
+        if _suffix_without_compression(self._file) == ".tsv":
             return "\t"
-        return detected_delimiter(_sample(self._source).text)
+        return detect_delimiter(_sample(self._source).text)
 
     @contextmanager
     def _prefix_errors(self) -> Iterator[None]:
@@ -345,15 +358,15 @@ class EventFile:
 
 
 @contextmanager
-def opened_events(file: Path, reading: Reading) -> Iterator[EventFile]:
+def open_event_file(file: Path, reading: ReadOptions) -> Iterator[EventFile]:
     """Open a file of events, or standard input for `-`; raise BadBody if its format is not recognised."""
-    with opened(file, SAMPLE_BYTES) as source:
+    with open_input_file(file, SAMPLE_BYTES) as source:
         yield EventFile(file, source, reading)
 
 
-def _detected(file: Path, source: OpenFile) -> str:
-    ending = _ending(file)
-    if source.sample.startswith(_PARQUET) and source.coding is None:
+def _detect_format(file: Path, source: InputFile) -> str:
+    ending = _suffix_without_compression(file)
+    if source.sample.startswith(_PARQUET_MAGIC) and source.coding is None:
         return "parquet"
     if not source.sample and ending == ".parquet":
         raise BadBody(f"{file} is empty, so it is not a Parquet file.", hint=RETRY_HINT)
@@ -364,24 +377,24 @@ def _detected(file: Path, source: OpenFile) -> str:
     return _recognize(source, ending)
 
 
-def _recognize(source: OpenFile, ending: str) -> str:
+def _recognize(source: InputFile, ending: str) -> str:
     finding = next(iter(possible_formats(_sample(source))), None)
     if finding is not None and _is_certain(finding):
         return finding.name
     if ending == ".json" and (finding is None or finding.name not in _ADVICE_BY_FORMAT):
         # Reading the file reports the line of the error.
         return "json"
-    raise BadBody(f"{source.name} is not in a format that can be imported.", hint=_advice(finding))
+    raise BadBody(f"{source.name} is not in a format that can be imported.", hint=_import_hint(finding))
 
 
-def _is_certain(finding: Finding) -> bool:
+def _is_certain(finding: PossibleFormat) -> bool:
     """Return whether the guess of a file's format is certain enough to read the file without the option `--as`."""
     if finding.name == "csv":
         return finding.confidence >= Confidence.LIKELY
     return finding.name in FORMATS and finding.name not in LINE_DECODERS
 
 
-def _advice(finding: Finding | None) -> str:
+def _import_hint(finding: PossibleFormat | None) -> str:
     if finding is None or finding.name == "binary":
         return "`cordwood sniff` tells the formats that it may have."
     if finding.name in FORMATS:
@@ -389,7 +402,7 @@ def _advice(finding: Finding | None) -> str:
     return _ADVICE_BY_FORMAT[finding.name]
 
 
-def how_to_import(found: Finding, file: str) -> str | None:
+def import_advice(found: PossibleFormat, file: str) -> str | None:
     """Return the command that imports a file of a format, or the route for it; None if it cannot be stored."""
     if found.name in FORMATS:
         named = "" if _is_certain(found) else f" --as {found.name}"
@@ -397,53 +410,53 @@ def how_to_import(found: Finding, file: str) -> str | None:
     return _ADVICE_BY_FORMAT.get(found.name)
 
 
-def _sample(source: OpenFile) -> Sample:
-    return Sample(source.sample, is_whole=len(source.sample) < SAMPLE_BYTES)
+def _sample(source: InputFile) -> FileSample:
+    return FileSample(source.sample, is_whole=len(source.sample) < SAMPLE_BYTES)
 
 
-def _ending(file: Path) -> str:
+def _suffix_without_compression(file: Path) -> str:
     """Return the ending of a file name, ignoring an ending for compression: `.csv` for `a.csv` and `a.csv.gz`."""
-    return Path(file.stem).suffix.lower() if file.suffix.lower() in _CODINGS else file.suffix.lower()
+    return Path(file.stem).suffix.lower() if file.suffix.lower() in _COMPRESSION_SUFFIXES else file.suffix.lower()
 
 
-def _without_mark(lines: Iterator[str]) -> Iterator[str]:
+def _without_byte_order_mark(lines: Iterator[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix("\ufeff")
 
 
-def _entry_record(entry: JournalEntry, line_number: int) -> Record:
-    parsed = ParsedBody(indexes=[])
+def _journal_entry_item(entry: JournalEntry, line_number: int) -> FileItem:
+    parsed = ParsedBody(item_indexes=[])
     entry.add_to(parsed, line_number)
-    for item in parsed.refused:
-        return _refused(line_number, item.text, item.reason)
-    return Record(line_number, event_json(parsed.events[0]))
+    for item in parsed.refused_items:
+        return _refused_item(line_number, item.text, item.reason)
+    return FileItem(line_number, event_json(parsed.events[0]))
 
 
-def _refused(line_number: int, text: str, fault: str) -> Record:
-    return Record(line_number, _encode(text[:_MAX_REFUSED_CHARACTERS]), fault)
+def _refused_item(line_number: int, text: str, fault: str) -> FileItem:
+    return FileItem(line_number, _encode(text[:_MAX_REFUSED_CHARACTERS]), fault)
 
 
 def count_events(file: Path) -> int:
     """Return the number of events in a Parquet file; raise BadBody if the file is truncated or not Parquet."""
-    return count_parquet(file)
+    return count_parquet_rows(file)
 
 
-class _Envelope(msgspec.Struct):
+class _EventId(msgspec.Struct):
     """An event of which only the id is decoded."""
 
     id: msgspec.Raw | None = None
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_id = msgspec.json.Decoder(_Envelope).decode
+_decode_id = msgspec.json.Decoder(_EventId).decode
 
 
-def with_ids(records: Iterator[Record]) -> Iterator[Record]:
+def add_missing_ids(records: Iterator[FileItem]) -> Iterator[FileItem]:
     for number, record in enumerate(records):
-        yield record if record.fault is not None else Record(record.line_number, with_id(number, record.data))
+        yield record if record.fault is not None else FileItem(record.line_number, add_missing_id(number, record.data))
 
 
-def with_id(number: int, event: bytes) -> bytes:
+def add_missing_id(number: int, event: bytes) -> bytes:
     """Return the event. One without an id gets an id from its position and text, so that a repeat is a duplicate."""
     try:
         lacks_id = _decode_id(event).id is None
@@ -454,9 +467,9 @@ def with_id(number: int, event: bytes) -> bytes:
         return event
     start = event.index(b"{") + 1
     separator = b"" if event[start:].lstrip().startswith(b"}") else b","
-    return event[:start] + b'"id":"%s"' % _id(number, event) + separator + event[start:]
+    return event[:start] + b'"id":"%s"' % _derived_id(number, event) + separator + event[start:]
 
 
-def _id(number: int, text: bytes) -> bytes:
+def _derived_id(number: int, text: bytes) -> bytes:
     digest = hashlib.blake2b(b"%d:" % number + text, digest_size=16).digest()
     return str(uuid.UUID(bytes=digest)).encode()

@@ -8,14 +8,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.app.compose import Components, Observability, build
+from cordwood.app.compose import Components, Observability, build_components
 from cordwood.app.configuration import fixed_key, web_options
 from cordwood.catalog.key_store import make_secret
 from cordwood.folder import DataFolder
 from cordwood.model.timestamps import now_us
 from cordwood.settings.settings import Settings
 from cordwood.web.asgi import Application, Message, Scope
-from cordwood.web.routes import application
+from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle
 
 
@@ -36,25 +36,25 @@ class InProcessApp(msgspec.Struct, frozen=True):
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request; return status, headers and body. With `on_body`, the body of a success is passed to it."""
         scope = _asgi_scope(method, path, {"x-api-key": self.key, **headers})
-        return self.runner.run(_exchange(self.app, scope, body, on_body))
+        return self.runner.run(_run_request(self.app, scope, body, on_body))
 
 
 @contextmanager
-def open_service(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[InProcessApp]:
+def open_in_process_app(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[InProcessApp]:
     """Own the data folder and open the service on it; raise DataFolderInUse if another process owns the folder."""
     folder, key, observability = (
         DataFolder(Path(settings.serve.data_dir)),
         make_secret(),
-        Observability.of(_with_quiet_log(settings)),
+        Observability.from_settings(_with_quiet_log(settings)),
     )
-    with folder.owned(), asyncio.Runner() as runner:
+    with folder.take_ownership(), asyncio.Runner() as runner:
         keys = (fixed_key("private", key, "local"),)
-        components = build(settings, folder, observability.observer, keys, clock_us, evaluates_alerts=False)
+        components = build_components(settings, folder, observability.observer, keys, clock_us, evaluates_alerts=False)
         lifecycle = Lifecycle()
         try:
-            lifecycle.open(components.services)
+            lifecycle.set_ready(components.services)
             yield InProcessApp(
-                application(lifecycle, observability.observer, web_options(settings), observability.metrics),
+                create_application(lifecycle, observability.observer, web_options(settings), observability.metrics),
                 runner,
                 key,
             )
@@ -68,7 +68,7 @@ def _with_quiet_log(settings: Settings) -> Settings:
 
 
 def _close(components: Components, runner: asyncio.Runner) -> None:
-    runner.run(components.services.answers.close())
+    runner.run(components.services.query_service.close())
     components.close()
 
 
@@ -86,7 +86,7 @@ def _asgi_scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
     }
 
 
-async def _exchange(
+async def _run_request(
     app: Application, scope: Scope, body: bytes, on_body: Callable[[bytes], object] | None
 ) -> tuple[int, dict[str, str], bytes]:
     """Run a request. If `on_body` raises, the client counts as disconnected, and the error is raised at the end."""

@@ -7,23 +7,37 @@ from typing import Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
 from cordwood.app.definitions import (
-    Checks,
-    Definitions,
-    Draft,
-    EndpointDefinitions,
-    StreamDefinitions,
+    DefinitionChecks,
+    DefinitionDraft,
+    DefinitionOperations,
+    EndpointOperations,
+    StreamOperations,
     StreamPreparer,
 )
-from cordwood.catalog.catalog import Author, Contents, DefinitionSource, Layer, Origin, Sent, Version
-from cordwood.catalog.files import FileCatalog, ManagedFiles, append_version, with_managed, with_manual_edit
+from cordwood.catalog.catalog import (
+    Author,
+    CatalogContents,
+    CatalogLayer,
+    DefinitionSource,
+    Origin,
+    SentDefinition,
+    Version,
+)
+from cordwood.catalog.files import (
+    FileCatalog,
+    ManagedDefinitionFiles,
+    append_manual_edit,
+    append_version,
+    replace_managed_layer,
+)
 from cordwood.catalog.stream_file import read_stream_file, stream_name_problem
 from cordwood.catalog.toml_document import is_uuid, toml_text
 from cordwood.errors import (
     BadDefinition,
     BadStreamFile,
-    ChangedMeanwhile,
     Fault,
-    ReadOnly,
+    ReadOnlyDefinition,
+    RevisionMismatch,
     UnknownEndpoint,
     UnknownStream,
     UnknownVersion,
@@ -31,10 +45,10 @@ from cordwood.errors import (
 )
 from cordwood.model.definitions import Endpoint, Stream
 
-Read = Callable[[], Contents]
+ReadContents = Callable[[], CatalogContents]
 T = TypeVar("T", bound=Endpoint | Stream)
 
-_UNKNOWN: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
+_UNKNOWN_FAULTS: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
 _READ_ONLY_REASONS: Final = {
     Origin.SHIPPED: "it ships with cordwood",
     Origin.FILE: "it is defined in a file of the operator",
@@ -58,7 +72,11 @@ class ManagedDefinitions(Generic[T]):
     """
 
     def __init__(
-        self, catalog: FileCatalog, files: ManagedFiles, definitions: Definitions[T], changing: threading.Lock
+        self,
+        catalog: FileCatalog,
+        files: ManagedDefinitionFiles,
+        definitions: DefinitionOperations[T],
+        changing: threading.Lock,
     ) -> None:
         self._catalog = catalog
         self._files = files
@@ -75,22 +93,24 @@ class ManagedDefinitions(Generic[T]):
             definition = self._find(address)
             if definition is None:
                 raise self._unknown_fault(address)
-            return self._stored_source(definition, self._catalog.contents)
+            return self._definition_source(definition, self._catalog.contents)
 
-    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
+    def create(self, sent: SentDefinition, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
         with self._changing:
             draft = self._definitions.new_draft(self._catalog.contents, sent)
-            return self._replace(None, draft, author, is_dry=is_dry)
+            return self._apply_draft(None, draft, author, is_dry=is_dry)
 
-    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
+    def change(
+        self, address: str, sent: SentDefinition, author: Author, *, is_dry: bool = False
+    ) -> DefinitionSource[T]:
         """Change the given fields or replace the text; write nothing if there is no difference."""
         with self._changing:
             old = self._get_writable(address, author)
             draft = self._definitions.changed_draft(old, sent)
             if draft is None:
-                return self._stored_source(old, self._catalog.contents)
-            return self._replace(old, draft, author, is_dry=is_dry)
+                return self._definition_source(old, self._catalog.contents)
+            return self._apply_draft(old, draft, author, is_dry=is_dry)
 
     def delete(self, address: str, author: Author) -> None:
         """Delete a definition and keep its versions. A changed shipped stream is reset to its shipped settings."""
@@ -99,10 +119,10 @@ class ManagedDefinitions(Generic[T]):
             if self.origins()[old.name] is not Origin.MANAGED:
                 raise self._read_only_fault(old, Origin.SHIPPED)
             definitions = self._definitions
-            checked = definitions.checked(self._catalog.contents, old, None, None)
-            self._put_in_force(checked, old, None, None, author)
+            checked = definitions.contents_after_change(self._catalog.contents, old, None, None)
+            self._commit_change(checked, old, None, None, author)
             self._files.drop_old_histories(
-                definitions.kind, [definition.id for definition in definitions.managed_in(checked)]
+                definitions.kind, [definition.id for definition in definitions.managed_definitions(checked)]
             )
 
     def versions(self, address: str) -> Sequence[Version]:
@@ -116,7 +136,7 @@ class ManagedDefinitions(Generic[T]):
         if version.text is None:
             return version, None
         try:
-            return version, self._definitions.read(Draft(version.text))
+            return version, self._definitions.parse_draft(DefinitionDraft(version.text))
         except BadDefinition:
             # The version was edited by hand or written by another release; its text is returned anyway.
             return version, None
@@ -129,55 +149,59 @@ class ManagedDefinitions(Generic[T]):
             if version.text is None:
                 raise UnknownVersion(f"In version {number} it was deleted.", hint="Restore an earlier version.")
             old = None if current is None else self._get_writable(address, author)
-            if old is not None and self._definitions.current_text(old) == version.text:
-                return self._stored_source(old, self._catalog.contents)
-            return self._replace(old, Draft(version.text), author)
+            if old is not None and self._definitions.stored_text(old) == version.text:
+                return self._definition_source(old, self._catalog.contents)
+            return self._apply_draft(old, DefinitionDraft(version.text), author)
 
-    def _replace(self, old: T | None, draft: Draft, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
-        with self._with_positions(draft):
-            new = self._definitions.read(draft)
-            checked = self._definitions.checked(self._catalog.contents, old, new, draft)
+    def _apply_draft(
+        self, old: T | None, draft: DefinitionDraft, author: Author, *, is_dry: bool = False
+    ) -> DefinitionSource[T]:
+        with self._add_error_positions(draft):
+            new = self._definitions.parse_draft(draft)
+            checked = self._definitions.contents_after_change(self._catalog.contents, old, new, draft)
             if is_dry:
-                self._definitions.prepare(checked, only_check=True)
+                self._definitions.prepare_engine(checked, only_check=True)
             else:
-                self._put_in_force(checked, old, new, draft.text, author)
+                self._commit_change(checked, old, new, draft.text, author)
         found = next(one for one in self._definitions.all_definitions(checked) if one.id == new.id)
         return DefinitionSource(found, self._definitions.origins(checked)[found.name], draft.text)
 
     @contextmanager
-    def _with_positions(self, draft: Draft) -> Iterator[None]:
+    def _add_error_positions(self, draft: DefinitionDraft) -> Iterator[None]:
         """Add the position of a setting in the text that was sent to errors without a position."""
         try:
             yield
         except BadDefinition as fault:
-            if draft.sent is not None and fault.span is None:
-                fault.span = self._definitions.position_of(fault.field, draft.sent)
+            if draft.sent_text is not None and fault.span is None:
+                fault.span = self._definitions.span_of_field(fault.field, draft.sent_text)
             raise
 
-    def _stored_source(self, definition: T, contents: Contents) -> DefinitionSource[T]:
+    def _definition_source(self, definition: T, contents: CatalogContents) -> DefinitionSource[T]:
         origin = self._definitions.origins(contents)[definition.name]
-        return DefinitionSource(definition, origin, self._definitions.text_of(definition, origin))
+        return DefinitionSource(definition, origin, self._definitions.definition_text(definition, origin))
 
-    def _put_in_force(self, checked: Contents, old: T | None, new: T | None, text: str | None, author: Author) -> None:
+    def _commit_change(
+        self, checked: CatalogContents, old: T | None, new: T | None, text: str | None, author: Author
+    ) -> None:
         """Prepare the engine, write version and file, and put the change in force, unless there is an error."""
         definitions, definition = self._definitions, old or new
         if definition is None:
             return
-        definitions.prepare(checked)
+        definitions.prepare_engine(checked)
         try:
-            versions = with_manual_edit(
-                self._files.versions(definitions.kind, definition.id), definitions.current_text(definition)
+            versions = append_manual_edit(
+                self._files.read_versions(definitions.kind, definition.id), definitions.stored_text(definition)
             )
             self._files.write_versions(definitions.kind, definition.id, append_version(versions, text, author.key_id))
-            definitions.store(old, new, text)
+            definitions.store_definition(old, new, text)
         except Fault:
-            definitions.prepare(self._catalog.contents)
+            definitions.prepare_engine(self._catalog.contents)
             raise
-        self._catalog.replace(checked)
+        self._catalog.replace_contents(checked)
 
     def _versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[Version]:
-        current = None if definition is None else self._definitions.current_text(definition)
-        versions = with_manual_edit(self._files.versions(self._definitions.kind, definition_id), current)
+        current = None if definition is None else self._definitions.stored_text(definition)
+        versions = append_manual_edit(self._files.read_versions(self._definitions.kind, definition_id), current)
         if not versions and definition is None:
             raise self._unknown_fault(address)
         return versions
@@ -199,9 +223,12 @@ class ManagedDefinitions(Generic[T]):
         origin = self.origins()[definition.name]
         if origin is Origin.FILE or (origin is Origin.SHIPPED and self._definitions.kind == "endpoint"):
             raise self._read_only_fault(definition, origin)
-        if author.expected is not None and self._definitions.revision(definition) not in author.expected:
+        if (
+            author.expected_revisions is not None
+            and self._definitions.revision(definition) not in author.expected_revisions
+        ):
             message = f"{definition.name} has been changed: its revision is {self._definitions.revision(definition)}."
-            raise ChangedMeanwhile(message, hint="Read it again, and send the change with its new ETag.")
+            raise RevisionMismatch(message, hint="Read it again, and send the change with its new ETag.")
         return definition
 
     def _find(self, address: str) -> T | None:
@@ -226,15 +253,15 @@ class ManagedDefinitions(Generic[T]):
         suggestion = did_you_mean(
             address, [definition.name for definition in self._definitions.all_definitions(self._catalog.contents)]
         )
-        return _UNKNOWN[kind](f"There is no {kind} {address!r}.", hint=suggestion)
+        return _UNKNOWN_FAULTS[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 
     def _read_only_fault(self, definition: T, origin: Origin) -> Fault:
         kind = self._definitions.kind
         message = f"The {kind} {definition.name} is not changed over HTTP: {_READ_ONLY_REASONS[origin]}."
-        return ReadOnly(message, hint=_READ_ONLY_HINTS[kind, origin])
+        return ReadOnlyDefinition(message, hint=_READ_ONLY_HINTS[kind, origin])
 
 
-class Management:
+class DefinitionManager:
     """Applies one change at a time, once all files are read and checked.
 
     Streams are created on demand while the data folder's streams file has fewer streams than `max_new_streams`. Each
@@ -245,9 +272,9 @@ class Management:
         self,
         catalog: FileCatalog,
         engine: StreamPreparer,
-        files: ManagedFiles,
-        read: Read,
-        checks: Checks,
+        files: ManagedDefinitionFiles,
+        read: ReadContents,
+        checks: DefinitionChecks,
         max_new_streams: int = 0,
     ) -> None:
         self._catalog = catalog
@@ -259,58 +286,60 @@ class Management:
         # The keys that created streams since the start of the service, by stream name.
         self._creators: dict[str, str] = {}
         self.endpoints: ManagedDefinitions[Endpoint] = ManagedDefinitions(
-            catalog, files, EndpointDefinitions(files, checks), self._changing
+            catalog, files, EndpointOperations(files, checks), self._changing
         )
         self.streams: ManagedDefinitions[Stream] = ManagedDefinitions(
-            catalog, files, StreamDefinitions(files, checks.endpoint, engine), self._changing
+            catalog, files, StreamOperations(files, checks.check_endpoint, engine), self._changing
         )
 
-    def reload(self) -> Contents:
+    def reload(self) -> CatalogContents:
         """Read all files again; leave everything unchanged if one has an error."""
         with self._changing:
             contents = self._read()
             self._engine.prepare(contents.streams)
-            self._catalog.replace(contents)
+            self._catalog.replace_contents(contents)
             return contents
 
-    def proposed(self, name: str) -> Stream:
+    def proposed_stream(self, name: str) -> Stream:
         """Return the stream that an event for an unknown name would create; raise UnknownStream if it may not."""
         problem = stream_name_problem(name)
         if not self._max_new_streams or problem is not None:
             raise self._unknown_fault(name, problem)
-        return read_stream_file("", _table(name))[0]
+        return read_stream_file("", _stream_table_toml(name))[0]
 
-    def make_stream(self, name: str, key_id: str | None) -> Stream:
+    def create_stream(self, name: str, key_id: str | None) -> Stream:
         """Create the stream durably, or return the one that a concurrent request has created.
 
         If `key_id` is None, only the limit for all keys together applies, not the share of one key.
         """
-        stream = self.proposed(name)
+        stream = self.proposed_stream(name)
         with self._changing:
             existing = self._catalog.stream(name)
             if existing is not None:
                 return existing
             text = self._files.streams_text()
             created = read_stream_file(str(self._files.streams_file), text)
-            reader = self._catalog.contents.reader_of(name)
+            reader = self._catalog.contents.endpoint_including(name)
             if reader is not None:
                 raise self._unknown_fault(name, f"It is the name of an endpoint that {reader.name} reads")
-            self._require_share(name, created, key_id)
+            self._require_key_share(name, created, key_id)
             try:
                 managed = self._catalog.contents.layers.managed
-                contents = with_managed(self._catalog.contents, Layer(managed.endpoints, (*created, stream)))
+                contents = replace_managed_layer(
+                    self._catalog.contents, CatalogLayer(managed.endpoints, (*created, stream))
+                )
                 # The engine checks the stream before the file is written: a name that it refuses would break the next
                 # start.
                 self._engine.prepare(contents.streams)
             except BadStreamFile as fault:
                 raise self._unknown_fault(name, fault.message.rstrip(".")) from fault
-            self._files.write(self._files.streams_file, f"{text}{_table(name)}")
-            self._catalog.replace(contents)
+            self._files.write_file(self._files.streams_file, f"{text}{_stream_table_toml(name)}")
+            self._catalog.replace_contents(contents)
             if key_id is not None:
                 self._creators[name] = key_id
             return stream
 
-    def _require_share(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
+    def _require_key_share(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
         """Raise UnknownStream at the limit, or if this key created half of the streams that other keys have left."""
         left = self._max_new_streams - len(created)
         if left <= 0:
@@ -333,5 +362,5 @@ class Management:
         return UnknownStream(f"There is no stream {name!r}.", hint=hint)
 
 
-def _table(name: str) -> str:
+def _stream_table_toml(name: str) -> str:
     return f"\n# Made for events that were sent to it.\n[[stream]]\nname = {toml_text(name)}\n"

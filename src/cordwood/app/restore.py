@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.app.checks import checked_contents, sources_of
+from cordwood.app.checks import check_contents, sources_of
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadBackup, DataFolderUnusable
@@ -21,7 +21,7 @@ from cordwood.settings.settings import Settings
 
 _CHUNK_BYTES = 1024 * 1024
 
-Progress = Callable[[int], None]
+OnProgress = Callable[[int], None]
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
@@ -32,14 +32,14 @@ class RestoreResult(msgspec.Struct, frozen=True):
     created_at: float
 
 
-def restore(backup: Path, settings: Settings, progress: Progress) -> RestoreResult:
+def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreResult:
     """Restore a backup; raise BadBackup and leave the folder unchanged if a file differs from the manifest."""
     manifest = read_manifest(backup)
     sources = sources_of(settings)
-    checked_contents(sources)
+    check_contents(sources)
     folder = DataFolder(Path(settings.serve.data_dir))
     staging_folder = folder.restore_folder
-    with folder.owned():
+    with folder.take_ownership():
         _require_empty(folder)
         # The files of an interrupted restore are removed.
         shutil.rmtree(staging_folder, ignore_errors=True)
@@ -47,8 +47,8 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> RestoreResu
             for file in manifest.files:
                 _copy(backup, staging_folder, file, progress)
             # Streams that the service created are listed in a file of the backup.
-            streams = checked_contents(msgspec.structs.replace(sources, managed=staging_folder)).streams
-            counts = _counts(staging_folder, [*streams, QUARANTINE])
+            streams = check_contents(msgspec.structs.replace(sources, managed=staging_folder)).streams
+            counts = _count_events(staging_folder, [*streams, QUARANTINE])
             _move(staging_folder, folder.path)
         except OSError as problem:
             raise DataFolderUnusable(f"{folder.path} cannot be restored: {problem.strerror}.") from problem
@@ -57,18 +57,18 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> RestoreResu
     return RestoreResult(sum(counts), len(counts), manifest.at)
 
 
-def _counts(folder: Path, streams: Sequence[Stream]) -> list[int]:
+def _count_events(folder: Path, streams: Sequence[Stream]) -> list[int]:
     """Return the number of events of each stream that has any, by opening the folder with the engine."""
     engine = DuckDBEngine(folder, DuckDBTarget())
     try:
         engine.prepare(streams)
-        return [facts.events for facts in engine.facts().values() if facts.events]
+        return [facts.events for facts in engine.stream_stats().values() if facts.events]
     finally:
         engine.close()
 
 
 def _require_empty(folder: DataFolder) -> None:
-    existing = [name for name in folder.contents() if name != folder.restore_folder.name]
+    existing = [name for name in folder.file_names() if name != folder.restore_folder.name]
     if existing:
         raise DataFolderUnusable(
             f"The data folder {folder.path} is not empty: it holds {', '.join(existing[:3])}.",
@@ -76,7 +76,7 @@ def _require_empty(folder: DataFolder) -> None:
         )
 
 
-def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: Progress) -> None:
+def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: OnProgress) -> None:
     digest, path = hashlib.sha256(), path_below(staging_folder, file.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _open_file(backup, file.name) as source, new_file(path) as out:

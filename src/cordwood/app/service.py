@@ -19,19 +19,19 @@ import uvicorn
 import uvloop
 
 from cordwood.alerts.evaluation import GroupPhase
-from cordwood.app.compose import Components, Observability, build
-from cordwood.app.configuration import CreatedKeys, connections_allowed, fixed_key, web_options
-from cordwood.app.engine_process import EngineHost, fork_server, limit_heap, page_out_libraries
+from cordwood.app.compose import Components, Observability, build_components
+from cordwood.app.configuration import CreatedKeys, connection_limit, fixed_key, web_options
+from cordwood.app.engine_process import EngineLauncher, configure_malloc, page_out_libraries, start_fork_server
 from cordwood.errors import BadSetting, Fault
-from cordwood.folder import DataFolder, Outcome, Owner
+from cordwood.folder import DataFolder, FolderOwner, ReloadOutcome
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observation import Noted, Observer
+from cordwood.observe.observation import Observer, OperatorMessage
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
 from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Application
-from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, max_connections
-from cordwood.web.routes import application
+from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, fit_connections_to_descriptors
+from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _LOG_FLUSH_SECONDS = 0.5
 _DISK_SAMPLE_SECONDS = 20.0
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise BadSetting if the address cannot be bound."""
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -89,9 +89,13 @@ class _Server(uvicorn.Server):
         return len(self.server_state.tasks)
 
 
-def _server(application: Application, drain_seconds: float, connections: int, other_connections: int = 0) -> _Server:
+def _create_http_server(
+    application: Application, drain_seconds: float, connections: int, other_connections: int = 0
+) -> _Server:
     """Create the HTTP server. `connections` limits its open connections; other listeners have `other_connections`."""
-    table = ConnectionTable(max(16, max_connections(connections + other_connections) - other_connections))
+    table = ConnectionTable(
+        max(16, fit_connections_to_descriptors(connections + other_connections) - other_connections)
+    )
     config = uvicorn.Config(
         application,
         lifespan="off",
@@ -110,23 +114,23 @@ def _server(application: Application, drain_seconds: float, connections: int, ot
     return _Server(config)
 
 
-_POLL_SECONDS = 0.02
+_DRAIN_POLL_SECONDS = 0.02
 # How long a thread may hold the interpreter lock while others wait for it. With Python's 5 ms, answers that wait for
 # threads that compile queries or decode bodies take twice as long (`python -m bench.beside_compiling`).
 THREAD_SWITCH_SECONDS = 0.001
 
 _SWEEP_SECONDS = 30.0
-_WRITE_USES_SECONDS = 5.0
+_WRITE_KEY_USES_SECONDS = 5.0
 
 
 class StartupSummary(msgspec.Struct, frozen=True):
     """The facts that are printed when the service is ready."""
 
-    owner: Owner
+    owner: FolderOwner
     folder: Path
     components: Components
     created_keys: CreatedKeys | None
-    seconds: float
+    startup_seconds: float
     # The protocol and address of each listener other than HTTP.
     listeners: tuple[str, ...] = ()
 
@@ -135,30 +139,30 @@ async def _do_nothing(_: Components) -> None:
     return None
 
 
-class Hooks(msgspec.Struct, frozen=True):
-    """Callbacks of the service: `fill` runs before requests are accepted, `on_ready` when the service is ready.
+class ServiceHooks(msgspec.Struct, frozen=True):
+    """Callbacks of the service: `before_ready` runs before requests are accepted, `on_ready` when the service is ready.
 
-    `in_background` runs while the service runs, `on_quit` at a forced exit. With `offers_sign_in`, the service has the
+    `background_work` runs while the service runs, `on_quit` at a forced exit. With `offers_sign_in`, the service has the
     page /sign-in, to which the link of the demo leads.
     """
 
     on_ready: Callable[[StartupSummary], None]
     observability: Observability
-    fill: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
-    in_background: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
+    before_ready: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
+    background_work: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
     on_quit: Callable[[], None] = lambda: None
     offers_sign_in: bool = False
 
 
-def serve(settings: Settings, hooks: Hooks, started_at: float) -> None:
+def serve(settings: Settings, hooks: ServiceHooks, started_at: float) -> None:
     """Serve until asked to stop. An error during the start is raised after everything was closed.
 
     `started_at` is the monotonic time at which the process started.
     """
-    limit_heap(settings.limits.ceiling)
+    configure_malloc(settings.limits.memory_ceiling)
     # The fork server is started before the lock file and the listening socket exist, so that child processes do not
     # inherit them.
-    forker = fork_server() if settings.engine == "duckdb" else None
+    forker = start_fork_server() if settings.engine == "duckdb" else None
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
         _serve(settings, hooks, started_at, forker)
@@ -167,17 +171,19 @@ def serve(settings: Settings, hooks: Hooks, started_at: float) -> None:
             forker.close()
 
 
-def _serve(settings: Settings, hooks: Hooks, started_at: float, forker: ForkServer | None) -> None:
+def _serve(settings: Settings, hooks: ServiceHooks, started_at: float, forker: ForkServer | None) -> None:
     folder = DataFolder(Path(settings.serve.data_dir))
-    with folder.owned() as ownership:
-        listener = listen(settings.web.host, settings.web.port)
-        listeners = _bound_listeners(settings)
-        run = _ServiceRun(settings, hooks, folder, ownership.announce(url_of(listener)), started_at, forker, listeners)
+    with folder.take_ownership() as ownership:
+        listener = open_listener(settings.web.host, settings.web.port)
+        listeners = _bind_listeners(settings)
+        run = _ServiceRun(
+            settings, hooks, folder, ownership.publish_owner(url_of(listener)), started_at, forker, listeners
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run.run(listener))
 
 
-def _bound_listeners(settings: Settings) -> "Listeners | None":
+def _bind_listeners(settings: Settings) -> "Listeners | None":
     """Bind the listeners for syslog and Fluent. Without any, their modules are not imported."""
     if not (settings.listen.syslog or settings.listen.fluent):
         return None
@@ -194,7 +200,7 @@ class GrpcListener(Protocol):
     async def stop(self, seconds: float) -> None: ...
 
 
-async def otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
+async def start_otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
     """Start the server for OTLP over gRPC if a setting has an address for it."""
     if not settings.listen.otlp_grpc:
         return None
@@ -206,82 +212,86 @@ async def otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener
     except ModuleNotFoundError as missing:
         hint = "Install it: pip install 'cordwood[grpc]'."
         raise BadSetting("listen.otlp_grpc needs grpcio, which is not installed.", hint=hint) from missing
-    return cast("GrpcListener", await module.start_server(settings, routes))
+    return cast("GrpcListener", await module.start_otlp_grpc_server(settings, routes))
 
 
 class _ServiceRun(msgspec.Struct):
     """One run of the service, from its start to its last response."""
 
     settings: Settings
-    hooks: Hooks
+    hooks: ServiceHooks
     folder: DataFolder
-    owner: Owner
+    owner: FolderOwner
     started_at: float
-    forker: ForkServer | None
+    fork_server: ForkServer | None
     listeners: "Listeners | None" = None
     lifecycle: Lifecycle = msgspec.field(default_factory=Lifecycle)
     stop_requested: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     reload_requested: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    otlp_grpc: "GrpcListener | None" = None
+    grpc_listener: "GrpcListener | None" = None
 
     async def run(self, listener: socket.socket) -> None:
-        self._handle_signals()
+        self._add_signal_handlers()
         observability = self.hooks.observability
         options = msgspec.structs.replace(web_options(self.settings), offers_sign_in=self.hooks.offers_sign_in)
-        routes = application(self.lifecycle, observability.observer, options, observability.metrics)
-        self.otlp_grpc = await otlp_grpc(self.settings, routes)
-        http = self._server(routes)
+        routes = create_application(self.lifecycle, observability.observer, options, observability.metrics)
+        self.grpc_listener = await start_otlp_grpc(self.settings, routes)
+        http = self._create_http_server(routes)
         server_task = asyncio.create_task(http.serve(sockets=[listener]))
         try:
             components = await asyncio.to_thread(self._build)
             try:
                 await self._serve(components, http, server_task)
             finally:
-                await components.services.answers.close()
+                await components.services.query_service.close()
                 await asyncio.to_thread(components.close)
         finally:
             http.should_exit = True
             await server_task
             if self.listeners is not None:
                 self.listeners.close()
-            if self.otlp_grpc is not None:
-                await self.otlp_grpc.stop(0)
+            if self.grpc_listener is not None:
+                await self.grpc_listener.stop(0)
             self.hooks.observability.log.flush()
 
-    def _server(self, routes: HttpApplication) -> _Server:
+    def _create_http_server(self, routes: HttpApplication) -> _Server:
         other_connections = sum(
-            listener.max_connections for listener in (self.listeners, self.otlp_grpc) if listener is not None
+            listener.max_connections for listener in (self.listeners, self.grpc_listener) if listener is not None
         )
-        return _server(routes, self.settings.web.drain_time, connections_allowed(self.settings), other_connections)
+        return _create_http_server(
+            routes, self.settings.web.drain_time, connection_limit(self.settings), other_connections
+        )
 
     def _build(self) -> Components:
         local = fixed_key("private", self.owner.key, "local")
-        host = None if self.forker is None else self._create_engine_host(self.forker)
-        components = build(self.settings, self.folder, self.hooks.observability.observer, (local,), host=host)
-        if components.hosted is not None:
-            self.hooks.observability.memory.child_pids = components.hosted.pids
-            quarantined = components.services.answers.quarantined
+        host = None if self.fork_server is None else self._create_engine_host(self.fork_server)
+        components = build_components(
+            self.settings, self.folder, self.hooks.observability.observer, (local,), host=host
+        )
+        if components.hosted_engine is not None:
+            self.hooks.observability.memory.child_pids = components.hosted_engine.pids
+            quarantined = components.services.query_service.quarantined_query_count
             self.hooks.observability.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
         return components
 
-    def _create_engine_host(self, forker: ForkServer) -> EngineHost:
+    def _create_engine_host(self, forker: ForkServer) -> EngineLauncher:
         def on_state(reason: str | None) -> None:
             self.lifecycle.set_unready("engine", reason)
 
-        return EngineHost(forker, self.settings.limits.ceiling, on_state)
+        return EngineLauncher(forker, self.settings.limits.memory_ceiling, on_state)
 
     async def _serve(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
-        await self.hooks.fill(components)
-        self.lifecycle.open(components.services)
-        tails = components.services.tails
-        self.hooks.observability.metrics.gauges["cordwood_followers"] = lambda: float(tails.followers)
+        await self.hooks.before_ready(components)
+        self.lifecycle.set_ready(components.services)
+        tails = components.services.tail_service
+        self.hooks.observability.metrics.gauges["cordwood_followers"] = lambda: float(tails.follower_count)
         alerts = components.services.alerts
         for phase in (GroupPhase.PENDING, GroupPhase.FIRING):
-            self.hooks.observability.metrics.gauges[f"cordwood_alerts_{phase}"] = partial(alerts.count, phase)
+            self.hooks.observability.metrics.gauges[f"cordwood_alerts_{phase}"] = partial(alerts.count_groups, phase)
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
         names = tuple(
-            name for listener in (self.listeners, self.otlp_grpc) if listener is not None for name in listener.names
+            name for listener in (self.listeners, self.grpc_listener) if listener is not None for name in listener.names
         )
         seconds = time.monotonic() - self.started_at
         self.hooks.on_ready(StartupSummary(self.owner, self.folder.path, components, created_keys, seconds, names))
@@ -307,30 +317,30 @@ class _ServiceRun(msgspec.Struct):
     def _background_work(self, components: Components) -> list[Coroutine[None, None, None]]:
         observer = self.hooks.observability.observer
         return [
-            components.services.answers.warm(),
+            components.services.query_service.run_refreshes(),
             components.services.alerts.run(),
             self._reload_on_request(components),
-            self.hooks.in_background(components),
+            self.hooks.background_work(components),
             _run_periodically(_SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
             _run_periodically(_LOG_FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
-            _run_periodically(_DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
-            _run_periodically(_WRITE_USES_SECONDS, components.keys.write_uses, observer),
+            _run_periodically(_DISK_SAMPLE_SECONDS, self.hooks.observability.disk_forecast.take_sample, observer),
+            _run_periodically(_WRITE_KEY_USES_SECONDS, components.keys.write_last_uses, observer),
         ]
 
     async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
         """Report the service as not ready and refuse new requests, finish the running ones, then stop listening."""
-        self.lifecycle.drain()
-        components.services.tails.close()
-        if components.hosted is not None:
+        self.lifecycle.start_draining()
+        components.services.tail_service.close()
+        if components.hosted_engine is not None:
             # A query or flush that still runs after that time is ended. Acknowledged events are durable.
-            components.hosted.kill_after(self.settings.web.drain_time)
+            components.hosted_engine.kill_after(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:
             await self.listeners.stop(self.settings.web.drain_time)
-        if self.otlp_grpc is not None:
-            await self.otlp_grpc.stop(self.settings.web.drain_time)
+        if self.grpc_listener is not None:
+            await self.grpc_listener.stop(self.settings.web.drain_time)
         while http.request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_DRAIN_POLL_SECONDS)
         http.should_exit = True
         await server_task
 
@@ -339,26 +349,26 @@ class _ServiceRun(msgspec.Struct):
             await self.reload_requested.wait()
             self.reload_requested.clear()
             outcome = await asyncio.to_thread(_reload, components, self.listeners)
-            self.folder.publish_outcome(outcome)
-            self.hooks.observability.observer.note(
-                Noted(message=outcome.message, level="info" if outcome.ok else "error")
+            self.folder.publish_reload_outcome(outcome)
+            self.hooks.observability.observer.record(
+                OperatorMessage(message=outcome.message, level="info" if outcome.ok else "error")
             )
 
-    def _handle_signals(self) -> None:
+    def _add_signal_handlers(self) -> None:
         loop = asyncio.get_running_loop()
         had_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop, number)
+            loop.add_signal_handler(number, self._request_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._handle_hangup, had_terminal)
 
     def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
         """Reload the files. If the terminal was closed, stop instead, because nothing else would stop the process."""
         if had_terminal and not has_terminal():
-            self._stop(signal.SIGHUP)
+            self._request_stop(signal.SIGHUP)
         else:
             self.reload_requested.set()
 
-    def _stop(self, number: int) -> None:
+    def _request_stop(self, number: int) -> None:
         if self.stop_requested.is_set():
             # At a second signal, exit at once: acknowledged events are durable.
             self.hooks.on_quit()
@@ -375,17 +385,19 @@ def has_terminal() -> bool:
     return True
 
 
-def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
+def _reload(components: Components, listeners: "Listeners | None") -> ReloadOutcome:
     try:
         if listeners is not None:
             listeners.reload_certificates()
         contents = components.reload()
     except Fault as fault:
-        return Outcome(
-            time.time(), ok=False, message=f"Not reloaded, the old configuration stays in force:\n{fault.in_one_line()}"
+        return ReloadOutcome(
+            time.time(),
+            ok=False,
+            message=f"Not reloaded, the old configuration stays in force:\n{fault.one_line_text()}",
         )
     message = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."
-    return Outcome(time.time(), ok=True, message=message)
+    return ReloadOutcome(time.time(), ok=True, message=message)
 
 
 async def _run_periodically(seconds: float, work: Callable[[], object], observer: Observer) -> None:
@@ -395,7 +407,7 @@ async def _run_periodically(seconds: float, work: Callable[[], object], observer
         try:
             await asyncio.to_thread(work)
         except Fault as fault:
-            observer.note(Noted(message=fault.in_one_line(), level="warning"))
+            observer.record(OperatorMessage(message=fault.one_line_text(), level="warning"))
 
 
 async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:

@@ -9,28 +9,28 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from cordwood.catalog.toml_document import Document, Path
+from cordwood.catalog.toml_document import TomlDocument, TomlPath
 from cordwood.errors import BadEndpointFile, Span
 from cordwood.model.definitions import MAX_ALERT_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure, Severity
-from cordwood.settings.quantities import show_duration
+from cordwood.settings.quantities import format_duration
 
-SUFFIX: Final = ".alert.toml"
+ALERT_FILE_SUFFIX: Final = ".alert.toml"
 # The namespace of alert ids, which are derived from names. States and silences are stored under the id.
-NAMESPACE: Final = UUID("c02d0000-0000-5000-8000-00000000a1e7")
+ALERT_ID_NAMESPACE: Final = UUID("c02d0000-0000-5000-8000-00000000a1e7")
 
-_SETTINGS: Final = (
+_SETTING_NAMES: Final = (
     "name", "every", "for", "condition", "before", "repeat", "group_by", "severity", "text", "send_to",
     "parameters", "sql", "lql", "redact",
 )  # fmt: skip
-_FILE_SETTINGS: Final = ("endpoint", *_SETTINGS)
-MIN_EVERY_SECONDS: Final = 1.0
-_MAX_SECONDS: Final = 366 * 86_400.0
+_FILE_SETTING_NAMES: Final = ("endpoint", *_SETTING_NAMES)
+MIN_INTERVAL_SECONDS: Final = 1.0
+_MAX_DURATION_SECONDS: Final = 366 * 86_400.0
 _MAX_GROUP_COLUMNS: Final = 16
-_MAX_NAME: Final = 200
+_MAX_NAME_LENGTH: Final = 200
 
-_NAME: Final = r"(?:[A-Za-z_]\w*|`[^`]+`)"
-_COMPARISON: Final = re.compile(
-    rf"(?:change\s*\(\s*(?P<changed>{_NAME})\s*\)|(?P<name>{_NAME}))"
+_COLUMN_NAME_PATTERN: Final = r"(?:[A-Za-z_]\w*|`[^`]+`)"
+_COMPARISON_PATTERN: Final = re.compile(
+    rf"(?:change\s*\(\s*(?P<changed>{_COLUMN_NAME_PATTERN})\s*\)|(?P<name>{_COLUMN_NAME_PATTERN}))"
     r"\s*(?P<comparison>>=|<=|==|!=|>|<)\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<percent>%)?"
 )
 _CONDITION_HINT: Final = (
@@ -41,49 +41,53 @@ _CONDITION_HINT: Final = (
 
 def read_alert_file(file: str, text: str) -> Alert:
     """Parse an alert file; raise BadEndpointFile with the position of an error."""
-    document = Document(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
-    document.check_names(document.tables, _FILE_SETTINGS)
-    endpoint = document.value_of(document.tables, (), "endpoint", str)
+    document = TomlDocument(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
+    document.check_setting_names(document.tables, _FILE_SETTING_NAMES)
+    endpoint = document.read_value(document.tables, (), "endpoint", str)
     if not endpoint:
         raise document.fault_at("The alert names no endpoint.", hint='Write: endpoint = "logs.all"')
-    return _read(document, (), document.tables, endpoint, file.replace("\\", "/").rpartition("/")[2][: -len(SUFFIX)])
+    return _read_alert(
+        document, (), document.tables, endpoint, file.replace("\\", "/").rpartition("/")[2][: -len(ALERT_FILE_SUFFIX)]
+    )
 
 
-def read_alert_table(document: Document, endpoint: str) -> Alert | None:
+def read_alert_table(document: TomlDocument, endpoint: str) -> Alert | None:
     """Return the alert in an endpoint's settings. Its default name is that of the endpoint."""
     table = document.tables.get("alert")
     if table is None:
         return None
     if not isinstance(table, Mapping):
         raise document.fault_at("alert must be a table.", ("alert",), "Write: [alert]")
-    document.check_names(table, _SETTINGS, ("alert",))
-    return _read(document, ("alert",), table, endpoint, endpoint)
+    document.check_setting_names(table, _SETTING_NAMES, ("alert",))
+    return _read_alert(document, ("alert",), table, endpoint, endpoint)
 
 
-def _read(document: Document, path: Path, table: Mapping[str, object], endpoint: str, default_name: str) -> Alert:
-    name = document.value_of(table, path, "name", str) or default_name
-    if not name.isprintable() or "/" in name or name != name.strip() or not 0 < len(name) <= _MAX_NAME:
+def _read_alert(
+    document: TomlDocument, path: TomlPath, table: Mapping[str, object], endpoint: str, default_name: str
+) -> Alert:
+    name = document.read_value(table, path, "name", str) or default_name
+    if not name.isprintable() or "/" in name or name != name.strip() or not 0 < len(name) <= _MAX_NAME_LENGTH:
         raise document.fault_at(f"{name!r} cannot be the name of an alert: it is a part of URLs.", (*path, "name"))
-    condition = _condition(document, path, table)
+    condition = _read_condition_setting(document, path, table)
     alert = Alert(
         name=name,
-        id=uuid5(NAMESPACE, name),
+        id=uuid5(ALERT_ID_NAMESPACE, name),
         endpoint=endpoint,
         condition=condition,
         every_seconds=_read_interval(document, path, table),
         revision=hashlib.sha256(msgspec.json.encode((endpoint, table), enc_hook=str)).hexdigest(),
         file=document.file,
         line=document.line_of(path),
-        for_seconds=_seconds(document, path, table, "for") or 0.0,
-        before_seconds=_before(document, path, table, condition),
-        repeat_seconds=_seconds(document, path, table, "repeat"),
-        group_by=_names(document, path, table, "group_by"),
-        severity=_severity(document, path, table),
-        text=_text(document, path, table),
-        send_to=_names(document, path, table, "send_to"),
-        parameters=_parameters(document, path, table),
-        sandbox=_sandbox(document, path, table),
-        redact=document.value_of(table, path, "redact", bool),
+        for_seconds=_read_seconds(document, path, table, "for") or 0.0,
+        before_seconds=_read_comparison_offset(document, path, table, condition),
+        repeat_seconds=_read_seconds(document, path, table, "repeat"),
+        group_by=_read_names(document, path, table, "group_by"),
+        severity=_read_severity(document, path, table),
+        text=_read_text(document, path, table),
+        send_to=_read_names(document, path, table, "send_to"),
+        parameters=_read_parameters(document, path, table),
+        sandbox=_read_sandbox_query(document, path, table),
+        redact=document.read_value(table, path, "redact", bool),
     )
     if len(alert.group_by) > _MAX_GROUP_COLUMNS:
         raise document.fault_at(f"group_by has more than {_MAX_GROUP_COLUMNS} columns.", (*path, "group_by"))
@@ -97,7 +101,7 @@ def read_condition(text: str) -> Condition | None:
         return Condition(written, Measure.ROWS)
     if written == "missing":
         return Condition(written, Measure.MISSING)
-    found = _COMPARISON.fullmatch(written)
+    found = _COMPARISON_PATTERN.fullmatch(written)
     if found is None or (found["percent"] and not found["changed"]):
         return None
     name = found["changed"] or found["name"]
@@ -110,8 +114,8 @@ def read_condition(text: str) -> Condition | None:
     return Condition(written, measure, column, comparison, number, is_percent=bool(found["percent"]))
 
 
-def _condition(document: Document, path: Path, table: Mapping[str, object]) -> Condition:
-    text = document.value_of(table, path, "condition", str)
+def _read_condition_setting(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> Condition:
+    text = document.read_value(table, path, "condition", str)
     if text is None:
         raise document.fault_at("The alert has no condition.", path, _CONDITION_HINT)
     condition = read_condition(text)
@@ -120,17 +124,19 @@ def _condition(document: Document, path: Path, table: Mapping[str, object]) -> C
     return condition
 
 
-def _read_interval(document: Document, path: Path, table: Mapping[str, object]) -> float:
-    seconds = _seconds(document, path, table, "every")
+def _read_interval(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> float:
+    seconds = _read_seconds(document, path, table, "every")
     if seconds is None:
         raise document.fault_at("The alert does not say how often it is evaluated.", path, 'Write: every = "1m"')
-    if seconds < MIN_EVERY_SECONDS:
-        raise document.fault_at(f"every must be at least {MIN_EVERY_SECONDS:g} s.", (*path, "every"))
+    if seconds < MIN_INTERVAL_SECONDS:
+        raise document.fault_at(f"every must be at least {MIN_INTERVAL_SECONDS:g} s.", (*path, "every"))
     return seconds
 
 
-def _before(document: Document, path: Path, table: Mapping[str, object], condition: Condition) -> float | None:
-    seconds = _seconds(document, path, table, "before")
+def _read_comparison_offset(
+    document: TomlDocument, path: TomlPath, table: Mapping[str, object], condition: Condition
+) -> float | None:
+    seconds = _read_seconds(document, path, table, "before")
     if condition.measure is Measure.CHANGE and not seconds:
         hint = 'Write how long before the period lies with which it is compared, such as: before = "1h"'
         raise document.fault_at("A condition about a change needs `before`.", (*path, "condition"), hint)
@@ -139,20 +145,20 @@ def _before(document: Document, path: Path, table: Mapping[str, object], conditi
     return seconds
 
 
-def _seconds(document: Document, path: Path, table: Mapping[str, object], key: str) -> float | None:
-    text = document.value_of(table, path, key, str)
+def _read_seconds(document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str) -> float | None:
+    text = document.read_value(table, path, key, str)
     if text is None:
         return None
-    seconds = document.seconds_of((*path, key), text)
-    if not 0 <= seconds <= _MAX_SECONDS:
+    seconds = document.value_as_seconds((*path, key), text)
+    if not 0 <= seconds <= _MAX_DURATION_SECONDS:
         raise document.fault_at(f"{key} must be at most a year.", (*path, key))
-    if key == "repeat" and seconds < MIN_EVERY_SECONDS:
-        raise document.fault_at(f"repeat must be at least {MIN_EVERY_SECONDS:g} s.", (*path, key))
+    if key == "repeat" and seconds < MIN_INTERVAL_SECONDS:
+        raise document.fault_at(f"repeat must be at least {MIN_INTERVAL_SECONDS:g} s.", (*path, key))
     return seconds
 
 
-def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Severity:
-    text = document.value_of(table, path, "severity", str) or Severity.WARNING
+def _read_severity(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> Severity:
+    text = document.read_value(table, path, "severity", str) or Severity.WARNING
     try:
         return Severity(text)
     except ValueError as problem:
@@ -160,14 +166,14 @@ def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Se
         raise document.fault_at(f"{text!r} is not a severity.", (*path, "severity"), hint) from problem
 
 
-def _text(document: Document, path: Path, table: Mapping[str, object]) -> str:
-    text = document.value_of(table, path, "text", str) or ""
+def _read_text(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> str:
+    text = document.read_value(table, path, "text", str) or ""
     if len(text) > MAX_ALERT_TEXT_CHARACTERS:
         raise document.fault_at(f"text has more than {MAX_ALERT_TEXT_CHARACTERS} characters.", (*path, "text"))
     return text
 
 
-def _names(document: Document, path: Path, table: Mapping[str, object], key: str) -> tuple[str, ...]:
+def _read_names(document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str) -> tuple[str, ...]:
     names = table.get(key, [])
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise document.fault_at(f"{key} must be a list of texts.", (*path, key), f'Write it as in {key} = ["a", "b"].')
@@ -176,24 +182,24 @@ def _names(document: Document, path: Path, table: Mapping[str, object], key: str
     return tuple(names)
 
 
-def _parameters(document: Document, path: Path, table: Mapping[str, object]) -> Mapping[str, str]:
+def _read_parameters(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> Mapping[str, str]:
     values = table.get("parameters", {})
     if not isinstance(values, Mapping):
         raise document.fault_at(
             "parameters must be a table.", (*path, "parameters"), 'Write: parameters = {project = "default"}'
         )
-    return {name: document.text_of((*path, "parameters", name), value) for name, value in values.items()}
+    return {name: document.value_as_text((*path, "parameters", name), value) for name, value in values.items()}
 
 
-def _sandbox(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, str] | None:
-    texts = {language: document.value_of(table, path, language, str) for language in ("sql", "lql")}
+def _read_sandbox_query(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> tuple[str, str] | None:
+    texts = {language: document.read_value(table, path, language, str) for language in ("sql", "lql")}
     written = [(language, text) for language, text in texts.items() if text is not None]
     if len(written) > 1:
         raise document.fault_at("An alert has either sql or lql.", (*path, "lql"))
     return written[0] if written else None
 
 
-def table_of_alert(alert: Alert) -> dict[str, object]:
+def alert_to_table(alert: Alert) -> dict[str, object]:
     """Return the settings of an alert that differ from the defaults, in the form of its table."""
     durations = {
         "every": alert.every_seconds,
@@ -202,8 +208,8 @@ def table_of_alert(alert: Alert) -> dict[str, object]:
         "repeat": alert.repeat_seconds,
     }
     table: dict[str, object] = {
-        "condition": alert.condition.written,
-        **{key: show_duration(seconds) for key, seconds in durations.items() if seconds is not None},
+        "condition": alert.condition.text,
+        **{key: format_duration(seconds) for key, seconds in durations.items() if seconds is not None},
         "severity": str(alert.severity),
         "text": alert.text,
         "group_by": list(alert.group_by),
@@ -218,7 +224,7 @@ def table_of_alert(alert: Alert) -> dict[str, object]:
     return {key: value for key, value in table.items() if value not in ("", [], {}, None)}
 
 
-def fault_of_alert(alert: Alert, message: str, hint: str | None = None) -> BadEndpointFile:
+def alert_fault(alert: Alert, message: str, hint: str | None = None) -> BadEndpointFile:
     """Return an error at the position of an alert's table."""
     fault = BadEndpointFile(f"The alert {alert.name}: {message}", hint=hint, span=Span(alert.line, 1, alert.file))
     fault.path = ("alert",)

@@ -11,12 +11,12 @@ from cordwood.model.definitions import Alert, Endpoint, Stream
 
 T_co = TypeVar("T_co", covariant=True)
 # The JSON fields of a definition.
-Fields = Mapping[str, object]
+JsonFields = Mapping[str, object]
 # A definition as it is sent over HTTP: JSON fields, or the text of a file.
-Sent = Fields | str
+SentDefinition = JsonFields | str
 
 
-class Sources(msgspec.Struct, frozen=True):
+class CatalogSources(msgspec.Struct, frozen=True):
     """The places of definition files: shipped ones, managed ones in the data folder, and the operator's."""
 
     endpoints: Path | None = None
@@ -33,7 +33,7 @@ class Origin(StrEnum):
     FILE = "file"
 
 
-class Layer(msgspec.Struct, frozen=True):
+class CatalogLayer(msgspec.Struct, frozen=True):
     """The endpoints, the streams and the alert files of one origin."""
 
     endpoints: tuple[Endpoint, ...] = ()
@@ -41,34 +41,34 @@ class Layer(msgspec.Struct, frozen=True):
     alerts: tuple[Alert, ...] = ()
 
 
-class Layers(msgspec.Struct, frozen=True):
+class CatalogLayers(msgspec.Struct, frozen=True):
     """The definitions by origin. A later layer replaces definitions of the same name in an earlier one."""
 
-    shipped: Layer = Layer()
-    managed: Layer = Layer()
-    operator: Layer = Layer()
+    shipped: CatalogLayer = CatalogLayer()
+    managed: CatalogLayer = CatalogLayer()
+    operator: CatalogLayer = CatalogLayer()
 
     def endpoint_origins(self) -> dict[str, Origin]:
         """Map the name of each endpoint to the origin of the definition in force."""
-        return {endpoint.name: origin for origin, layer in self._in_order() for endpoint in layer.endpoints}
+        return {endpoint.name: origin for origin, layer in self._layers_with_origins() for endpoint in layer.endpoints}
 
     def stream_origins(self) -> dict[str, Origin]:
         """Map the name of each stream to the origin of the definition in force."""
-        return {stream.name: origin for origin, layer in self._in_order() for stream in layer.streams}
+        return {stream.name: origin for origin, layer in self._layers_with_origins() for stream in layer.streams}
 
-    def _in_order(self) -> tuple[tuple[Origin, Layer], ...]:
+    def _layers_with_origins(self) -> tuple[tuple[Origin, CatalogLayer], ...]:
         return (Origin.SHIPPED, self.shipped), (Origin.MANAGED, self.managed), (Origin.FILE, self.operator)
 
 
-class Contents(msgspec.Struct, frozen=True):
+class CatalogContents(msgspec.Struct, frozen=True):
     """The endpoints, streams and alerts in force, and the layers from which they were merged."""
 
     endpoints: tuple[Endpoint, ...]
     streams: tuple[Stream, ...]
-    layers: Layers = Layers()
+    layers: CatalogLayers = CatalogLayers()
     alerts: tuple[Alert, ...] = ()
 
-    def reader_of(self, name: str) -> Endpoint | None:
+    def endpoint_including(self, name: str) -> Endpoint | None:
         """Return an endpoint that reads an endpoint of this name; it would read a new stream of the name instead."""
         return next(
             (endpoint for endpoint in self.endpoints if any(included.name == name for included in endpoint.included)),
@@ -97,7 +97,7 @@ class Author(msgspec.Struct, frozen=True):
     """The key that makes a change, and the revisions that the definition may have (If-Match), or None for any."""
 
     key_id: str
-    expected: frozenset[str] | None = None
+    expected_revisions: frozenset[str] | None = None
 
 
 class DefinitionSource(msgspec.Struct, Generic[T_co], frozen=True):
@@ -118,8 +118,8 @@ class Version(msgspec.Struct, frozen=True):
     text: str | None
 
 
-class Definitions(Protocol[T_co]):
-    """Changes to endpoints or to streams; raise ReadOnly for those that are not managed.
+class DefinitionEditor(Protocol[T_co]):
+    """Changes to endpoints or to streams; raise ReadOnlyDefinition for those that are not managed.
 
     When a method returns, its change is durable and in force; if it raises, nothing has changed. A dry run makes all
     checks and returns the same result, but changes nothing.
@@ -131,10 +131,12 @@ class Definitions(Protocol[T_co]):
     def find(self, address: str) -> DefinitionSource[T_co]:
         """Return the definition with this name or UUID."""
 
-    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T_co]:
+    def create(self, sent: SentDefinition, author: Author, *, is_dry: bool = False) -> DefinitionSource[T_co]:
         """Create a definition; raise BadDefinition for an invalid field."""
 
-    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T_co]:
+    def change(
+        self, address: str, sent: SentDefinition, author: Author, *, is_dry: bool = False
+    ) -> DefinitionSource[T_co]:
         """Change the given fields of the definition with this name or UUID, or replace its text."""
 
     def delete(self, address: str, author: Author) -> None:
@@ -150,13 +152,13 @@ class Definitions(Protocol[T_co]):
         """Make an earlier version the current one, with the checks of a new definition."""
 
 
-class StreamMaker(Protocol):
+class StreamCreator(Protocol):
     """Creates streams on demand for unknown names."""
 
-    def proposed(self, name: str) -> Stream:
+    def proposed_stream(self, name: str) -> Stream:
         """Return the stream that would be created; raise UnknownStream if none may be created."""
 
-    def make_stream(self, name: str, key_id: str | None) -> Stream:
+    def create_stream(self, name: str, key_id: str | None) -> Stream:
         """Create the stream durably, or return the existing one; raise UnknownStream if there are too many.
 
         The key may use its share of the remaining streams. A `key_id` of None may use all of them.

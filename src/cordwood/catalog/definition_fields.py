@@ -9,25 +9,25 @@ from typing import Final
 
 import msgspec
 
-from cordwood.catalog.catalog import Fields
-from cordwood.catalog.endpoint_file import settings_document
-from cordwood.catalog.stream_file import streams_document
-from cordwood.catalog.toml_document import Document, Path, assignments, table_header
+from cordwood.catalog.catalog import JsonFields
+from cordwood.catalog.endpoint_file import parse_settings_document
+from cordwood.catalog.stream_file import parse_streams_document
+from cordwood.catalog.toml_document import TomlDocument, TomlPath, toml_assignments, toml_table_header
 from cordwood.errors import COMPILE_FAULTS, BadDefinition, SetupFault, did_you_mean
-from cordwood.model.definitions import Action, ClockPolicy, Dialect, Stream, Transform
-from cordwood.settings.quantities import show_duration, show_rate
-from cordwood.sql.budget import compiling
+from cordwood.model.definitions import ClockPolicy, Dialect, Stream, Transform, TransformAction
+from cordwood.settings.quantities import format_duration, format_rate
+from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import parameter_names
 
-Reader = Callable[[str, object], object]
+FieldReader = Callable[[str, object], object]
 # The setting of each JSON field, and the function that validates and converts the value.
-_Settings = Mapping[str, tuple[str, Reader]]
+_SettingsByField = Mapping[str, tuple[str, FieldReader]]
 
-_MAX_NUMBER: Final = 2**53
-_MAX_DEPTH: Final = 6
+_MAX_INTEGER: Final = 2**53
+_MAX_NESTING_DEPTH: Final = 6
 
 
-def _check_known(fields: Fields, known_names: Collection[str], ignored: Collection[str]) -> None:
+def _check_field_names(fields: JsonFields, known_names: Collection[str], ignored: Collection[str]) -> None:
     """Refuse unknown fields, because ignoring them could lose data without notice."""
     for name in fields:
         if name not in known_names and name not in ignored:
@@ -35,14 +35,14 @@ def _check_known(fields: Fields, known_names: Collection[str], ignored: Collecti
             raise BadDefinition(name[:40], "is not a field", hint=hint)
 
 
-def _refuse_not_offered(fields: Fields, hints: Mapping[str, str]) -> None:
+def _refuse_unsupported_fields(fields: JsonFields, hints: Mapping[str, str]) -> None:
     """Refuse fields of Logflare that are not supported, unless their value is empty."""
     for name, hint in hints.items():
         if fields.get(name) not in (None, False, "", 0, [], {}):
             raise BadDefinition(name, "is not offered", hint=hint)
 
 
-def _apply_fields(before: Mapping[str, object], fields: Fields, settings: _Settings) -> dict[str, object]:
+def _apply_fields(before: Mapping[str, object], fields: JsonFields, settings: _SettingsByField) -> dict[str, object]:
     """Return the table with the settings of the fields that were sent. An empty value removes its setting."""
     table = dict(before)
     for name, (setting, read) in settings.items():
@@ -55,13 +55,13 @@ def _apply_fields(before: Mapping[str, object], fields: Fields, settings: _Setti
     return order_keys(table, ("name", "id", *(setting for setting, _ in settings.values())))
 
 
-def _field_of_setting(setting: object, settings: _Settings) -> str:
+def _field_of_setting(setting: object, settings: _SettingsByField) -> str:
     """Return the JSON field of a setting."""
     fields_by_setting = {setting_name: name for name, (setting_name, _) in settings.items()} | {"id": "token"}
     return fields_by_setting.get(str(setting), str(setting))
 
 
-def _setting_of_field(field: str, settings: _Settings) -> str:
+def _setting_of_field(field: str, settings: _SettingsByField) -> str:
     """Return the setting of a JSON field."""
     return "id" if field == "token" else settings[field][0] if field in settings else field
 
@@ -90,7 +90,7 @@ def _read_flag(field: str, value: object) -> bool | None:
 
 def _read_number(field: str, value: object) -> int | None:
     """Return a whole number, or None for the default."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_INTEGER):
         return value
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
@@ -113,16 +113,16 @@ def _read_duration(field: str, value: object, unit: str) -> str | None:
     """Convert a number to a duration with a unit, or to None if it is 0 or null."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_NUMBER:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_INTEGER:
         raise BadDefinition(field, "is invalid", hint="It is a number that is not negative.")
     return f"{value:.6f}".rstrip("0").rstrip(".") + unit if value else None
 
 
 def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
     """Return a value that TOML can represent; raise BadDefinition for null, deep nesting and large numbers."""
-    if value is None or depth > _MAX_DEPTH:
+    if value is None or depth > _MAX_NESTING_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It has null, or lists and objects that are nested too deeply.")
-    if isinstance(value, int | float) and not abs(value) < _MAX_NUMBER:
+    if isinstance(value, int | float) and not abs(value) < _MAX_INTEGER:
         raise BadDefinition(field, "is invalid", hint="It has a number that is too large.")
     if isinstance(value, Mapping):
         return {str(name): _require_toml_value(field, item, depth + 1) for name, item in value.items()}
@@ -138,12 +138,12 @@ def order_keys(table: Mapping[str, object], names: Collection[str]) -> dict[str,
 
 
 # The names of dialects in Logflare's API.
-LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
+LOGFLARE_LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 
 
-def _dialect(field: str, value: object) -> str | None:
+def _read_dialect(field: str, value: object) -> str | None:
     """Convert a language to a dialect; return None for BigQuery's, which is the default of the file."""
-    dialects = {language: dialect for dialect, language in LANGUAGES.items()}
+    dialects = {language: dialect for dialect, language in LOGFLARE_LANGUAGES.items()}
     if value is not None and (not isinstance(value, str) or value not in dialects):
         hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
         raise BadDefinition(field, "is invalid", hint=hint)
@@ -151,10 +151,10 @@ def _dialect(field: str, value: object) -> str | None:
     return None if dialect is Dialect.BIGQUERY else dialect.value
 
 
-_ENDPOINT_FIELDS: Final[_Settings] = {
+_ENDPOINT_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "name": ("name", _read_required_text),
     "description": ("description", _read_text),
-    "language": ("dialect", _dialect),
+    "language": ("dialect", _read_dialect),
     "max_limit": ("max_rows", _read_number),
     "cache_duration_seconds": ("cache", _read_seconds),
     "proactive_requerying_seconds": ("warm", _read_seconds),
@@ -178,65 +178,65 @@ _IGNORED_ENDPOINT_FIELDS: Final = (
     "inserted_at",
     "updated_at",
 )
-_ENDPOINT_FIELDS_NOT_OFFERED: Final = {"backend_id": "There is one engine: leave it out."}
+_UNSUPPORTED_ENDPOINT_FIELDS: Final = {"backend_id": "There is one engine: leave it out."}
 # These names have another meaning in the path of a URL.
 _RESERVED_ENDPOINT_NAMES: Final = (".", "..", "query", "name", "tail")
 
 
-class EndpointContent(msgspec.Struct, frozen=True):
+class EndpointFileContent(msgspec.Struct, frozen=True):
     """The settings and the query of an endpoint file."""
 
     settings: Mapping[str, object]
     query: str
 
     @property
-    def head(self) -> str:
+    def settings_comment(self) -> str:
         """The comment with the settings at the beginning of the file."""
         parameters, alert = self.settings.get("parameters"), self.settings.get("alert")
         flat = {name: value for name, value in self.settings.items() if name not in ("parameters", "alert")}
-        lines = [*assignments(flat)]
+        lines = [*toml_assignments(flat)]
         for name, settings in parameters.items() if isinstance(parameters, Mapping) else ():
-            lines += ["", table_header("parameters", name), *assignments(settings)]
+            lines += ["", toml_table_header("parameters", name), *toml_assignments(settings)]
         if isinstance(alert, Mapping):
-            lines += ["", table_header("alert"), *assignments(alert)]
+            lines += ["", toml_table_header("alert"), *toml_assignments(alert)]
         return "/*\n" + "\n".join(lines) + "\n*/\n"
 
     @property
     def text(self) -> str:
         """The text of the file."""
-        return self.head + self.query + ("" if self.query.endswith("\n") else "\n")
+        return self.settings_comment + self.query + ("" if self.query.endswith("\n") else "\n")
 
 
-def new_endpoint(fields: Fields) -> EndpointContent:
+def endpoint_from_fields(fields: JsonFields) -> EndpointFileContent:
     """Convert the fields of a new endpoint; raise BadDefinition for an invalid field."""
     for name in ("name", "query"):
         if fields.get(name) in (None, ""):
             raise BadDefinition(name, "can't be blank")
-    return changed_endpoint(EndpointContent({}, ""), fields)
+    return apply_endpoint_fields(EndpointFileContent({}, ""), fields)
 
 
-def changed_endpoint(before: EndpointContent, fields: Fields) -> EndpointContent:
+def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> EndpointFileContent:
     """Apply fields to a definition. Fields that were not sent are unchanged."""
-    _check_known(
+    _check_field_names(
         fields,
-        (*_ENDPOINT_FIELDS, *_SEPARATE_ENDPOINT_FIELDS),
-        (*_IGNORED_ENDPOINT_FIELDS, *_ENDPOINT_FIELDS_NOT_OFFERED),
+        (*_ENDPOINT_SETTINGS_BY_FIELD, *_SEPARATE_ENDPOINT_FIELDS),
+        (*_IGNORED_ENDPOINT_FIELDS, *_UNSUPPORTED_ENDPOINT_FIELDS),
     )
-    _refuse_not_offered(fields, _ENDPOINT_FIELDS_NOT_OFFERED)
-    settings = _apply_fields(before.settings, fields, _ENDPOINT_FIELDS)
+    _refuse_unsupported_fields(fields, _UNSUPPORTED_ENDPOINT_FIELDS)
+    settings = _apply_fields(before.settings, fields, _ENDPOINT_SETTINGS_BY_FIELD)
     _check_endpoint_name(settings.get("name"))
     query = _read_required_text("query", fields["query"]) if "query" in fields else before.query
-    return EndpointContent(_with_parameters(settings, fields, query), query)
+    return EndpointFileContent(_with_parameters(settings, fields, query), query)
 
 
-def field_of_endpoint(path: tuple[str | int, ...]) -> str:
+def endpoint_field_at(path: tuple[str | int, ...]) -> str:
     """Return the JSON field for the path of a setting."""
-    return _field_of_setting(path[0] if path else "query", _ENDPOINT_FIELDS)
+    return _field_of_setting(path[0] if path else "query", _ENDPOINT_SETTINGS_BY_FIELD)
 
 
-def setting_of_endpoint(field: str) -> str:
+def endpoint_setting_of_field(field: str) -> str:
     """Return the setting of a JSON field."""
-    return _setting_of_field(field, _ENDPOINT_FIELDS)
+    return _setting_of_field(field, _ENDPOINT_SETTINGS_BY_FIELD)
 
 
 def _check_endpoint_name(name: object) -> None:
@@ -245,11 +245,11 @@ def _check_endpoint_name(name: object) -> None:
         raise BadDefinition("name", "is reserved", hint="Choose another name: this one has another meaning in URLs.")
 
 
-def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str) -> Mapping[str, object]:
+def _with_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
     """Set the parameters that were sent. If none were, add new @names of the query as optional texts, like Logflare."""
     tables: Mapping[str, object]
     if fields.get("parameters") is not None:
-        tables = _parameter_tables(fields["parameters"])
+        tables = _read_parameter_tables(fields["parameters"])
     else:
         known = settings.get("parameters", {})
         declared: Mapping[str, object] = known if isinstance(known, Mapping) else {}
@@ -262,13 +262,13 @@ def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str)
 def _parameter_names(query: str) -> tuple[str, ...]:
     """Return the names of a query's parameters, or none if it cannot be parsed; compiling reports that error later."""
     try:
-        with compiling():
+        with compilation_scope():
             return parameter_names(query)
     except COMPILE_FAULTS:
         return ()
 
 
-def _parameter_tables(definitions: object) -> Mapping[str, Mapping[str, object]]:
+def _read_parameter_tables(definitions: object) -> Mapping[str, Mapping[str, object]]:
     if not isinstance(definitions, list) or not all(isinstance(definition, dict) for definition in definitions):
         raise BadDefinition(
             "parameters", "is invalid", hint='It is a list such as [{"name": "project", "required": true}].'
@@ -286,7 +286,7 @@ def _parameter_tables(definitions: object) -> Mapping[str, Mapping[str, object]]
 _DAY_SECONDS: Final = 86_400
 
 
-def _days(field: str, value: object) -> str | None:
+def _read_days(field: str, value: object) -> str | None:
     return _read_duration(field, value, "d")
 
 
@@ -297,25 +297,25 @@ def _check_transforms(field: str, value: object) -> None:
         raise BadDefinition(field, "has an action that is not offered over HTTP", hint=hint)
 
 
-def _transforms(field: str, value: object) -> object:
+def _read_transforms(field: str, value: object) -> object:
     _check_transforms(field, value)
     return _require_toml_value(field, value) if value else None
 
 
-def _table_value(field: str, value: object) -> object:
+def _read_toml_value(field: str, value: object) -> object:
     return _require_toml_value(field, value) if value else None
 
 
-_STREAM_FIELDS: Final[_Settings] = {
+_STREAM_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "name": ("name", _read_required_text),
     "description": ("description", _read_text),
-    "retention_days": ("retention", _days),
-    "derive": ("derive", _table_value),
-    "late": ("late", _table_value),
-    "future": ("future", _table_value),
+    "retention_days": ("retention", _read_days),
+    "derive": ("derive", _read_toml_value),
+    "late": ("late", _read_toml_value),
+    "future": ("future", _read_toml_value),
     "rate": ("rate", _read_text),
     "project": ("project", _read_text),
-    "transform": ("transform", _transforms),
+    "transform": ("transform", _read_transforms),
 }
 # Read-only fields of answers, and fields that affect only Logflare's web pages.
 _IGNORED_STREAM_FIELDS: Final = (
@@ -324,7 +324,7 @@ _IGNORED_STREAM_FIELDS: Final = (
     "bigquery_clustering_fields", "default_ingest_backend_enabled?", "lock_schema", "validate_schema", "default_search_lql",
     "suggested_keys", "disable_tailing", "bq_storage_write_api", "inserted_at", "updated_at",
 )  # fmt: skip
-_STREAM_FIELDS_NOT_OFFERED: Final = {
+_UNSUPPORTED_STREAM_FIELDS: Final = {
     "backends": "There is one engine: leave it out.",
     "transform_copy_fields": 'Write it as transform: [{"copy": {"from": "to"}}].',
     "transform_drop_fields": 'Write it as transform: [{"remove": ["metadata.field"]}].',
@@ -336,31 +336,31 @@ _STREAM_FIELDS_NOT_OFFERED: Final = {
 }
 
 
-def new_stream(fields: Fields) -> Mapping[str, object]:
+def stream_table_from_fields(fields: JsonFields) -> Mapping[str, object]:
     """Convert the fields of a new stream to a table; raise BadDefinition for an invalid field."""
     if fields.get("name") in (None, ""):
         raise BadDefinition("name", "can't be blank")
-    return changed_stream({}, fields)
+    return apply_stream_fields({}, fields)
 
 
-def changed_stream(before: Mapping[str, object], fields: Fields) -> Mapping[str, object]:
+def apply_stream_fields(before: Mapping[str, object], fields: JsonFields) -> Mapping[str, object]:
     """Apply fields to a table. Fields that were not sent are unchanged."""
-    _check_known(fields, tuple(_STREAM_FIELDS), (*_IGNORED_STREAM_FIELDS, *_STREAM_FIELDS_NOT_OFFERED))
-    _refuse_not_offered(fields, _STREAM_FIELDS_NOT_OFFERED)
-    return _apply_fields(before, fields, _STREAM_FIELDS)
+    _check_field_names(fields, tuple(_STREAM_SETTINGS_BY_FIELD), (*_IGNORED_STREAM_FIELDS, *_UNSUPPORTED_STREAM_FIELDS))
+    _refuse_unsupported_fields(fields, _UNSUPPORTED_STREAM_FIELDS)
+    return _apply_fields(before, fields, _STREAM_SETTINGS_BY_FIELD)
 
 
-def field_of_stream(path: tuple[str | int, ...]) -> str:
+def stream_field_at(path: tuple[str | int, ...]) -> str:
     """Return the JSON field for the path of a setting in the streams file."""
-    return _field_of_setting(path[2] if len(path) > 2 else "name", _STREAM_FIELDS)
+    return _field_of_setting(path[2] if len(path) > 2 else "name", _STREAM_SETTINGS_BY_FIELD)
 
 
-def setting_of_stream(field: str) -> str:
+def stream_setting_of_field(field: str) -> str:
     """Return the setting of a JSON field."""
-    return _setting_of_field(field, _STREAM_FIELDS)
+    return _setting_of_field(field, _STREAM_SETTINGS_BY_FIELD)
 
 
-def fields_of(stream: Stream) -> dict[str, object]:
+def stream_to_fields(stream: Stream) -> dict[str, object]:
     """Return the JSON fields of a stream. The file name of an `enrich` transform is left out."""
     retention = stream.retention_seconds
     days = None if retention is None else retention / _DAY_SECONDS
@@ -369,83 +369,83 @@ def fields_of(stream: Stream) -> dict[str, object]:
         "description": stream.description,
         "retention_days": int(days) if days is not None and days == int(days) else days,
         "derive": dict(stream.derive),
-        "late": _policy(stream.late, stream.late_seconds),
-        "future": _policy(stream.future, stream.future_seconds),
-        "rate": None if stream.events_per_second is None else show_rate(stream.events_per_second),
+        "late": _policy_to_table(stream.late, stream.late_seconds),
+        "future": _policy_to_table(stream.future, stream.future_seconds),
+        "rate": None if stream.events_per_second is None else format_rate(stream.events_per_second),
         "project": ".".join(("metadata", *stream.project_at)) if stream.project_at else None,
-        "transform": [_transform(transform) for transform in stream.transforms],
+        "transform": [_transform_to_table(transform) for transform in stream.transforms],
     }
 
 
-def table_of(stream: Stream) -> Mapping[str, object]:
+def stream_to_table(stream: Stream) -> Mapping[str, object]:
     """Return the table of a stream from outside the data folder, without the file name of an `enrich` transform."""
-    settings = {**_STREAM_FIELDS, "transform": ("transform", _table_value)}
-    table = _apply_fields({"id": str(stream.id)}, fields_of(stream), settings)
+    settings = {**_STREAM_SETTINGS_BY_FIELD, "transform": ("transform", _read_toml_value)}
+    table = _apply_fields({"id": str(stream.id)}, stream_to_fields(stream), settings)
     if stream.retention_seconds is not None:
-        table["retention"] = show_duration(stream.retention_seconds)
+        table["retention"] = format_duration(stream.retention_seconds)
     return table
 
 
 def stream_revision(stream: Stream) -> str:
     """Return a digest of a stream's fields."""
-    return hashlib.sha256(msgspec.json.encode(fields_of(stream))).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(stream_to_fields(stream))).hexdigest()
 
 
-def _policy(policy: ClockPolicy, after_seconds: float | None) -> dict[str, str] | None:
+def _policy_to_table(policy: ClockPolicy, after_seconds: float | None) -> dict[str, str] | None:
     if policy is ClockPolicy.ACCEPT and after_seconds is None:
         return None
-    after = {} if after_seconds is None else {"after": show_duration(after_seconds)}
+    after = {} if after_seconds is None else {"after": format_duration(after_seconds)}
     return {**after, "policy": policy.value}
 
 
-def _transform(transform: Transform) -> dict[str, object]:
-    values: Mapping[Action, object] = {
-        Action.DROP: transform.where,
-        Action.SAMPLE: transform.rate,
-        Action.REMOVE: [".".join(field) for field in transform.fields],
-        Action.HASH: [".".join(field) for field in transform.fields],
-        Action.COPY: {".".join(source): ".".join(target) for source, target in transform.moves},
-        Action.RENAME: {".".join(source): ".".join(target) for source, target in transform.moves},
-        Action.MESSAGE: transform.template,
-        Action.ENRICH: {".".join(source): ".".join(target) for source, target in transform.moves},
+def _transform_to_table(transform: Transform) -> dict[str, object]:
+    values: Mapping[TransformAction, object] = {
+        TransformAction.DROP: transform.where,
+        TransformAction.SAMPLE: transform.rate,
+        TransformAction.REMOVE: [".".join(field) for field in transform.fields],
+        TransformAction.HASH: [".".join(field) for field in transform.fields],
+        TransformAction.COPY: {".".join(source): ".".join(target) for source, target in transform.moves},
+        TransformAction.RENAME: {".".join(source): ".".join(target) for source, target in transform.moves},
+        TransformAction.MESSAGE: transform.template,
+        TransformAction.ENRICH: {".".join(source): ".".join(target) for source, target in transform.moves},
     }
-    where = {"where": transform.where} if transform.where and transform.action is not Action.DROP else {}
+    where = {"where": transform.where} if transform.where and transform.action is not TransformAction.DROP else {}
     return {transform.action.value: values[transform.action], **where}
 
 
-def read_endpoint_settings(text: str) -> Document:
+def read_endpoint_settings(text: str) -> TomlDocument:
     """Return the settings of an endpoint; raise BadEndpointFile for settings that HTTP does not accept."""
-    document = settings_document("", text)
+    document = parse_settings_document("", text)
     _check_values(document, document.tables, ())
-    _check(document, ("name",), lambda _, name: _check_endpoint_name(name), document.tables.get("name"))
+    _check_value(document, ("name",), lambda _, name: _check_endpoint_name(name), document.tables.get("name"))
     return document
 
 
-def read_stream_table(text: str) -> tuple[Document, Mapping[str, object]]:
+def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
     """Return the single table of a stream; raise BadStreamFile for settings that HTTP does not accept."""
-    document, tables = streams_document("", text)
+    document, tables = parse_streams_document("", text)
     if len(tables) != 1 or not isinstance(tables[0], Mapping):
-        second: Path = ("stream", 1) if len(tables) > 1 else ()
+        second: TomlPath = ("stream", 1) if len(tables) > 1 else ()
         raise document.fault_at("The text must have one stream.", second, "Write one table: [[stream]]")
     _check_values(document, tables[0], ("stream", 0))
     transforms = tables[0].get("transform")
     for number, transform in enumerate(transforms if isinstance(transforms, list) else ()):
         path = ("stream", 0, "transform", number)
-        _check(document, path, lambda _, one: _check_transforms("transform", [one]), transform)
+        _check_value(document, path, lambda _, one: _check_transforms("transform", [one]), transform)
     return document, tables[0]
 
 
-def fixed_setting_fault(document: Document, path: Path, hint: str) -> SetupFault:
+def unchangeable_setting_fault(document: TomlDocument, path: TomlPath, hint: str) -> SetupFault:
     """Return the error for a change of a setting that must keep its value."""
     return document.fault_at(f"{path[-1]} cannot be changed.", path, hint)
 
 
-def _check_values(document: Document, table: Mapping[str, object], path: Path) -> None:
+def _check_values(document: TomlDocument, table: Mapping[str, object], path: TomlPath) -> None:
     for name, value in table.items():
-        _check(document, (*path, name), _require_toml_value, value)
+        _check_value(document, (*path, name), _require_toml_value, value)
 
 
-def _check(document: Document, path: Path, check: Callable[[str, object], object], value: object) -> None:
+def _check_value(document: TomlDocument, path: TomlPath, check: Callable[[str, object], object], value: object) -> None:
     """Check a value; if `check` refuses it, raise an error with the position of the setting."""
     try:
         check(str(path[-1]), value)

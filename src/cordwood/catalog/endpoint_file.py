@@ -11,32 +11,32 @@ from zoneinfo import available_timezones
 import msgspec
 
 from cordwood.catalog.alert_table import read_alert_table
-from cordwood.catalog.toml_document import Document, Path, is_uuid, read_id
+from cordwood.catalog.toml_document import TomlDocument, TomlPath, is_uuid, read_or_derive_id
 from cordwood.errors import BadEndpointFile, BadParameter, Span, did_you_mean
 from cordwood.model.datatype import Kind
-from cordwood.model.definitions import Dialect, Endpoint, Parameter, TextKind
-from cordwood.sql.bind import value_of
+from cordwood.model.definitions import Dialect, Endpoint, Parameter, TextParameterKind
+from cordwood.sql.bind import parameter_value
 
 # The namespace of ids that are derived from names, so that they are the same in every installation.
-NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
+ENDPOINT_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 
 REDACT_MODES = ("replace", "hash", "truncate")
-_SETTINGS = (
+_SETTING_NAMES = (
     "name", "id", "description", "max_rows", "cache", "warm", "timeout",
     "sandbox", "redact_pii", "redact_mode", "auth", "zone", "dialect", "parameters", "alert",
 )  # fmt: skip
-_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
+_COMMENT_PATTERN = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 _LEADING_COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
 
-Value = TypeVar("Value", str, int, bool)
+SettingValue = TypeVar("SettingValue", str, int, bool)
 
-_PARAMETER_SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "example")
+_PARAMETER_SETTING_NAMES = ("type", "kind", "required", "default", "one_of", "description", "example")
 _PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Names that have another meaning in a request.
-_RESERVED_NAMES = ("sql", "lql", "api_key")
-_UNSUPPORTED_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
-_PARAMETER_TYPES = {
-    **{kind.value.lower(): kind for kind in Kind if kind not in _UNSUPPORTED_KINDS},
+_RESERVED_PARAMETER_NAMES = ("sql", "lql", "api_key")
+_UNSUPPORTED_PARAMETER_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
+_KIND_BY_PARAMETER_TYPE = {
+    **{kind.value.lower(): kind for kind in Kind if kind not in _UNSUPPORTED_PARAMETER_KINDS},
     "int": Kind.INT64,
     "integer": Kind.INT64,
     "float": Kind.FLOAT64,
@@ -47,63 +47,63 @@ _PARAMETER_TYPES = {
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
     """Parse an endpoint file; raise BadEndpointFile with the position of an error."""
-    text = _normalize(text)
-    document, head, body = _split(file, text)
-    document.check_names(document.tables, _SETTINGS)
-    name = _name(document)
-    id_text = _value(document, "id", "") if "id" in document.tables else None
-    cache, warm = _cache_and_warm(document)
+    text = _normalize_text(text)
+    document, head, body = _split_file(file, text)
+    document.check_setting_names(document.tables, _SETTING_NAMES)
+    name = _read_name(document)
+    id_text = _read_value(document, "id", "") if "id" in document.tables else None
+    cache, warm = _read_cache_and_warm_seconds(document)
     return Endpoint(
         name=name,
-        id=read_id(document, ("id",), id_text, NAMESPACE, name),
+        id=read_or_derive_id(document, ("id",), id_text, ENDPOINT_ID_NAMESPACE, name),
         sql=body,
         revision=hashlib.sha256(text.encode()).hexdigest(),
         file=file,
         head=head,
         body_line=head.count("\n") + 1,
-        description=_value(document, "description", ""),
-        max_rows=_max_rows(document),
+        description=_read_value(document, "description", ""),
+        max_rows=_read_max_rows(document),
         cache_seconds=cache,
         warm_seconds=warm,
-        timeout_seconds=_timeout(document),
-        sandbox=_value(document, "sandbox", default=False),
-        redact_pii=_value(document, "redact_pii", default=False),
-        redact_mode=_redact_mode(document),
-        auth=_value(document, "auth", default=True),
-        zone=_time_zone(document),
-        dialect=_dialect(document),
+        timeout_seconds=_read_timeout_seconds(document),
+        sandbox=_read_value(document, "sandbox", default=False),
+        redact_pii=_read_value(document, "redact_pii", default=False),
+        redact_mode=_read_redact_mode(document),
+        auth=_read_value(document, "auth", default=True),
+        zone=_read_time_zone(document),
+        dialect=_read_dialect(document),
         parameters=_read_parameters(document),
         alert=read_alert_table(document, name),
     )
 
 
-def settings_document(file: str, text: str) -> Document:
+def parse_settings_document(file: str, text: str) -> TomlDocument:
     """Return the unvalidated TOML of the settings."""
-    return _split(file, _normalize(text))[0]
+    return _split_file(file, _normalize_text(text))[0]
 
 
-def text_of(endpoint: Endpoint) -> str:
+def endpoint_text(endpoint: Endpoint) -> str:
     """Return the text of an endpoint's file as it was when the endpoint was read."""
     return endpoint.head + endpoint.sql.lstrip()
 
 
-def with_id(text: str, endpoint_id: UUID) -> str:
+def add_endpoint_id(text: str, endpoint_id: UUID) -> str:
     """Add an id to settings that have none. The settings may move down by one line, but they keep their columns."""
-    text = _normalize(text)
-    start = _settings_comment("", text).start(1)
+    text = _normalize_text(text)
+    start = _find_settings_comment("", text).start(1)
     is_line_free = text[start:].lstrip(" \t").startswith("\n")
-    rest = text[start:] if is_line_free else "\n" + " " * _column(text, start) + text[start:]
+    rest = text[start:] if is_line_free else "\n" + " " * _column_of_offset(text, start) + text[start:]
     return f'{text[:start]} id = "{endpoint_id}"{rest}'
 
 
-def _normalize(text: str) -> str:
+def _normalize_text(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _settings_comment(file: str, text: str) -> re.Match[str]:
+def _find_settings_comment(file: str, text: str) -> re.Match[str]:
     leading = _LEADING_COMMENTS.match(text)
     start = leading.end() if leading else 0
-    comment = _COMMENT.match(text, start)
+    comment = _COMMENT_PATTERN.match(text, start)
     if comment is None:
         raise BadEndpointFile(
             "The file does not begin with its settings.",
@@ -113,9 +113,9 @@ def _settings_comment(file: str, text: str) -> re.Match[str]:
     return comment
 
 
-def _split(file: str, text: str) -> tuple[Document, str, str]:
+def _split_file(file: str, text: str) -> tuple[TomlDocument, str, str]:
     """Split a file into the settings, the text before the query, and the query."""
-    comment = _settings_comment(file, text)
+    comment = _find_settings_comment(file, text)
     body = text[comment.end() :]
     skipped = len(body) - len(body.lstrip())
     head = text[: comment.end() + skipped]
@@ -125,29 +125,29 @@ def _split(file: str, text: str) -> tuple[Document, str, str]:
     document = _parse_settings(file, text, comment)
     # The first line keeps its indentation, so that columns in the query are columns in the file.
     line_start = body.rfind("\n", 0, skipped) + 1
-    indent = body[line_start:skipped] if line_start else " " * _column(text, comment.end() + skipped)
+    indent = body[line_start:skipped] if line_start else " " * _column_of_offset(text, comment.end() + skipped)
     return document, head, indent + body.lstrip()
 
 
-def _parse_settings(file: str, text: str, comment: re.Match[str]) -> Document:
+def _parse_settings(file: str, text: str, comment: re.Match[str]) -> TomlDocument:
     first_line = text.count("\n", 0, comment.start(1)) + 1
     # The first line is indented, so that columns in it are columns in the file.
-    settings = " " * _column(text, comment.start(1)) + comment[1]
+    settings = " " * _column_of_offset(text, comment.start(1)) + comment[1]
     try:
-        return Document(file, settings, first_line, BadEndpointFile).parse()
+        return TomlDocument(file, settings, first_line, BadEndpointFile).parse()
     except BadEndpointFile as fault:
-        end = Span(text.count("\n", 0, comment.end()) + 1, _column(text, comment.end(1)) + 1, file)
+        end = Span(text.count("\n", 0, comment.end()) + 1, _column_of_offset(text, comment.end(1)) + 1, file)
         if fault.span == end:
             fault.hint = "The settings end at the first */: in a text, write *\\u002F."
         raise
 
 
-def _column(text: str, offset: int) -> int:
+def _column_of_offset(text: str, offset: int) -> int:
     return offset - (text.rfind("\n", 0, offset) + 1)
 
 
-def _name(document: Document) -> str:
-    name = _value(document, "name", "")
+def _read_name(document: TomlDocument) -> str:
+    name = _read_value(document, "name", "")
     if not name:
         raise document.fault_at("The endpoint has no name.", hint='Write: name = "my.endpoint"')
     if not name.isprintable() or "/" in name or name != name.strip() or len(name) > 200:
@@ -157,15 +157,15 @@ def _name(document: Document) -> str:
     return name
 
 
-def _max_rows(document: Document) -> int:
-    rows = _value(document, "max_rows", 1000)
+def _read_max_rows(document: TomlDocument) -> int:
+    rows = _read_value(document, "max_rows", 1000)
     if rows < 1:
         raise document.fault_at(f"max_rows is {rows}, and must be at least 1.", ("max_rows",))
     return rows
 
 
-def _cache_and_warm(document: Document) -> tuple[float, float | None]:
-    cache, warm = _seconds(document, "cache"), _seconds(document, "warm")
+def _read_cache_and_warm_seconds(document: TomlDocument) -> tuple[float, float | None]:
+    cache, warm = _read_seconds(document, "cache"), _read_seconds(document, "warm")
     if warm is None:
         return cache or 0.0, None
     if warm <= 0:
@@ -179,25 +179,25 @@ def _cache_and_warm(document: Document) -> tuple[float, float | None]:
     return cache, warm
 
 
-def _timeout(document: Document) -> float | None:
-    timeout = _seconds(document, "timeout")
+def _read_timeout_seconds(document: TomlDocument) -> float | None:
+    timeout = _read_seconds(document, "timeout")
     if timeout is not None and timeout <= 0:
         raise document.fault_at("timeout must be more than 0.", ("timeout",))
     return timeout
 
 
-def _seconds(document: Document, key: str) -> float | None:
+def _read_seconds(document: TomlDocument, key: str) -> float | None:
     value = document.tables.get(key)
     if value is None:
         return None
-    seconds = document.seconds_of((key,), value)
+    seconds = document.value_as_seconds((key,), value)
     if not math.isfinite(seconds):
         raise document.fault_at(f"{key} is not finite.", (key,))
     return seconds
 
 
-def _redact_mode(document: Document) -> str:
-    mode = _value(document, "redact_mode", REDACT_MODES[0])
+def _read_redact_mode(document: TomlDocument) -> str:
+    mode = _read_value(document, "redact_mode", REDACT_MODES[0])
     if mode not in REDACT_MODES:
         raise document.fault_at(
             f"{mode!r} is not a redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}."
@@ -205,8 +205,8 @@ def _redact_mode(document: Document) -> str:
     return mode
 
 
-def _time_zone(document: Document) -> str:
-    zone = _value(document, "zone", "UTC")
+def _read_time_zone(document: TomlDocument) -> str:
+    zone = _read_value(document, "zone", "UTC")
     # UTC is accepted without listing all zones, which would read a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
@@ -214,8 +214,8 @@ def _time_zone(document: Document) -> str:
     return zone
 
 
-def _dialect(document: Document) -> Dialect:
-    dialect = _value(document, "dialect", str(Dialect.BIGQUERY))
+def _read_dialect(document: TomlDocument) -> Dialect:
+    dialect = _read_value(document, "dialect", str(Dialect.BIGQUERY))
     known = [str(member) for member in Dialect]
     if dialect not in known:
         raise document.fault_at(f"{dialect!r} is not a dialect.", ("dialect",), f"There are: {', '.join(known)}.")
@@ -225,23 +225,23 @@ def _dialect(document: Document) -> Dialect:
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true or false"}
 
 
-def _value(document: Document, key: str, default: Value) -> Value:
+def _read_value(document: TomlDocument, key: str, default: SettingValue) -> SettingValue:
     value = document.tables.get(key, default)
     if isinstance(value, type(default)) and isinstance(value, bool) is isinstance(default, bool):
         return value
     raise document.fault_at(f"{key} must be {_TYPE_NAMES[type(default)]}.", (key,))
 
 
-def _read_parameters(document: Document) -> tuple[Parameter, ...]:
+def _read_parameters(document: TomlDocument) -> tuple[Parameter, ...]:
     """Return the declared parameters in the order of the file."""
     tables = document.tables.get("parameters", {})
     if not isinstance(tables, Mapping):
         raise document.fault_at("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
     _check_distinct_names(document, list(tables))
-    return tuple(_parameter(document, name, table) for name, table in tables.items())
+    return tuple(_read_parameter(document, name, table) for name, table in tables.items())
 
 
-def _check_distinct_names(document: Document, names: list[str]) -> None:
+def _check_distinct_names(document: TomlDocument, names: list[str]) -> None:
     """Refuse names that differ only in case, because BigQuery and some engines do not distinguish them."""
     seen_names: set[str] = set()
     for name in names:
@@ -251,32 +251,32 @@ def _check_distinct_names(document: Document, names: list[str]) -> None:
         seen_names.add(name.lower())
 
 
-def _parameter(document: Document, name: str, table: object) -> Parameter:
-    path: Path = ("parameters", name)
+def _read_parameter(document: TomlDocument, name: str, table: object) -> Parameter:
+    path: TomlPath = ("parameters", name)
     if not isinstance(table, Mapping):
         raise document.fault_at(f"The parameter {name} must be a table.", path, f"Write: [parameters.{name}]")
-    if not _PARAMETER_NAME.fullmatch(name) or name.lower() in _RESERVED_NAMES:
+    if not _PARAMETER_NAME.fullmatch(name) or name.lower() in _RESERVED_PARAMETER_NAMES:
         raise document.fault_at(f"{name!r} cannot be a parameter's name.", path)
-    document.check_names(table, _PARAMETER_SETTINGS, path)
+    document.check_setting_names(table, _PARAMETER_SETTING_NAMES, path)
     parameter = Parameter(
         name=name,
-        type=_parameter_type(document, path, table),
-        kind=_parameter_kind(document, path, table),
-        required=document.value_of(table, path, "required", bool) or False,
-        default=_parameter_default(document, path, table),
-        one_of=_allowed_values(document, path, table),
-        description=document.value_of(table, path, "description", str) or "",
-        example=_parameter_example(document, path, table),
+        type=_read_parameter_type(document, path, table),
+        kind=_read_parameter_kind(document, path, table),
+        required=document.read_value(table, path, "required", bool) or False,
+        default=_read_parameter_default(document, path, table),
+        one_of=_read_allowed_values(document, path, table),
+        description=document.read_value(table, path, "description", str) or "",
+        example=_read_parameter_example(document, path, table),
     )
     _check_parameter(document, path, parameter)
     _check_parameter_values(document, path, parameter)
     return parameter
 
 
-def _check_parameter(document: Document, path: Path, parameter: Parameter) -> None:
+def _check_parameter(document: TomlDocument, path: TomlPath, parameter: Parameter) -> None:
     if parameter.required and parameter.default is not None:
         raise document.fault_at("A required parameter cannot have a default.", (*path, "default"))
-    if parameter.kind is TextKind.REGEX and parameter.type is not Kind.STRING:
+    if parameter.kind is TextParameterKind.REGEX and parameter.type is not Kind.STRING:
         raise document.fault_at('Only a text can be of kind "regex".', (*path, "kind"))
     values = {"default": parameter.default, "example": parameter.example}
     outside = [key for key, value in values.items() if value not in (None, *(parameter.one_of or (value,)))]
@@ -284,7 +284,7 @@ def _check_parameter(document: Document, path: Path, parameter: Parameter) -> No
         raise document.fault_at(f"The {outside[0]} {values[outside[0]]!r} is not in one_of.", (*path, outside[0]))
 
 
-def _check_parameter_values(document: Document, path: Path, parameter: Parameter) -> None:
+def _check_parameter_values(document: TomlDocument, path: TomlPath, parameter: Parameter) -> None:
     """Refuse a default, choice or example of another type than that of the parameter."""
     defaults = () if parameter.default is None else (parameter.default,)
     unbounded = msgspec.structs.replace(parameter, one_of=(), description="")
@@ -292,39 +292,39 @@ def _check_parameter_values(document: Document, path: Path, parameter: Parameter
     for key, values in (("default", defaults), ("one_of", parameter.one_of), ("example", examples)):
         for value in values:
             try:
-                value_of(unbounded, value, lambda _: None)
+                parameter_value(unbounded, value, lambda _: None)
             except BadParameter as fault:
                 raise document.fault_at(fault.message, (*path, key)) from fault
 
 
-def _parameter_type(document: Document, path: Path, table: Mapping[str, object]) -> Kind:
-    text = (document.value_of(table, path, "type", str) or "string").lower()
-    if text not in _PARAMETER_TYPES:
+def _read_parameter_type(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> Kind:
+    text = (document.read_value(table, path, "type", str) or "string").lower()
+    if text not in _KIND_BY_PARAMETER_TYPE:
         raise document.fault_at(
-            f"{text!r} is not a type.", (*path, "type"), f"There are: {', '.join(_PARAMETER_TYPES)}."
+            f"{text!r} is not a type.", (*path, "type"), f"There are: {', '.join(_KIND_BY_PARAMETER_TYPE)}."
         )
-    return _PARAMETER_TYPES[text]
+    return _KIND_BY_PARAMETER_TYPE[text]
 
 
-def _parameter_kind(document: Document, path: Path, table: Mapping[str, object]) -> TextKind:
-    text = document.value_of(table, path, "kind", str) or "plain"
+def _read_parameter_kind(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> TextParameterKind:
+    text = document.read_value(table, path, "kind", str) or "plain"
     try:
-        return TextKind(text)
+        return TextParameterKind(text)
     except ValueError as problem:
-        kinds = ", ".join(TextKind)
+        kinds = ", ".join(TextParameterKind)
         raise document.fault_at(f"{text!r} is not a kind.", (*path, "kind"), f"There are: {kinds}.") from problem
 
 
-def _parameter_default(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
-    return document.text_of((*path, "default"), table["default"]) if "default" in table else None
+def _read_parameter_default(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> str | None:
+    return document.value_as_text((*path, "default"), table["default"]) if "default" in table else None
 
 
-def _parameter_example(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
-    return document.text_of((*path, "example"), table["example"]) if "example" in table else None
+def _read_parameter_example(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> str | None:
+    return document.value_as_text((*path, "example"), table["example"]) if "example" in table else None
 
 
-def _allowed_values(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, ...]:
+def _read_allowed_values(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> tuple[str, ...]:
     values = table.get("one_of", [])
     if not isinstance(values, list) or ("one_of" in table and not values):
         raise document.fault_at("one_of must be a list of values.", (*path, "one_of"))
-    return tuple(document.text_of((*path, "one_of"), value) for value in values)
+    return tuple(document.value_as_text((*path, "one_of"), value) for value in values)

@@ -15,14 +15,14 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.catalog.alert_table import SUFFIX, fault_of_alert, read_alert_file
-from cordwood.catalog.catalog import Contents, Layer, Layers, Sources, Version
+from cordwood.catalog.alert_table import ALERT_FILE_SUFFIX, alert_fault, read_alert_file
+from cordwood.catalog.catalog import CatalogContents, CatalogLayer, CatalogLayers, CatalogSources, Version
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.stream_file import read_stream_file, tables_of
-from cordwood.catalog.toml_document import assignments
+from cordwood.catalog.stream_file import parse_stream_tables, read_stream_file
+from cordwood.catalog.toml_document import toml_assignments
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, OutOfDisk, Span, did_you_mean
 from cordwood.folder import sync_folder, write_durably
-from cordwood.model.definitions import Alert, Dialect, Endpoint, Stream, StreamProject
+from cordwood.model.definitions import Alert, Dialect, Endpoint, Stream, StreamProjectPath
 from cordwood.sql.included import link_included_endpoints
 
 _MANAGED_STREAMS_FILE: Final = "streams.toml"
@@ -36,7 +36,7 @@ _MAX_HISTORY_BYTES: Final = 256 * 1024
 _FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
 
 
-class ManagedFiles:
+class ManagedDefinitionFiles:
     """The files of managed definitions in one folder. Each is replaced durably and atomically.
 
     Endpoint files are named by UUID, because names of endpoints may contain characters that file names cannot.
@@ -62,12 +62,12 @@ class ManagedFiles:
 
     def stream_tables(self) -> list[Mapping[str, object]]:
         """Return the unvalidated tables of the streams file."""
-        return tables_of(str(self.streams_file), self.streams_text())
+        return parse_stream_tables(str(self.streams_file), self.streams_text())
 
     def write_streams(self, tables: Iterable[Mapping[str, object]]) -> None:
-        self.write(self.streams_file, streams_toml(tables))
+        self.write_file(self.streams_file, streams_file_text(tables))
 
-    def versions(self, kind: str, definition_id: UUID) -> tuple[Version, ...]:
+    def read_versions(self, kind: str, definition_id: UUID) -> tuple[Version, ...]:
         """Return the stored versions of a definition, oldest first; none if their file is missing or corrupt."""
         text = read_text(self._history_file(kind, definition_id))
         with suppress(msgspec.DecodeError):
@@ -76,7 +76,7 @@ class ManagedFiles:
 
     def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[Version]) -> None:
         text = msgspec.json.encode(_limit_versions(versions)).decode()
-        self.write(self._history_file(kind, definition_id), text)
+        self.write_file(self._history_file(kind, definition_id), text)
 
     def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
         """Remove the histories of deleted definitions except the latest `MAX_DELETED_HISTORIES`."""
@@ -87,17 +87,17 @@ class ManagedFiles:
         ]:
             file.unlink(missing_ok=True)
 
-    def write(self, file: Path, text: str) -> None:
+    def write_file(self, file: Path, text: str) -> None:
         """Replace a file; raise OutOfDisk if it cannot be written."""
-        with _writing(file):
+        with _reporting_write_errors(file):
             if not file.parent.exists():
                 file.parent.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(file.parent.parent)
             write_durably(file, text.encode())
 
-    def remove(self, file: Path) -> None:
+    def remove_file(self, file: Path) -> None:
         """Remove a file durably; raise OutOfDisk if it cannot be removed."""
-        with _writing(file):
+        with _reporting_write_errors(file):
             file.unlink(missing_ok=True)
             sync_folder(file.parent)
 
@@ -106,7 +106,7 @@ class ManagedFiles:
 
 
 @contextmanager
-def _writing(file: Path) -> Iterator[None]:
+def _reporting_write_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
@@ -117,10 +117,10 @@ def _writing(file: Path) -> Iterator[None]:
         ) from problem
 
 
-def streams_toml(tables: Iterable[Mapping[str, object]]) -> str:
+def streams_file_text(tables: Iterable[Mapping[str, object]]) -> str:
     """Write tables as the text of a streams file."""
     return _FILE_HEADER + "".join(
-        "\n[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table)) for table in tables
+        "\n[[stream]]\n" + "".join(f"{line}\n" for line in toml_assignments(table)) for table in tables
     )
 
 
@@ -131,7 +131,7 @@ def read_text(file: Path) -> str | None:
     return None
 
 
-def with_manual_edit(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
+def append_manual_edit(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
     """Append the current text if it differs from the last version, which means that the file was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")
@@ -155,7 +155,7 @@ def _limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
 
 
 # Compiles an endpoint with the known streams; raises an error with its position in the file.
-Check = Callable[[Endpoint, Sequence[Stream]], object]
+CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 # Compiles the query of an alert over its endpoint; raises an error with its position in the file.
 CheckAlert = Callable[[Alert, Endpoint], object]
 
@@ -163,15 +163,15 @@ CheckAlert = Callable[[Alert, Endpoint], object]
 class FileCatalog:
     """A catalog whose contents are replaced as a whole, after all files were checked."""
 
-    def __init__(self, contents: Contents) -> None:
-        self.replace(contents)
+    def __init__(self, contents: CatalogContents) -> None:
+        self.replace_contents(contents)
 
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> CatalogContents:
         """The current contents."""
         return self._contents
 
-    def replace(self, contents: Contents) -> None:
+    def replace_contents(self, contents: CatalogContents) -> None:
         self._contents = contents
         self._endpoints = {definition.name: definition for definition in contents.endpoints}
         self._endpoint_ids = {str(definition.id): definition for definition in contents.endpoints}
@@ -194,32 +194,34 @@ class FileCatalog:
         return self._contents.alerts
 
 
-def read_contents(sources: Sources, check_endpoint: Check, check_alert: CheckAlert = lambda _, __: None) -> Contents:
+def read_contents(
+    sources: CatalogSources, check_endpoint: CheckEndpoint, check_alert: CheckAlert = lambda _, __: None
+) -> CatalogContents:
     """Read and compile all files; raise BrokenFiles with the errors of every file."""
     faults: list[Fault] = []
-    streams = _stream_layers(sources)
+    streams = _read_stream_layers(sources)
     endpoints = [
-        tuple(_read_all(files, faults))
+        tuple(_read_endpoint_files(files, faults))
         for files in (
-            _shipped_files() if sources.shipped else (),
-            ManagedFiles(sources.managed).endpoint_files() if sources.managed is not None else (),
-            _operator_files(sources.endpoints),
+            _shipped_endpoint_files() if sources.shipped else (),
+            ManagedDefinitionFiles(sources.managed).endpoint_files() if sources.managed is not None else (),
+            _operator_endpoint_files(sources.endpoints),
         )
     ]
-    alerts = (), (), tuple(_read_alerts(sources.endpoints, faults))
-    contents = _merge(Layers(*map(Layer, endpoints, streams, alerts)), faults)
+    alerts = (), (), tuple(_read_alert_files(sources.endpoints, faults))
+    contents = _merge_layers(CatalogLayers(*map(CatalogLayer, endpoints, streams, alerts)), faults)
     for endpoint in contents.endpoints:
         try:
             check_endpoint(endpoint, contents.streams)
         except Fault as fault:
             faults.append(fault)
-    faults += alert_faults(contents, check_alert)
+    faults += find_alert_faults(contents, check_alert)
     if faults:
         raise BrokenFiles(faults)
     return contents
 
 
-def alert_faults(contents: Contents, check_alert: CheckAlert) -> list[Fault]:
+def find_alert_faults(contents: CatalogContents, check_alert: CheckAlert) -> list[Fault]:
     """Compile the alerts and return their errors."""
     endpoints = {endpoint.name: endpoint for endpoint in contents.endpoints}
     faults: list[Fault] = []
@@ -228,44 +230,44 @@ def alert_faults(contents: Contents, check_alert: CheckAlert) -> list[Fault]:
         try:
             if endpoint is None:
                 message = f"there is no endpoint {alert.endpoint!r}."
-                raise fault_of_alert(alert, message, did_you_mean(alert.endpoint, endpoints))
+                raise alert_fault(alert, message, did_you_mean(alert.endpoint, endpoints))
             check_alert(alert, endpoint)
         except Fault as fault:
             faults.append(fault)
     return faults
 
 
-def with_managed(contents: Contents, managed: Layer) -> Contents:
+def replace_managed_layer(contents: CatalogContents, managed: CatalogLayer) -> CatalogContents:
     """Replace the managed layer; raise BadStreamFile or BrokenFiles if it conflicts with the other layers."""
     faults: list[Fault] = []
-    replaced = _merge(msgspec.structs.replace(contents.layers, managed=managed), faults)
+    replaced = _merge_layers(msgspec.structs.replace(contents.layers, managed=managed), faults)
     if faults:
         raise BrokenFiles(faults)
     return replaced
 
 
-def _merge(layers: Layers, faults: list[Fault]) -> Contents:
+def _merge_layers(layers: CatalogLayers, faults: list[Fault]) -> CatalogContents:
     streams = _merge_streams(layers)
-    merged = [_with_streams(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
+    merged = [_with_all_streams(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
     endpoints = sorted(
         link_included_endpoints(merged, {stream.name for stream in streams}, faults), key=lambda endpoint: endpoint.name
     )
-    return Contents(tuple(endpoints), streams, layers, _merge_alerts(endpoints, layers, faults))
+    return CatalogContents(tuple(endpoints), streams, layers, _merge_alerts(endpoints, layers, faults))
 
 
-def _merge_alerts(endpoints: Sequence[Endpoint], layers: Layers, faults: list[Fault]) -> tuple[Alert, ...]:
+def _merge_alerts(endpoints: Sequence[Endpoint], layers: CatalogLayers, faults: list[Fault]) -> tuple[Alert, ...]:
     """Return the alerts of endpoints and of alert files, whose names must be unique."""
     merged: dict[str, Alert] = {}
     of_endpoints = [endpoint.alert for endpoint in endpoints if endpoint.alert is not None]
     for alert in [*of_endpoints, *layers.operator.alerts]:
         other = merged.setdefault(alert.name.casefold(), alert)
         if other is not alert:
-            faults.append(fault_of_alert(alert, f"the name is also that of {other.file}."))
+            faults.append(alert_fault(alert, f"the name is also that of {other.file}."))
     return tuple(sorted(merged.values(), key=lambda alert: alert.name))
 
 
-def _read_alerts(folder: Path | None, faults: list[Fault]) -> Iterator[Alert]:
-    for file in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
+def _read_alert_files(folder: Path | None, faults: list[Fault]) -> Iterator[Alert]:
+    for file in sorted(folder.rglob(f"*{ALERT_FILE_SUFFIX}")) if folder is not None else ():
         try:
             yield read_alert_file(str(file), file.read_text(encoding="utf-8"))
         except Fault as fault:
@@ -274,13 +276,13 @@ def _read_alerts(folder: Path | None, faults: list[Fault]) -> Iterator[Alert]:
             faults.append(_unreadable_fault(str(file), problem))
 
 
-def _shipped_files() -> Iterator[tuple[str, Traversable]]:
+def _shipped_endpoint_files() -> Iterator[tuple[str, Traversable]]:
     folder = resources.files("cordwood") / "endpoints"
     files = sorted(folder.iterdir(), key=lambda file: file.name)
     return ((f"cordwood/endpoints/{file.name}", file) for file in files if file.name.endswith(".sql"))
 
 
-def _operator_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
+def _operator_endpoint_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
     if folder is None:
         return iter(())
     if not folder.is_dir():
@@ -288,7 +290,7 @@ def _operator_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
     return ((str(file), file) for file in sorted(folder.rglob("*.[sS][qQ][lL]")))
 
 
-def _read_all(files: Iterable[tuple[str, Traversable]], faults: list[Fault]) -> Iterator[Endpoint]:
+def _read_endpoint_files(files: Iterable[tuple[str, Traversable]], faults: list[Fault]) -> Iterator[Endpoint]:
     for path, file in files:
         if not path.endswith(".sql"):
             problem = "An endpoint file ends in .sql, in small letters."
@@ -306,7 +308,7 @@ def _unreadable_fault(path: str, problem: Exception) -> Fault:
     return BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path))
 
 
-def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
+def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoint]:
     """Merge the layers: a later endpoint replaces an earlier one of its name. Names and ids must be unique."""
     operator_names = {endpoint.name for endpoint in layers.operator.endpoints}
     managed = [endpoint for endpoint in layers.managed.endpoints if endpoint.name not in operator_names]
@@ -315,8 +317,8 @@ def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
     merged: list[Endpoint] = []
     for endpoint in [*shipped, *managed, *layers.operator.endpoints]:
         for key, duplicate in (
-            ("name", _find_equal(merged, "name", endpoint)),
-            ("id", _find_equal(merged, "id", endpoint)),
+            ("name", _find_duplicate(merged, "name", endpoint)),
+            ("id", _find_duplicate(merged, "id", endpoint)),
         ):
             if duplicate is not None:
                 problem = f"The {key} {getattr(endpoint, key)} is also that of {duplicate.file}."
@@ -327,40 +329,40 @@ def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
     return merged
 
 
-def _with_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
+def _with_all_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
     """Set all streams in an endpoint of another dialect than BigQuery's. Its revision then depends on the streams."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
-    fields_by_stream = tuple(StreamProject(stream.name, stream.project_at) for stream in streams)
+    fields_by_stream = tuple(StreamProjectPath(stream.name, stream.project_at) for stream in streams)
     revision = sha256(repr((endpoint.revision, fields_by_stream)).encode()).hexdigest()
     return msgspec.structs.replace(endpoint, streams=fields_by_stream, revision=revision)
 
 
-def _find_equal(endpoints: Sequence[Endpoint], key: str, endpoint: Endpoint) -> Endpoint | None:
+def _find_duplicate(endpoints: Sequence[Endpoint], key: str, endpoint: Endpoint) -> Endpoint | None:
     return next((candidate for candidate in endpoints if getattr(candidate, key) == getattr(endpoint, key)), None)
 
 
-def _stream_layers(sources: Sources) -> list[tuple[Stream, ...]]:
-    managed = _managed_streams(sources.managed)
+def _read_stream_layers(sources: CatalogSources) -> list[tuple[Stream, ...]]:
+    managed = _managed_streams_file(sources.managed)
     return [
-        _shipped_streams() if sources.shipped else (),
+        _read_shipped_streams() if sources.shipped else (),
         *(_read_streams(file) if file is not None else () for file in (managed, sources.streams)),
     ]
 
 
-def _merge_streams(layers: Layers) -> tuple[Stream, ...]:
+def _merge_streams(layers: CatalogLayers) -> tuple[Stream, ...]:
     by_name = {stream.name: stream for stream in layers.shipped.streams}
     for layer in (layers.managed, layers.operator):
         by_name |= {stream.name: _with_shipped_project(by_name.get(stream.name), stream) for stream in layer.streams}
-    return _require_distinct(tuple(by_name.values()))
+    return _require_distinct_streams(tuple(by_name.values()))
 
 
-def _managed_streams(folder: Path | None) -> Path | None:
-    file = ManagedFiles(folder).streams_file if folder is not None else None
+def _managed_streams_file(folder: Path | None) -> Path | None:
+    file = ManagedDefinitionFiles(folder).streams_file if folder is not None else None
     return file if file is not None and file.exists() else None
 
 
-def _require_distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
+def _require_distinct_streams(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
     """Return the streams; raise BadStreamFile for equal ids and for names that differ only in case."""
     ids: dict[UUID, str] = {}
     names: dict[str, str] = {}
@@ -379,7 +381,7 @@ def _with_shipped_project(shipped: Stream | None, stream: Stream) -> Stream:
     return msgspec.structs.replace(stream, project_at=stream.project_at or shipped.project_at) if shipped else stream
 
 
-def _shipped_streams() -> tuple[Stream, ...]:
+def _read_shipped_streams() -> tuple[Stream, ...]:
     file = resources.files("cordwood") / "endpoints" / "streams.toml"
     return read_stream_file("cordwood/endpoints/streams.toml", file.read_text(encoding="utf-8"))
 

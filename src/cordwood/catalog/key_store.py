@@ -13,8 +13,8 @@ import msgspec
 
 from cordwood.catalog.catalog import Catalog
 from cordwood.catalog.toml_document import numeric_id
-from cordwood.errors import BadTerms
-from cordwood.model.definitions import Endpoint, Stream, TextKind
+from cordwood.errors import BadKeyTerms
+from cordwood.model.definitions import Endpoint, Stream, TextParameterKind
 from cordwood.model.key import Key, KeyTerms
 from cordwood.settings.quantities import read_duration, read_rate
 
@@ -31,16 +31,16 @@ def make_secret() -> str:
     return "cw_" + secrets.token_urlsafe(32)
 
 
-def digest(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     """Return the SHA-256 of a key. A key of 256 random bits needs no slow password hash."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Keys(Protocol):
+class KeyStore(Protocol):
     def find(self, secret_digest: str) -> Key | None:
         """Return the key with that digest. Changes by other processes must be visible within a second."""
 
-    def in_force(self) -> Sequence[Key]:
+    def active_keys(self) -> Sequence[Key]:
         """Return all keys in force, oldest first."""
 
     def create(self, terms: KeyTerms) -> NewKey:
@@ -55,20 +55,24 @@ class Keys(Protocol):
     def copy_database(self) -> bytes:
         """Return a consistent copy of the store's file, for backups."""
 
-    def note_use(self, key_id: str) -> None:
+    def record_use(self, key_id: str) -> None:
         """Record that the key was used now. This must be fast; it may be written later."""
 
 
 # Only ASCII letters, as in endpoint files, because other letters may look like them.
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
-_TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
+_TARGET_KIND_BY_SCOPE_PREFIX = {
+    "ingest:source:": "stream",
+    "ingest:collection:": "stream",
+    "query:endpoint:": "endpoint",
+}
 _ANCHORED_PATTERN = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
 _MAX_NOTE_LENGTH = 500
 _MAX_LIFETIME_SECONDS = 1000 * 365 * 86_400
 
 
-class WrittenTerms(msgspec.Struct, frozen=True):
+class KeySettingsInput(msgspec.Struct, frozen=True):
     """The terms of a key as they are written: scopes are words, durations and rates have units."""
 
     scopes: Sequence[str]
@@ -79,26 +83,26 @@ class WrittenTerms(msgspec.Struct, frozen=True):
     redact_always: bool = False
 
 
-def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> KeyTerms:
-    """Parse the terms; raise BadTerms with the name of an invalid field."""
+def read_key_settings(written: KeySettingsInput, catalog: Catalog, now: float) -> KeyTerms:
+    """Parse the terms; raise BadKeyTerms with the name of an invalid field."""
     return KeyTerms(
-        scopes=frozenset(_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
-        note=_note(written.note),
-        pins=_pins(written.pins),
+        scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
+        note=_check_note(written.note),
+        pins=_check_pins(written.pins),
         rate_per_second=_parse_quantity("rate", read_rate, written.rate),
         redact_always=written.redact_always,
-        expires_at=_expiry(written.expires_in, now),
+        expires_at=_expiry_time(written.expires_in, now),
     )
 
 
-def warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
+def unanchored_pin_warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
     """Warn of pins whose values are regular expressions without anchors."""
     for endpoint in catalog.endpoints():
         for parameter in endpoint.parameters:
             pin = terms.pins.get(parameter.name)
             if (
                 pin is not None
-                and parameter.kind is TextKind.REGEX
+                and parameter.kind is TextParameterKind.REGEX
                 and _may_query(terms, endpoint)
                 and not is_anchored(pin)
             ):
@@ -108,9 +112,9 @@ def warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
                 )
 
 
-def read_grace(text: str | None) -> float:
-    """Return the grace period in seconds, by default 0; raise BadTerms if it is invalid."""
-    return _require_representable("grace", _parse_quantity("grace", read_duration, text) or 0.0)
+def read_grace_seconds(text: str | None) -> float:
+    """Return the grace period in seconds, by default 0; raise BadKeyTerms if it is invalid."""
+    return _require_representable_seconds("grace", _parse_quantity("grace", read_duration, text) or 0.0)
 
 
 def is_pin_name(name: str) -> bool:
@@ -121,10 +125,10 @@ def is_pin_name(name: str) -> bool:
 def is_anchored(pattern: str) -> bool:
     """Return whether a pattern always matches the whole text: `^a$` does, `^a|b$` does not."""
     match = _ANCHORED_PATTERN.fullmatch(pattern)
-    return match is not None and not _has_open_alternative(match["inside"])
+    return match is not None and not _has_top_level_alternative(match["inside"])
 
 
-def _has_open_alternative(inside: str) -> bool:
+def _has_top_level_alternative(inside: str) -> bool:
     depth, escaped, in_class = 0, False, False
     for character in inside:
         if escaped or character == "\\":
@@ -141,18 +145,18 @@ def _has_open_alternative(inside: str) -> bool:
 
 def _require_scopes(scopes: Sequence[str]) -> Sequence[str]:
     if not scopes:
-        raise BadTerms("scopes", "can't be blank")
+        raise BadKeyTerms("scopes", "can't be blank")
     return scopes
 
 
-def _scope(scope: str, catalog: Catalog) -> str:
+def _resolve_scope(scope: str, catalog: Catalog) -> str:
     if scope in _UNTARGETED_SCOPES:
         return scope
-    prefix = next((prefix for prefix in _TARGETED if scope.startswith(prefix)), None)
+    prefix = next((prefix for prefix in _TARGET_KIND_BY_SCOPE_PREFIX if scope.startswith(prefix)), None)
     if prefix is None:
-        known = ", ".join((*_UNTARGETED_SCOPES, *(f"{prefix}NAME" for prefix in _TARGETED)))
-        raise BadTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
-    kind, target = _TARGETED[prefix], scope.removeprefix(prefix)
+        known = ", ".join((*_UNTARGETED_SCOPES, *(f"{prefix}NAME" for prefix in _TARGET_KIND_BY_SCOPE_PREFIX)))
+        raise BadKeyTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
+    kind, target = _TARGET_KIND_BY_SCOPE_PREFIX[prefix], scope.removeprefix(prefix)
     target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
     # A scope is a single word, so names with spaces are stored as UUIDs.
     if target_object is not None and target.split() == [target]:
@@ -165,39 +169,39 @@ def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | 
     candidates: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
     matches = [candidate for candidate in candidates if str(numeric_id(candidate.id)) == target]
     if not matches:
-        raise BadTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
+        raise BadKeyTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
     if len(matches) > 1:
         names = ", ".join(candidate.name for candidate in matches)
-        raise BadTerms("scopes", f"names more than one {kind}", hint=f"{target} is the id of {names}: use the name.")
+        raise BadKeyTerms("scopes", f"names more than one {kind}", hint=f"{target} is the id of {names}: use the name.")
     return matches[0]
 
 
-def _note(note: str) -> str:
+def _check_note(note: str) -> str:
     if len(note) > _MAX_NOTE_LENGTH:
-        raise BadTerms("description", f"should be at most {_MAX_NOTE_LENGTH} character(s)")
+        raise BadKeyTerms("description", f"should be at most {_MAX_NOTE_LENGTH} character(s)")
     return note
 
 
-def _pins(pins: Mapping[str, str]) -> dict[str, str]:
+def _check_pins(pins: Mapping[str, str]) -> dict[str, str]:
     for name in pins:
         if not is_pin_name(name):
-            raise BadTerms("pins", "must name parameters", hint=f"{name!r} is not a valid name of a parameter.")
+            raise BadKeyTerms("pins", "must name parameters", hint=f"{name!r} is not a valid name of a parameter.")
     return dict(pins)
 
 
-def _expiry(expires_in: str | None, now: float) -> float | None:
+def _expiry_time(expires_in: str | None, now: float) -> float | None:
     seconds = _parse_quantity("expires_in", read_duration, expires_in)
     if seconds is None:
         return None
     if seconds <= 0:
-        raise BadTerms("expires_in", "must be more than 0")
-    return now + _require_representable("expires_in", seconds)
+        raise BadKeyTerms("expires_in", "must be more than 0")
+    return now + _require_representable_seconds("expires_in", seconds)
 
 
-def _require_representable(name: str, seconds: float) -> float:
+def _require_representable_seconds(name: str, seconds: float) -> float:
     """Refuse durations of more than 1000 years, whose end might be beyond the last date that can be represented."""
     if seconds > _MAX_LIFETIME_SECONDS:
-        raise BadTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
+        raise BadKeyTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
     return seconds
 
 
@@ -207,7 +211,7 @@ def _parse_quantity(name: str, read: Callable[[str], float], text: str | None) -
     try:
         return read(text)
     except ValueError as problem:
-        raise BadTerms(name, "is invalid", hint=f"{problem}.") from problem
+        raise BadKeyTerms(name, "is invalid", hint=f"{problem}.") from problem
 
 
 def _may_query(terms: KeyTerms, endpoint: Endpoint) -> bool:

@@ -23,12 +23,12 @@ LEEWAY_SECONDS = 10
 MIN_SECRET_BYTES = 32
 # The end of the year 9999, in seconds. A claim that is in milliseconds by mistake is larger and is refused, because a
 # key with this number of seconds would never expire.
-MAX_EXPIRY = 253_402_300_799
+MAX_EXPIRY_SECONDS = 253_402_300_799
 # The algorithm follows from the type of the verification key, never from the header of a token.
-_ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
+_ALGORITHMS_BY_KEY_TYPE = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
 
-class _Verifier(msgspec.Struct, frozen=True):
+class _VerificationKey(msgspec.Struct, frozen=True):
     """A key with which signatures are verified."""
 
     key: Any
@@ -36,24 +36,24 @@ class _Verifier(msgspec.Struct, frozen=True):
     id: str | None = None
 
 
-class JWTKeys:
+class JWTVerifier:
     """Accepts tokens that are signed with the secret or with a key of the JWKS file."""
 
     def __init__(self, *, secret: str = "", jwks_file: Path | None = None, audience: str = "") -> None:
         self._audience = audience
-        self._verifiers = (*_from_secret(secret), *(_from_jwks(jwks_file) if jwks_file else ()))
+        self._verifiers = (*_keys_from_secret(secret), *(_keys_from_jwks(jwks_file) if jwks_file else ()))
 
-    def caller(self, token: str) -> Caller | None:
+    def find_caller(self, token: str) -> Caller | None:
         if not _JWT_PATTERN.fullmatch(token):
             return None
         self._check_signature(token)
-        return _caller(_claims(token), token)
+        return _caller_from_claims(_read_claims(token), token)
 
     def _check_signature(self, token: str) -> None:
         problem: jwt.PyJWTError | None = None
-        for verifier in self._candidate_verifiers(token):
+        for verifier in self._candidate_keys(token):
             try:
-                self._verify(token, verifier)
+                self._verify_signature(token, verifier)
             except jwt.InvalidSignatureError as mismatch:
                 problem = problem or mismatch
             except jwt.PyJWTError as other:
@@ -62,22 +62,22 @@ class JWTKeys:
                 raise BadKey("This signed key has invalid claims.") from nonsense
             else:
                 return
-        raise _rejection(problem)
+        raise _rejection_fault(problem)
 
-    def _candidate_verifiers(self, token: str) -> Iterator[_Verifier]:
+    def _candidate_keys(self, token: str) -> Iterator[_VerificationKey]:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError as problem:
-            raise _rejection(problem) from problem
+            raise _rejection_fault(problem) from problem
         except RecursionError as problem:
-            raise _rejection(None) from problem
+            raise _rejection_fault(None) from problem
         key_id = header.get("kid")
         for verifier in self._verifiers:
             key_id_matches = key_id is None or verifier.id is None or verifier.id == key_id
             if key_id_matches and header.get("alg") in verifier.algorithms:
                 yield verifier
 
-    def _verify(self, token: str, verifier: _Verifier) -> None:
+    def _verify_signature(self, token: str, verifier: _VerificationKey) -> None:
         jwt.decode(
             token,
             verifier.key,
@@ -94,23 +94,23 @@ class JWTKeys:
         )
 
 
-def _from_secret(secret: str) -> Iterator[_Verifier]:
+def _keys_from_secret(secret: str) -> Iterator[_VerificationKey]:
     if secret and len(secret.encode()) < MIN_SECRET_BYTES:
         raise BadSetting(
             f"keys.jwt_secret is shorter than {MIN_SECRET_BYTES} bytes, and could be guessed.",
             hint="Make one with: openssl rand -base64 48",
         )
     if secret:
-        yield _Verifier(secret, _ALGORITHMS["oct"])
+        yield _VerificationKey(secret, _ALGORITHMS_BY_KEY_TYPE["oct"])
 
 
-def _from_jwks(file: Path) -> Iterator[_Verifier]:
+def _keys_from_jwks(file: Path) -> Iterator[_VerificationKey]:
     try:
         jwks = json.loads(file.read_text(encoding="utf-8"))["keys"]
         for number, key in enumerate(jwks):
             # Issuers publish encryption keys in the same file, which must not be used to verify signatures.
             if key.get("use", "sig") == "sig":
-                yield _from_jwk(key, number)
+                yield _key_from_jwk(key, number)
     except BadSetting:
         raise
     except OSError as problem:
@@ -122,8 +122,8 @@ def _from_jwks(file: Path) -> Iterator[_Verifier]:
         ) from problem
 
 
-def _from_jwk(jwk: Mapping[str, Any], number: int) -> _Verifier:
-    algorithms = _ALGORITHMS.get(str(jwk.get("kty")), ())
+def _key_from_jwk(jwk: Mapping[str, Any], number: int) -> _VerificationKey:
+    algorithms = _ALGORITHMS_BY_KEY_TYPE.get(str(jwk.get("kty")), ())
     kind = jwk.get("kty")
     if kind == "oct" or not algorithms:
         raise BadSetting(
@@ -133,10 +133,10 @@ def _from_jwk(jwk: Mapping[str, Any], number: int) -> _Verifier:
         key = jwt.PyJWK(dict(jwk), algorithm=algorithms[0])
     except jwt.PyJWTError as problem:
         raise BadSetting(f"keys.jwt_jwks_file: key {number + 1} cannot be used: {problem}.") from problem
-    return _Verifier(key.key, algorithms, jwk.get("kid"))
+    return _VerificationKey(key.key, algorithms, jwk.get("kid"))
 
 
-def _claims(token: str) -> Mapping[str, Any]:
+def _read_claims(token: str) -> Mapping[str, Any]:
     """Return the claims of a verified token; raise BadKey if they are ambiguous.
 
     PyJWT itself accepts duplicate claims, strings as times, and JSON in UTF-16.
@@ -150,31 +150,31 @@ def _claims(token: str) -> Mapping[str, Any]:
     if duplicate is not None:
         raise BadKey(f"The claims of this signed key have the name {duplicate[:40]!r} twice in one object.")
     for name in ("exp", "nbf"):
-        _check_time(name, claims.get(name, 0))
+        _check_time_claim(name, claims.get(name, 0))
     return claims
 
 
-def _check_time(name: str, seconds: object) -> None:
+def _check_time_claim(name: str, seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise BadKey(f"The claim {name} of this signed key is not a number of seconds.")
-    if seconds > MAX_EXPIRY:
+    if seconds > MAX_EXPIRY_SECONDS:
         raise BadKey(f"The claim {name} of this signed key is too large: it is in seconds since 1970.")
 
 
-def _caller(claims: Mapping[str, Any], token: str) -> Caller:
+def _caller_from_claims(claims: Mapping[str, Any], token: str) -> Caller:
     rate, redact = claims.get("rate"), claims.get("redact")
     if redact is not None and not isinstance(redact, bool):
         raise BadKey("The claim redact of this signed key is neither true nor false.")
     return Caller(
-        key_id=f"jwt:{_key_name(claims, token)}",
-        scopes=_scopes(claims),
-        pins=_pins(claims.get("pins")),
-        rate_per_second=None if rate is None else _rate(rate),
+        key_id=f"jwt:{_read_key_name(claims, token)}",
+        scopes=_read_scopes(claims),
+        pins=_read_pins(claims.get("pins")),
+        rate_per_second=None if rate is None else _read_rate_per_second(rate),
         redact_always=bool(redact),
     )
 
 
-def _pins(pins: object) -> dict[str, str]:
+def _read_pins(pins: object) -> dict[str, str]:
     if pins is None:
         return {}
     if not isinstance(pins, dict) or not all(isinstance(value, str) for value in pins.values()):
@@ -184,13 +184,13 @@ def _pins(pins: object) -> dict[str, str]:
     return pins
 
 
-def _key_name(claims: Mapping[str, Any], token: str) -> str:
+def _read_key_name(claims: Mapping[str, Any], token: str) -> str:
     """Return the name of the key in logs and limits: its `jti` or `sub`, else a digest."""
     claimed_name = claims.get("jti") or claims.get("sub")
     return str(claimed_name)[:64] if claimed_name else hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
-def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
+def _read_scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     """Return the scopes, which the claim `endpoints` restricts."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
@@ -209,7 +209,7 @@ def _restrict_to_endpoints(scopes: frozenset[str], endpoints: object) -> frozens
     return other_scopes | (endpoint_scopes if "query" in scopes else endpoint_scopes & scopes)
 
 
-def _rate(rate: object) -> float:
+def _read_rate_per_second(rate: object) -> float:
     try:
         per_second = (
             float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else read_rate(str(rate))
@@ -221,7 +221,7 @@ def _rate(rate: object) -> float:
     return per_second
 
 
-def _rejection(problem: jwt.PyJWTError | None) -> BadKey:
+def _rejection_fault(problem: jwt.PyJWTError | None) -> BadKey:
     match problem:
         case jwt.ExpiredSignatureError():
             return BadKey("This signed key has expired.")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.catalog.key_store import NewKey, digest, make_secret
+from cordwood.catalog.key_store import NewKey, hash_secret, make_secret
 from cordwood.errors import DataFolderUnusable, OutOfDisk
 from cordwood.model.key import Key, KeyTerms, split_scopes
 
-_SCHEMA = """
+_CREATE_KEYS_TABLE = """
 create table if not exists keys (
   id integer primary key autoincrement,
   digest text not null unique,
@@ -28,13 +28,13 @@ create table if not exists keys (
   last_used_at real
 )
 """
-_COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
+_KEY_COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
 _RESTORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
 # For how long a change by another process may go unnoticed.
-_CHECK_SECONDS = 0.25
+_RELOAD_CHECK_SECONDS = 0.25
 
 
-class SQLiteKeys:
+class SQLiteKeyStore:
     """Finds keys in memory, and checks up to four times a second whether the file has changed."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
@@ -45,8 +45,8 @@ class SQLiteKeys:
         self._loaded_version = -1
         self._checked_at = time.monotonic()
         try:
-            self._database = _open(file)
-            self._load()
+            self._database = _open_database(file)
+            self._load_keys()
         except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
             # A damaged file may have values of any type, and invalid JSON.
             raise DataFolderUnusable(
@@ -58,27 +58,27 @@ class SQLiteKeys:
             self._reload_if_changed()
             return self._by_digest.get(secret_digest)
 
-    def in_force(self) -> Sequence[Key]:
+    def active_keys(self) -> Sequence[Key]:
         with self._lock:
-            self._load()
+            self._load_keys()
             now = self._clock()
             return [self._with_last_use(key) for key in self._by_digest.values() if not _is_expired(key, now)]
 
     def create(self, terms: KeyTerms) -> NewKey:
         with self._write_transaction() as database:
-            return _insert(database, terms, self._clock())
+            return _insert_key(database, terms, self._clock())
 
     def revoke(self, key_id: str) -> bool:
         with self._write_transaction() as database:
-            return database.execute("delete from keys where id = ?", (_number(key_id),)).rowcount > 0
+            return database.execute("delete from keys where id = ?", (_row_number(key_id),)).rowcount > 0
 
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
         with self._write_transaction() as database:
-            old = next((key for key in self.in_force() if key.id == key_id), None)
+            old = next((key for key in self.active_keys() if key.id == key_id), None)
             if old is None:
                 return None
-            new = _insert(database, old.terms, self._clock())
-            _end_key(database, old, self._clock() + grace_seconds)
+            new = _insert_key(database, old.terms, self._clock())
+            _expire_key_at(database, old, self._clock() + grace_seconds)
             return new
 
     def copy_database(self) -> bytes:
@@ -86,19 +86,19 @@ class SQLiteKeys:
             self._database.backup(copy)
             return copy.serialize()
 
-    def note_use(self, key_id: str) -> None:
+    def record_use(self, key_id: str) -> None:
         with self._lock:
             self._uses[key_id] = self._clock()
 
-    def write_uses(self) -> None:
+    def write_last_uses(self) -> None:
         """Write the times of last use. Call it in a thread, because it waits for the disk."""
         with self._lock:
-            uses = [(used_at, _number(key_id)) for key_id, used_at in self._uses.items()]
-            with _write_errors(), self._database:
+            uses = [(used_at, _row_number(key_id)) for key_id, used_at in self._uses.items()]
+            with _reporting_write_errors(), self._database:
                 self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
             self._uses.clear()
 
-    def is_new(self) -> bool:
+    def never_had_keys(self) -> bool:
         """Return whether no key was ever created."""
         with self._lock:
             return self._database.execute("select 1 from sqlite_sequence where name = 'keys'").fetchone() is None
@@ -107,36 +107,36 @@ class SQLiteKeys:
         with self._lock:
             # The loss of the times of last use must not make the shutdown fail.
             with suppress(OutOfDisk):
-                self.write_uses()
+                self.write_last_uses()
             self._database.close()
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            with _write_errors(), self._database:
+            with _reporting_write_errors(), self._database:
                 self._database.execute("begin immediate")
                 yield self._database
-            self._load()
+            self._load_keys()
 
     def _reload_if_changed(self) -> None:
         now = time.monotonic()
-        if now - self._checked_at < _CHECK_SECONDS:
+        if now - self._checked_at < _RELOAD_CHECK_SECONDS:
             return
         self._checked_at = now
         if _data_version(self._database) != self._loaded_version:
-            self._load()
+            self._load_keys()
 
-    def _load(self) -> None:
+    def _load_keys(self) -> None:
         self._loaded_version = _data_version(self._database)
-        rows = self._database.execute(f"select {_COLUMNS} from keys order by id")  # noqa: S608 - names of our own
-        self._by_digest = {row[1]: _key(row) for row in rows}
+        rows = self._database.execute(f"select {_KEY_COLUMNS} from keys order by id")  # noqa: S608 - names of our own
+        self._by_digest = {row[1]: _key_from_row(row) for row in rows}
 
     def _with_last_use(self, key: Key) -> Key:
         return msgspec.structs.replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
 
 
 @contextmanager
-def _write_errors() -> Iterator[None]:
+def _reporting_write_errors() -> Iterator[None]:
     """Raise OutOfDisk if the file is locked or read-only, or the disk is full."""
     try:
         yield
@@ -148,13 +148,13 @@ def _write_errors() -> Iterator[None]:
         ) from problem
 
 
-def _open(file: Path) -> sqlite3.Connection:
+def _open_database(file: Path) -> sqlite3.Connection:
     # The file is created before SQLite opens it, so that its mode is right from the start.
     file.touch(mode=0o600)
     database = sqlite3.connect(file, check_same_thread=False, timeout=5.0)
     database.execute("pragma journal_mode = wal")
     database.execute("pragma synchronous = full")
-    database.execute(_SCHEMA)
+    database.execute(_CREATE_KEYS_TABLE)
     return database
 
 
@@ -163,13 +163,13 @@ def _data_version(database: sqlite3.Connection) -> int:
     return version
 
 
-def _insert(database: sqlite3.Connection, terms: KeyTerms, now: float) -> NewKey:
+def _insert_key(database: sqlite3.Connection, terms: KeyTerms, now: float) -> NewKey:
     secret = make_secret()
     inserted = database.execute(
         "insert into keys (digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at)"
         " values (?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            digest(secret),
+            hash_secret(secret),
             " ".join(sorted(terms.scopes)),
             terms.note,
             json.dumps(dict(terms.pins)),
@@ -182,12 +182,12 @@ def _insert(database: sqlite3.Connection, terms: KeyTerms, now: float) -> NewKey
     return NewKey(Key(str(inserted.lastrowid), terms, now), secret)
 
 
-def _end_key(database: sqlite3.Connection, key: Key, end_at: float) -> None:
+def _expire_key_at(database: sqlite3.Connection, key: Key, end_at: float) -> None:
     expires_at = end_at if key.terms.expires_at is None else min(end_at, key.terms.expires_at)
-    database.execute("update keys set expires_at = ? where id = ?", (expires_at, _number(key.id)))
+    database.execute("update keys set expires_at = ? where id = ?", (expires_at, _row_number(key.id)))
 
 
-def _key(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
+def _key_from_row(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
     key_id, _, scopes, note, pins, rate, redact, created_at, expires_at, last_used_at = row
     terms = KeyTerms(frozenset(split_scopes(scopes)), note, json.loads(pins), rate, bool(redact), expires_at)
     return Key(str(key_id), terms, created_at, last_used_at)
@@ -197,5 +197,5 @@ def _is_expired(key: Key, now: float) -> bool:
     return key.terms.expires_at is not None and key.terms.expires_at <= now
 
 
-def _number(key_id: str) -> int:
+def _row_number(key_id: str) -> int:
     return int(key_id) if key_id.isascii() and key_id.isdigit() and len(key_id) < 19 else -1

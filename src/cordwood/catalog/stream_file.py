@@ -9,79 +9,79 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.catalog.toml_document import Document, Path, is_uuid, read_id
+from cordwood.catalog.toml_document import TomlDocument, TomlPath, is_uuid, read_or_derive_id
 from cordwood.errors import COMPILE_FAULTS, BadStreamFile
 from cordwood.lql.matching import compile_matcher
-from cordwood.model.definitions import Action, ClockPolicy, FieldPath, Stream, Transform
+from cordwood.model.definitions import ClockPolicy, FieldPath, Stream, Transform, TransformAction
 from cordwood.settings.quantities import read_rate
 
 # The namespace of ids that are derived from names, so that they are the same in every installation.
-NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
+STREAM_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
-_PLACEHOLDER = re.compile(r"\{\w+\}")
-_SETTINGS = ("name", "id", "description", "retention", "derive", "late", "future", "rate", "project", "transform")
-_POLICY_SETTINGS = ("after", "policy")
+_PLACEHOLDER_PATTERN = re.compile(r"\{\w+\}")
+_SETTING_NAMES = ("name", "id", "description", "retention", "derive", "late", "future", "rate", "project", "transform")
+_POLICY_SETTING_NAMES = ("after", "policy")
 # Names may not contain backquotes, because SQL quotes names with them.
-_NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
-_MAX_SHOWN = 200
+_NAME_PATTERN = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
+_MAX_SHOWN_CHARACTERS = 200
 
 _MAX_TRANSFORMS = 50
-_MAX_FIELDS = 100
+_MAX_TRANSFORM_FIELDS = 100
 _MAX_TEMPLATE_LENGTH = 2000
 _MAX_FILE_BYTES = 16 * 2**20
-_FIELD_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_FIELD_PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
 # Fields that identify an event, which transforms cannot change.
 _UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
-_ENRICH_SETTINGS = ("file", "from", "to")
+_ENRICH_SETTING_NAMES = ("file", "from", "to")
 
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
     """Parse a streams file; raise BadStreamFile with the position of an error."""
-    document, tables = streams_document(file, text)
-    streams = tuple(_stream(document, ("stream", number), table) for number, table in enumerate(tables))
-    _check_distinct(document, streams)
+    document, tables = parse_streams_document(file, text)
+    streams = tuple(_read_stream(document, ("stream", number), table) for number, table in enumerate(tables))
+    _check_distinct_streams(document, streams)
     return streams
 
 
-def tables_of(file: str, text: str) -> list[Mapping[str, object]]:
+def parse_stream_tables(file: str, text: str) -> list[Mapping[str, object]]:
     """Return the unvalidated tables of the streams."""
-    return streams_document(file, text)[1]
+    return parse_streams_document(file, text)[1]
 
 
-def streams_document(file: str, text: str) -> tuple[Document, list[Mapping[str, object]]]:
+def parse_streams_document(file: str, text: str) -> tuple[TomlDocument, list[Mapping[str, object]]]:
     """Return the unvalidated TOML of a streams file, and the tables of its streams."""
-    document = Document(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parse()
-    document.check_names(document.tables, ("stream",))
+    document = TomlDocument(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parse()
+    document.check_setting_names(document.tables, ("stream",))
     tables = document.tables.get("stream", [])
     if not isinstance(tables, list):
         raise document.fault_at("Streams are written as tables of an array.", ("stream",), "Write: [[stream]]")
     return document, tables
 
 
-def _stream(document: Document, path: Path, table: object) -> Stream:
+def _read_stream(document: TomlDocument, path: TomlPath, table: object) -> Stream:
     if not isinstance(table, Mapping):
         raise document.fault_at("A stream must be a table.", path, "Write: [[stream]]")
-    document.check_names(table, _SETTINGS, path)
-    name = _name(document, path, table)
+    document.check_setting_names(table, _SETTING_NAMES, path)
+    name = _read_name(document, path, table)
     late, late_seconds = _read_policy(document, path, table, "late")
     future, future_seconds = _read_policy(document, path, table, "future")
     return Stream(
         name=name,
-        id=read_id(document, (*path, "id"), table.get("id"), NAMESPACE, name),
-        retention_seconds=_seconds(document, (*path, "retention"), table.get("retention")),
-        derive=_derive(document, path, table),
+        id=read_or_derive_id(document, (*path, "id"), table.get("id"), STREAM_ID_NAMESPACE, name),
+        retention_seconds=_read_seconds(document, (*path, "retention"), table.get("retention")),
+        derive=_read_derived_fields(document, path, table),
         late=late,
         late_seconds=late_seconds,
         future=future,
         future_seconds=future_seconds,
-        events_per_second=_per_second(document, (*path, "rate"), table.get("rate")),
-        project_at=_project_at(document, (*path, "project"), table.get("project")),
+        events_per_second=_read_rate_per_second(document, (*path, "rate"), table.get("rate")),
+        project_at=_read_project_path(document, (*path, "project"), table.get("project")),
         transforms=_read_transforms(document, (*path, "transform"), table.get("transform", [])),
-        description=_description(document, (*path, "description"), table.get("description", "")),
+        description=_read_description(document, (*path, "description"), table.get("description", "")),
     )
 
 
-def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
+def _read_name(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> str:
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise document.fault_at("The stream has no name.", path, 'Write: name = "my.stream"')
@@ -93,27 +93,27 @@ def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
 
 def stream_name_problem(name: str) -> str | None:
     """Return why a text cannot be the name of a stream, or None if it can."""
-    if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
-        return f"{name[:_MAX_SHOWN]!r} cannot be a stream's name"
+    if not _NAME_PATTERN.fullmatch(name) or not name.isprintable() or is_uuid(name):
+        return f"{name[:_MAX_SHOWN_CHARACTERS]!r} cannot be a stream's name"
     return "Names that begin with _ are reserved" if name.startswith("_") else None
 
 
-def _description(document: Document, path: Path, value: object) -> str:
+def _read_description(document: TomlDocument, path: TomlPath, value: object) -> str:
     if isinstance(value, str):
         return value
     raise document.fault_at("description must be a text in quotes.", path)
 
 
-def _seconds(document: Document, path: Path, value: object) -> float | None:
+def _read_seconds(document: TomlDocument, path: TomlPath, value: object) -> float | None:
     if value is None:
         return None
-    seconds = document.seconds_of(path, value)
+    seconds = document.value_as_seconds(path, value)
     if not 0 < seconds < math.inf:
         raise document.fault_at(f"{path[-1]} must be more than 0.", path, "Omit it for no limit.")
     return seconds
 
 
-def _per_second(document: Document, path: Path, value: object) -> float | None:
+def _read_rate_per_second(document: TomlDocument, path: TomlPath, value: object) -> float | None:
     if value is None:
         return None
     try:
@@ -122,7 +122,7 @@ def _per_second(document: Document, path: Path, value: object) -> float | None:
         raise document.fault_at(f"rate: {problem}.", path) from problem
 
 
-def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapping[str, str]:
+def _read_derived_fields(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> Mapping[str, str]:
     derive = table.get("derive", {})
     if not isinstance(derive, Mapping) or not all(isinstance(template, str) for template in derive.values()):
         raise document.fault_at(
@@ -131,22 +131,22 @@ def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapp
             'Write: derive = {"metadata.request.url" = "https://{project}"}',
         )
     for name, template in derive.items():
-        _check_derived(document, (*path, "derive", name), name, template)
+        _check_derived_field(document, (*path, "derive", name), name, template)
     return dict(derive)
 
 
-def _check_derived(document: Document, path: Path, name: str, template: str) -> None:
+def _check_derived_field(document: TomlDocument, path: TomlPath, name: str, template: str) -> None:
     """Check a derived field: it must be in the metadata, and braces must contain names."""
-    _steps(document, path, name, 'Write: "metadata.request.url"')
-    if set("{}") & set(_PLACEHOLDER.sub("", template)):
+    _read_metadata_path(document, path, name, 'Write: "metadata.request.url"')
+    if set("{}") & set(_PLACEHOLDER_PATTERN.sub("", template)):
         raise document.fault_at("The template has a brace without a name.", path, 'Write: "https://{project}"')
 
 
-def _project_at(document: Document, path: Path, value: object) -> tuple[str, ...]:
-    return () if value is None else _steps(document, path, str(value), 'Write: "metadata.project_ref"')
+def _read_project_path(document: TomlDocument, path: TomlPath, value: object) -> tuple[str, ...]:
+    return () if value is None else _read_metadata_path(document, path, str(value), 'Write: "metadata.project_ref"')
 
 
-def _steps(document: Document, path: Path, name: str, hint: str) -> tuple[str, ...]:
+def _read_metadata_path(document: TomlDocument, path: TomlPath, name: str, hint: str) -> tuple[str, ...]:
     first, *steps = name.split(".")
     if first != "metadata" or not steps or not all(steps):
         raise document.fault_at(f"{name!r} is not a path inside metadata.", path, hint)
@@ -154,7 +154,7 @@ def _steps(document: Document, path: Path, name: str, hint: str) -> tuple[str, .
 
 
 def _read_policy(
-    document: Document, path: Path, table: Mapping[str, object], key: str
+    document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str
 ) -> tuple[ClockPolicy, float | None]:
     value = table.get(key)
     if value is None:
@@ -163,16 +163,16 @@ def _read_policy(
         raise document.fault_at(
             f"{key} must be a table.", (*path, key), f'Write: {key} = {{after = "7d", policy = "quarantine"}}'
         )
-    document.check_names(value, _POLICY_SETTINGS, (*path, key))
+    document.check_setting_names(value, _POLICY_SETTING_NAMES, (*path, key))
     try:
         policy = ClockPolicy(str(value.get("policy", "accept")))
     except ValueError as problem:
         policies = ", ".join(ClockPolicy)
         raise document.fault_at(f"{key}: {problem}.", (*path, key), f"There are: {policies}.") from problem
-    return policy, _seconds(document, (*path, key), value.get("after"))
+    return policy, _read_seconds(document, (*path, key), value.get("after"))
 
 
-def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
+def _check_distinct_streams(document: TomlDocument, streams: tuple[Stream, ...]) -> None:
     for number, key, value in _find_repeated(streams):
         raise document.fault_at(f"Two streams have the {key} {value}.", ("stream", number, key))
     # Names may not differ only in case: the engine's tables have the names of streams, and their case is ignored.
@@ -193,32 +193,32 @@ def _find_repeated(
             seen_names.add(normalize(value))
 
 
-def _read_transforms(document: Document, path: Path, value: object) -> tuple[Transform, ...]:
+def _read_transforms(document: TomlDocument, path: TomlPath, value: object) -> tuple[Transform, ...]:
     """Return the transforms in order."""
     if not isinstance(value, list) or len(value) > _MAX_TRANSFORMS:
         message = f"Transforms are at most {_MAX_TRANSFORMS} tables of an array."
         raise document.fault_at(message, path, "Write: [[stream.transform]]")
-    return tuple(_parse_transform(document, (*path, number), table) for number, table in enumerate(value))
+    return tuple(_read_transform(document, (*path, number), table) for number, table in enumerate(value))
 
 
-def _parse_transform(document: Document, path: Path, table: object) -> Transform:
+def _read_transform(document: TomlDocument, path: TomlPath, table: object) -> Transform:
     if not isinstance(table, Mapping):
         raise document.fault_at("A transform must be a table.", path, "Write: [[stream.transform]]")
-    document.check_names(table, (*Action, "where"), path)
-    actions = [action for action in Action if action in table]
+    document.check_setting_names(table, (*TransformAction, "where"), path)
+    actions = [action for action in TransformAction if action in table]
     if len(actions) != 1:
-        raise document.fault_at("A transform has one action.", path, f"There are: {', '.join(Action)}.")
+        raise document.fault_at("A transform has one action.", path, f"There are: {', '.join(TransformAction)}.")
     (action,) = actions
     value_path, value = (*path, action.value), table[action]
-    if action is Action.DROP:
+    if action is TransformAction.DROP:
         if "where" in table:
             raise document.fault_at("drop contains its filter.", (*path, "where"), 'Write: drop = "m.level:debug"')
-        return Transform(Action.DROP, _filter(document, value_path, value))
-    where = _filter(document, (*path, "where"), table["where"]) if "where" in table else ""
-    return msgspec.structs.replace(_TRANSFORM_PARSERS[action](document, value_path, value), action=action, where=where)
+        return Transform(TransformAction.DROP, _read_filter(document, value_path, value))
+    where = _read_filter(document, (*path, "where"), table["where"]) if "where" in table else ""
+    return msgspec.structs.replace(_TRANSFORM_READERS[action](document, value_path, value), action=action, where=where)
 
 
-def _filter(document: Document, path: Path, value: object) -> str:
+def _read_filter(document: TomlDocument, path: TomlPath, value: object) -> str:
     if not isinstance(value, str):
         raise document.fault_at(f"{path[-1]} must be a filter in LQL.", path, 'Write: "m.level:debug"')
     try:
@@ -229,79 +229,81 @@ def _filter(document: Document, path: Path, value: object) -> str:
     return value
 
 
-def _sample(document: Document, path: Path, value: object) -> Transform:
+def _read_sample_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise document.fault_at("sample must be a share from 0 to 1.", path, "Write: sample = 0.1")
-    return Transform(Action.SAMPLE, rate=float(value))
+    return Transform(TransformAction.SAMPLE, rate=float(value))
 
 
-def _event_fields(document: Document, path: Path, value: object) -> Transform:
-    if not isinstance(value, list) or not 0 < len(value) <= _MAX_FIELDS:
+def _read_field_list_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
+    if not isinstance(value, list) or not 0 < len(value) <= _MAX_TRANSFORM_FIELDS:
         raise document.fault_at(
-            f"{path[-1]} must be a list of at most {_MAX_FIELDS} fields.",
+            f"{path[-1]} must be a list of at most {_MAX_TRANSFORM_FIELDS} fields.",
             path,
             f'Write: {path[-1]} = ["metadata.email"]',
         )
-    return Transform(Action.REMOVE, fields=tuple(_event_field(document, path, field_name) for field_name in value))
+    return Transform(
+        TransformAction.REMOVE, fields=tuple(_read_changeable_field(document, path, field_name) for field_name in value)
+    )
 
 
-def _copy_fields(document: Document, path: Path, value: object) -> Transform:
-    if not isinstance(value, Mapping) or not 0 < len(value) <= _MAX_FIELDS:
+def _read_field_moves_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
+    if not isinstance(value, Mapping) or not 0 < len(value) <= _MAX_TRANSFORM_FIELDS:
         raise document.fault_at(
-            f"{path[-1]} must be a table of at most {_MAX_FIELDS} fields, from and to.",
+            f"{path[-1]} must be a table of at most {_MAX_TRANSFORM_FIELDS} fields, from and to.",
             path,
             f'Write: {path[-1]} = {{"metadata.uid" = "metadata.user_id"}}',
         )
     moves = []
     for source, target in value.items():
-        pair = _event_field(document, path, source), _event_field(document, path, target)
+        pair = _read_changeable_field(document, path, source), _read_changeable_field(document, path, target)
         if pair[0][: len(pair[1])] == pair[1] or pair[1][: len(pair[0])] == pair[0]:
             raise document.fault_at(f"{source} and {target} contain one another.", path)
         moves.append(pair)
-    return Transform(Action.COPY, moves=tuple(moves))
+    return Transform(TransformAction.COPY, moves=tuple(moves))
 
 
-def _message(document: Document, path: Path, value: object) -> Transform:
+def _read_message_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_TEMPLATE_LENGTH:
         raise document.fault_at(
             "message must be a template.", path, 'Write: message = "{metadata.method} {metadata.path}"'
         )
-    if set("{}") & set(_FIELD_PLACEHOLDER.sub("", value)):
+    if set("{}") & set(_FIELD_PLACEHOLDER_PATTERN.sub("", value)):
         raise document.fault_at("The template has a brace without a field.", path)
-    for name in _FIELD_PLACEHOLDER.findall(value):
-        _event_steps(document, path, name)
-    return Transform(Action.MESSAGE, template=value)
+    for name in _FIELD_PLACEHOLDER_PATTERN.findall(value):
+        _read_field_path(document, path, name)
+    return Transform(TransformAction.MESSAGE, template=value)
 
 
-def _enrich(document: Document, path: Path, value: object) -> Transform:
-    if not isinstance(value, Mapping) or set(value) != set(_ENRICH_SETTINGS):
+def _read_enrich_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
+    if not isinstance(value, Mapping) or set(value) != set(_ENRICH_SETTING_NAMES):
         hint = 'Write: enrich = {file = "users.json", from = "metadata.user_id", to = "metadata.user"}'
         raise document.fault_at("enrich must be a table of file, from and to.", path, hint)
-    source, target = (_event_field(document, path, value[name]) for name in ("from", "to"))
+    source, target = (_read_changeable_field(document, path, value[name]) for name in ("from", "to"))
     return Transform(
-        Action.ENRICH, moves=((source, target),), entries=_key_value_entries(document, path, value["file"])
+        TransformAction.ENRICH, moves=((source, target),), entries=_read_key_value_file(document, path, value["file"])
     )
 
 
-_TRANSFORM_PARSERS: Mapping[Action, Callable[[Document, Path, object], Transform]] = {
-    Action.SAMPLE: _sample,
-    Action.REMOVE: _event_fields,
-    Action.HASH: _event_fields,
-    Action.COPY: _copy_fields,
-    Action.RENAME: _copy_fields,
-    Action.MESSAGE: _message,
-    Action.ENRICH: _enrich,
+_TRANSFORM_READERS: Mapping[TransformAction, Callable[[TomlDocument, TomlPath, object], Transform]] = {
+    TransformAction.SAMPLE: _read_sample_transform,
+    TransformAction.REMOVE: _read_field_list_transform,
+    TransformAction.HASH: _read_field_list_transform,
+    TransformAction.COPY: _read_field_moves_transform,
+    TransformAction.RENAME: _read_field_moves_transform,
+    TransformAction.MESSAGE: _read_message_transform,
+    TransformAction.ENRICH: _read_enrich_transform,
 }
 
 
-def _event_field(document: Document, path: Path, value: object) -> FieldPath:
-    steps = _event_steps(document, path, value)
+def _read_changeable_field(document: TomlDocument, path: TomlPath, value: object) -> FieldPath:
+    steps = _read_field_path(document, path, value)
     if len(steps) == 1 and steps[0] in _UNCHANGEABLE_FIELDS:
         raise document.fault_at(f"{steps[0]} cannot be changed by a transform.", path)
     return steps
 
 
-def _event_steps(document: Document, path: Path, value: object) -> FieldPath:
+def _read_field_path(document: TomlDocument, path: TomlPath, value: object) -> FieldPath:
     steps = tuple(value.split(".")) if isinstance(value, str) else ()
     if not all(steps) or not steps or (len(steps) > 1 and steps[0] in _UNCHANGEABLE_FIELDS - {"metadata"}):
         raise document.fault_at(
@@ -310,7 +312,7 @@ def _event_steps(document: Document, path: Path, value: object) -> FieldPath:
     return steps
 
 
-def _key_value_entries(document: Document, path: Path, value: object) -> Mapping[str, str]:
+def _read_key_value_file(document: TomlDocument, path: TomlPath, value: object) -> Mapping[str, str]:
     """Parse a key-value file: a JSON object, or CSV with the keys in its first column."""
     file = FilePath(document.file).parent / str(value)
     try:

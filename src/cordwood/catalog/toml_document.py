@@ -15,13 +15,13 @@ import msgspec
 from cordwood.errors import SetupFault, Span, did_you_mean
 from cordwood.settings.quantities import read_duration
 
-_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-_TABLE = re.compile(r"\s*\[\[?([^\]]+)\]\]?\s*(?:#.*)?$")
-_ASSIGNMENT = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
-_STEP = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))""")
+_ERROR_POSITION_PATTERN = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_TABLE_HEADER_PATTERN = re.compile(r"\s*\[\[?([^\]]+)\]\]?\s*(?:#.*)?$")
+_ASSIGNMENT_PATTERN = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
+_KEY_STEP_PATTERN = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))""")
 # Matches strings, comments, and the characters with which arrays, tables and dotted keys are nested. Each alternative
 # for a string also matches an unterminated one, so that a text is scanned only once.
-_TOKEN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r'''"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*(?:"""|\Z)|"(?:[^"\\\n]|\\(?:.|\Z))*"?'''
     r"""|'''(?:[^']|'(?!''))*(?:'''|\Z)|'[^'\n]*'?|\#[^\n]*|[\[\]{}.=,\n]""",
     re.DOTALL,
@@ -30,25 +30,25 @@ _OVERLONG_NUMBER = re.compile(r"[0-9_]{1000}")
 # The limits of nesting and of steps in a key: the parser of TOML is recursive in arrays and inline tables, and takes
 # quadratic time for a dotted key.
 _MAX_NESTING: Final = 16
-_MAX_STEPS: Final = 16
+_MAX_KEY_STEPS: Final = 16
 
-Path = tuple[str | int, ...]
+TomlPath = tuple[str | int, ...]
 T = TypeVar("T", str, bool)
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Document(msgspec.Struct, frozen=True):
+class TomlDocument(msgspec.Struct, frozen=True):
     """A TOML text in a file, which begins on the line `first_line` of the file."""
 
     file: str
     text: str
     first_line: int
-    fault: type[SetupFault]
+    fault_class: type[SetupFault]
     tables: Mapping[str, object] = msgspec.field(default_factory=dict)
 
-    def parse(self) -> "Document":
+    def parse(self) -> "TomlDocument":
         self._check_nesting()
         try:
             tables = tomllib.loads(self.text)
@@ -57,22 +57,22 @@ class Document(msgspec.Struct, frozen=True):
         except ValueError as problem:
             number = _OVERLONG_NUMBER.search(self.text)
             raise self._fault_at_offset("A number has too many digits.", number.start() if number else 0) from problem
-        return Document(self.file, self.text, self.first_line, self.fault, tables)
+        return TomlDocument(self.file, self.text, self.first_line, self.fault_class, tables)
 
-    def fault_at(self, message: str, path: Path = (), hint: str | None = None) -> SetupFault:
+    def fault_at(self, message: str, path: TomlPath = (), hint: str | None = None) -> SetupFault:
         """Return an error at the line of `path`."""
-        fault = self.fault(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
+        fault = self.fault_class(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
         fault.path = path
         return fault
 
-    def line_of(self, path: Path) -> int:
+    def line_of(self, path: TomlPath) -> int:
         """Return the line of a value, or else of the nearest enclosing table."""
-        lines = _lines(self.text)
+        lines = _line_numbers(self.text)
         while path and path not in lines:
             path = path[:-1]
         return self.first_line + lines.get(path, 0)
 
-    def check_names(self, table: Mapping[str, object], known_names: Iterable[str], path: Path = ()) -> None:
+    def check_setting_names(self, table: Mapping[str, object], known_names: Iterable[str], path: TomlPath = ()) -> None:
         """Raise an error for the first unknown name, with the most similar known one."""
         names = list(known_names)
         for name in table:
@@ -80,14 +80,14 @@ class Document(msgspec.Struct, frozen=True):
                 hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
                 raise self.fault_at(f"{name} is not a setting here.", (*path, name), hint)
 
-    def value_of(self, table: Mapping[str, object], path: Path, key: str, expected_type: type[T]) -> T | None:
+    def read_value(self, table: Mapping[str, object], path: TomlPath, key: str, expected_type: type[T]) -> T | None:
         """Return a value of a table, or None if it is missing; raise an error if it is of another type."""
         value = table.get(key)
         if value is not None and type(value) is not expected_type:
             raise self.fault_at(f"{key} must be {_TYPE_NAMES[expected_type]}.", (*path, key))
         return value if isinstance(value, expected_type) else None
 
-    def text_of(self, path: Path, value: object) -> str:
+    def value_as_text(self, path: TomlPath, value: object) -> str:
         """Return a TOML value as the text with which a request would send it."""
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -97,7 +97,7 @@ class Document(msgspec.Struct, frozen=True):
             return str(value.isoformat())
         raise self.fault_at("A value must be a text, a number or a time.", path)
 
-    def seconds_of(self, path: Path, value: object) -> float:
+    def value_as_seconds(self, path: TomlPath, value: object) -> float:
         """Return a duration in seconds; raise an error for other values."""
         try:
             return read_duration(str(value))
@@ -107,7 +107,7 @@ class Document(msgspec.Struct, frozen=True):
     def _check_nesting(self) -> None:
         """Raise an error for values that are nested too deeply, and for keys of too many steps."""
         nesting = dots = 0
-        for token in _TOKEN.finditer(self.text):
+        for token in _TOKEN_PATTERN.finditer(self.text):
             character = token[0]
             if character == ".":
                 dots += 1
@@ -117,15 +117,15 @@ class Document(msgspec.Struct, frozen=True):
                 nesting = max(0, nesting - 1)
             elif character in ("=", ",", "\n"):
                 dots = 0
-            if nesting > _MAX_NESTING or dots >= _MAX_STEPS:
+            if nesting > _MAX_NESTING or dots >= _MAX_KEY_STEPS:
                 raise self._fault_at_offset("The settings are nested too deeply.", token.start())
 
     def _fault_at_offset(self, message: str, offset: int) -> SetupFault:
         line = self.first_line + self.text.count("\n", 0, offset)
-        return self.fault(message, span=Span(line, offset - self.text.rfind("\n", 0, offset), self.file))
+        return self.fault_class(message, span=Span(line, offset - self.text.rfind("\n", 0, offset), self.file))
 
     def _syntax_fault(self, problem: str) -> SetupFault:
-        position = _POSITION.search(problem)
+        position = _ERROR_POSITION_PATTERN.search(problem)
         line, column = (
             (int(position[1]), int(position[2]))
             if position and position[1]
@@ -133,31 +133,33 @@ class Document(msgspec.Struct, frozen=True):
         )
         sentence = problem[: position.start()] if position else problem
         span = Span(self.first_line + line - 1, column, self.file)
-        return self.fault(f"The settings are not TOML: {sentence}.", span=span)
+        return self.fault_class(f"The settings are not TOML: {sentence}.", span=span)
 
 
-def _lines(text: str) -> dict[Path, int]:
+def _line_numbers(text: str) -> dict[TomlPath, int]:
     """Return the line, from 0, of every table and assignment. Tables of an array have their index in the path."""
-    lines: dict[Path, int] = {}
-    counts: dict[Path, int] = {}
-    table: Path = ()
+    lines: dict[TomlPath, int] = {}
+    counts: dict[TomlPath, int] = {}
+    table: TomlPath = ()
     for number, line in enumerate(text.split("\n")):
-        if header := _TABLE.match(line):
-            table = _with_array_indexes(_key_parts(header[1]), counts, is_array=line.lstrip().startswith("[["))
+        if header := _TABLE_HEADER_PATTERN.match(line):
+            table = _with_array_indexes(_key_steps(header[1]), counts, is_array=line.lstrip().startswith("[["))
             lines.setdefault(table, number)
-        elif assignment := _ASSIGNMENT.match(line):
-            lines.setdefault((*table, *_key_parts(assignment[1])), number)
+        elif assignment := _ASSIGNMENT_PATTERN.match(line):
+            lines.setdefault((*table, *_key_steps(assignment[1])), number)
     return lines
 
 
-def _key_parts(text: str) -> Path:
+def _key_steps(text: str) -> TomlPath:
     """Return the first steps of a key. They are limited, because a line within a text may look like a very long key."""
-    return tuple(step[1] or step[2] or step[3] or "" for step in islice(_STEP.finditer(text), _MAX_STEPS))
+    return tuple(
+        step[1] or step[2] or step[3] or "" for step in islice(_KEY_STEP_PATTERN.finditer(text), _MAX_KEY_STEPS)
+    )
 
 
-def _with_array_indexes(path: Path, counts: dict[Path, int], *, is_array: bool) -> Path:
+def _with_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array: bool) -> TomlPath:
     """Add the indexes of arrays to a path: the second `[[stream]]` becomes `("stream", 1)`."""
-    indexed: Path = ()
+    indexed: TomlPath = ()
     for step in path[:-1] if is_array else path:
         indexed = (*indexed, step)
         if indexed in counts:
@@ -184,23 +186,23 @@ def toml_value(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(assignments(value)) + "}"
+        return "{" + ", ".join(toml_assignments(value)) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     return toml_text(str(value))
 
 
-def assignments(table: Mapping[str, object]) -> Iterable[str]:
+def toml_assignments(table: Mapping[str, object]) -> Iterable[str]:
     """Yield `key = value` for every key of a table."""
-    return (f"{_written_key(name)} = {toml_value(value)}" for name, value in table.items())
+    return (f"{_toml_key(name)} = {toml_value(value)}" for name, value in table.items())
 
 
-def table_header(*path: str) -> str:
+def toml_table_header(*path: str) -> str:
     """Write the header line of a table."""
-    return "[" + ".".join(map(_written_key, path)) + "]"
+    return "[" + ".".join(map(_toml_key, path)) + "]"
 
 
-def _written_key(name: str) -> str:
+def _toml_key(name: str) -> str:
     return name if _BARE_KEY.fullmatch(name) else toml_text(name)
 
 
@@ -211,7 +213,7 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-def read_id(document: Document, path: Path, value: object, namespace: UUID, name: str) -> UUID:
+def read_or_derive_id(document: TomlDocument, path: TomlPath, value: object, namespace: UUID, name: str) -> UUID:
     if value is None:
         return uuid5(namespace, name)
     if not isinstance(value, str) or not is_uuid(value):

@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from cordwood.cli.arguments import name_value
-from cordwood.cli.client import ServiceClient, add_target, target
-from cordwood.cli.tables import table
-from cordwood.cli.terminal import note, printable, say
+from cordwood.cli.arguments import parse_name_value
+from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.tables import format_table
+from cordwood.cli.terminal import print_message, print_output, printable_text
 
-_PATH: Final = "/api/alerts"
+_ALERTS_PATH: Final = "/api/alerts"
 _STATES: Final = ("firing", "pending", "inactive")
 _NO_ALERTS: Final = (
     "There are no alerts. One is the [alert] table of an endpoint file, or a .alert.toml file beside it."
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ends.add_argument("--until", metavar="TIME", help="until when, in ISO 8601 (UTC without a zone)")
     silence.add_argument(
         "--label",
-        type=name_value,
+        type=parse_name_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -77,29 +77,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     act = {
         "list": _list,
-        "history": _history,
+        "history": _list_history,
         "preview": _preview,
-        "silence": _silence,
-        "silences": _silences,
-        "unsilence": _unsilence,
+        "silence": _create_silence,
+        "silences": _list_silences,
+        "unsilence": _end_silence,
         "test-target": _test_target,
     }[arguments.action]
-    with target(arguments) as service:
+    with open_service_client(arguments) as service:
         return act(service, arguments)
 
 
 def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    answer = service.send("GET", _PATH).checked().json()
+    answer = service.send("GET", _ALERTS_PATH).raise_for_error().json()
     if arguments.format == "json":
-        return _say_json(answer)
+        return _print_json(answer)
     rows = [row for alert in answer["alerts"] for row in _rows_of_alert(alert)]
-    say(table(sorted(rows, key=lambda row: _STATES.index(row["state"]))) if rows else _NO_ALERTS)
+    print_output(format_table(sorted(rows, key=lambda row: _STATES.index(row["state"]))) if rows else _NO_ALERTS)
     for alert in answer["alerts"]:
-        _note_health(alert)
+        _print_health(alert)
     for one in answer["targets"]:
         if one.get("failures"):
             reason = f"{one['failures']} failures in a row, {one['queued']} waiting: {one['error']}"
-            note(printable(f"target {one['name']}: {reason}"))
+            print_message(printable_text(f"target {one['name']}: {reason}"))
     return 0
 
 
@@ -118,28 +118,28 @@ def _rows_of_alert(alert: JsonObject) -> list[dict[str, Any]]:
     ]
 
 
-def _note_health(alert: JsonObject) -> None:
+def _print_health(alert: JsonObject) -> None:
     if alert.get("error"):
         hint = f" {alert['hint']}" if alert.get("hint") else ""
-        note(printable(f"{alert['name']} cannot be evaluated: {alert['error']}{hint}"))
+        print_message(printable_text(f"{alert['name']} cannot be evaluated: {alert['error']}{hint}"))
     more = alert["firing"] + alert["pending"] - len(alert["instances"])
     if more > 0:
-        note(printable(f"{alert['name']}: {more:,} more groups fire or are pending"))
+        print_message(printable_text(f"{alert['name']}: {more:,} more groups fire or are pending"))
     if alert.get("notice"):
-        note(printable(f"{alert['name']}: {alert['notice']}"))
+        print_message(printable_text(f"{alert['name']}: {alert['notice']}"))
 
 
-def _history(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _list_history(service: ServiceClient, arguments: argparse.Namespace) -> int:
     of_alert = f"&alert={quote(arguments.alert, safe='')}" if arguments.alert else ""
-    path = f"{_PATH}/history?limit={arguments.limit}{of_alert}"
-    items: Sequence[JsonObject] = service.send("GET", path).checked().json()["history"]
+    path = f"{_ALERTS_PATH}/history?limit={arguments.limit}{of_alert}"
+    items: Sequence[JsonObject] = service.send("GET", path).raise_for_error().json()["history"]
     if arguments.format == "json":
-        return _say_json(items)
-    say(table([_row_of_item(item) for item in items]) if items else "nothing has happened")
+        return _print_json(items)
+    print_output(format_table([_history_row(item) for item in items]) if items else "nothing has happened")
     return 0
 
 
-def _row_of_item(item: JsonObject) -> dict[str, Any]:
+def _history_row(item: JsonObject) -> dict[str, Any]:
     receiver = f"{item['target']} ({item.get('count', 0)})" if item.get("target") else ""
     return {
         "at": _without_fraction(item["at"]),
@@ -152,25 +152,25 @@ def _row_of_item(item: JsonObject) -> dict[str, Any]:
 
 
 def _preview(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    answer = service.send("GET", f"{_PATH}/{quote(arguments.name, safe='')}/preview").checked().json()
+    answer = service.send("GET", f"{_ALERTS_PATH}/{quote(arguments.name, safe='')}/preview").raise_for_error().json()
     if arguments.format == "json":
-        return _say_json(answer)
+        return _print_json(answer)
     rows = [
         {
             "severity": one["severity"],
-            "labels": _labels(one["labels"]),
+            "labels": _labels_text(one["labels"]),
             "text": one["text"],
             "value": one["value"],
         }
         for one in answer["firing"]
     ]
-    say(table(rows) if rows else f"the condition holds for none of {answer['groups']} groups")
+    print_output(format_table(rows) if rows else f"the condition holds for none of {answer['groups']} groups")
     if answer["notice"]:
-        note(printable(answer["notice"]))
+        print_message(printable_text(answer["notice"]))
     return 0
 
 
-def _silence(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _create_silence(service: ServiceClient, arguments: argparse.Namespace) -> int:
     fields = {
         "alert": arguments.name,
         "labels": dict(arguments.label),
@@ -180,46 +180,48 @@ def _silence(service: ServiceClient, arguments: argparse.Namespace) -> int:
     }
     body = json.dumps({name: value for name, value in fields.items() if value}).encode()
     headers = {"Content-Type": "application/json"}
-    answer = service.send("POST", f"{_PATH}/silences", body, headers).checked().json()
-    say(f"{answer['alert'] or 'all alerts'}: silenced until {_without_fraction(answer['ends_at'])}")
-    say(f"end it earlier with: cordwood alerts unsilence {answer['id']}")
+    answer = service.send("POST", f"{_ALERTS_PATH}/silences", body, headers).raise_for_error().json()
+    print_output(f"{answer['alert'] or 'all alerts'}: silenced until {_without_fraction(answer['ends_at'])}")
+    print_output(f"end it earlier with: cordwood alerts unsilence {answer['id']}")
     return 0
 
 
-def _silences(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    silences = service.send("GET", f"{_PATH}/silences").checked().json()["silences"]
+def _list_silences(service: ServiceClient, arguments: argparse.Namespace) -> int:
+    silences = service.send("GET", f"{_ALERTS_PATH}/silences").raise_for_error().json()["silences"]
     if arguments.format == "json":
-        return _say_json(silences)
+        return _print_json(silences)
     rows = [
         {
             "id": one["id"],
             "alert": one["alert"] or "all alerts",
-            "labels": _labels(one["labels"]),
+            "labels": _labels_text(one["labels"]),
             "ends": _without_fraction(one["ends_at"]),
             "comment": one["comment"],
         }
         for one in silences
     ]
-    say(table(rows) if rows else "nothing is silenced")
+    print_output(format_table(rows) if rows else "nothing is silenced")
     return 0
 
 
-def _unsilence(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    service.send("DELETE", f"{_PATH}/silences/{quote(arguments.id, safe='')}").checked()
-    say("the silence has ended")
+def _end_silence(service: ServiceClient, arguments: argparse.Namespace) -> int:
+    service.send("DELETE", f"{_ALERTS_PATH}/silences/{quote(arguments.id, safe='')}").raise_for_error()
+    print_output("the silence has ended")
     return 0
 
 
 def _test_target(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    answer = service.send("POST", f"{_PATH}/targets/{quote(arguments.name, safe='')}/test").checked().json()
+    answer = (
+        service.send("POST", f"{_ALERTS_PATH}/targets/{quote(arguments.name, safe='')}/test").raise_for_error().json()
+    )
     if answer["sent"]:
-        say(f"a test was sent to {arguments.name}")
+        print_output(f"a test was sent to {arguments.name}")
         return 0
-    note(printable(f"nothing was sent to {arguments.name}: {answer['reason']}"))
+    print_message(printable_text(f"nothing was sent to {arguments.name}: {answer['reason']}"))
     return 1
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def _labels_text(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in labels.items())
 
 
@@ -228,7 +230,7 @@ def _without_fraction(text: str | None) -> str:
     return f"{text[:19]}Z" if text else ""
 
 
-def _say_json(answer: object) -> int:
+def _print_json(answer: object) -> int:
     # json.dumps escapes control characters, which a terminal would execute: the texts come from senders of events.
-    say(json.dumps(answer, indent=2))
+    print_output(json.dumps(answer, indent=2))
     return 0

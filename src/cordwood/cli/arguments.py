@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from cordwood.cli.terminal import note
-from cordwood.settings.load import Loaded, load
+from cordwood.cli.terminal import print_message
+from cordwood.settings.load import LoadedSettings, load_settings
 
 # The settings that flags override, by the attribute of the parsed arguments.
-_FLAGS = {
+_SETTINGS_BY_FLAG = {
     "host": "web.host",
     "port": "web.port",
     "data_dir": "serve.data_dir",
@@ -37,7 +37,7 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p",
         "--parameter",
-        type=name_value,
+        type=parse_name_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -45,17 +45,17 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def loaded_settings(arguments: argparse.Namespace) -> Loaded:
+def load_settings_with_flags(arguments: argparse.Namespace) -> LoadedSettings:
     """Load the settings; flags override all other sources. Print notices to standard error."""
     given = vars(arguments)
-    flags = {setting: given[flag] for flag, setting in _FLAGS.items() if given.get(flag) is not None}
-    loaded = load(flags, given.get("config"))
+    flags = {setting: given[flag] for flag, setting in _SETTINGS_BY_FLAG.items() if given.get(flag) is not None}
+    loaded = load_settings(flags, given.get("config"))
     for notice in loaded.notices:
-        note(notice)
+        print_message(notice)
     return loaded
 
 
-def name_value(text: str) -> tuple[str, str]:
+def parse_name_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

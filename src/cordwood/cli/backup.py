@@ -14,9 +14,9 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.client import add_target, target
-from cordwood.cli.terminal import ByteProgress, say
-from cordwood.errors import BadBackup, Refused
+from cordwood.cli.client import add_target, open_service_client
+from cordwood.cli.terminal import ByteProgress, print_output
+from cordwood.errors import BadBackup, RefusedByService
 from cordwood.serve.backup_archive import MANIFEST, ArchivedFile, read_manifest, unpack_archive
 
 
@@ -28,23 +28,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     progress = ByteProgress()
-    with target(arguments) as service:
-        _make(folder)
+    with open_service_client(arguments) as service:
+        _make_empty_folder(folder)
         receiver = _ArchiveUnpacker(folder, progress)
-        service.save("/api/backup", receiver.add_chunk).checked()
+        service.download("/api/backup", receiver.add_chunk).raise_for_error()
         receiver.finish()
     progress.end()
-    say(f"{folder} is a complete backup: {progress.line()}")
+    print_output(f"{folder} is a complete backup: {progress.progress_line()}")
     return 0
 
 
-def _make(folder: Path) -> None:
+def _make_empty_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(folder.iterdir()):
-            raise Refused(f"{folder} is not empty.", hint="Choose another folder: a backup never overwrites files.")
+            raise RefusedByService(
+                f"{folder} is not empty.", hint="Choose another folder: a backup never overwrites files."
+            )
     except OSError as problem:
-        raise Refused(f"{folder} cannot be written: {problem.strerror}.") from problem
+        raise RefusedByService(f"{folder} cannot be written: {problem.strerror}.") from problem
 
 
 class _ArchiveUnpacker:
@@ -61,7 +63,7 @@ class _ArchiveUnpacker:
         try:
             self._unpacking.send(chunk)
         except OSError as problem:
-            raise Refused(f"{self._folder} cannot be written: {problem.strerror}.") from problem
+            raise RefusedByService(f"{self._folder} cannot be written: {problem.strerror}.") from problem
         self._progress.add(len(chunk))
 
     def finish(self) -> None:

@@ -12,10 +12,10 @@ examples:
 import argparse
 import json
 
-from cordwood.app.checks import checked_contents, sources_of, target_for
-from cordwood.catalog.catalog import Contents
-from cordwood.cli.arguments import add_config, add_files, loaded_settings
-from cordwood.cli.terminal import note, say
+from cordwood.app.checks import check_contents, sources_of, target_for
+from cordwood.catalog.catalog import CatalogContents
+from cordwood.cli.arguments import add_config, add_files, load_settings_with_flags
+from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import BrokenFiles
 
 
@@ -28,19 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     arguments.endpoints = arguments.folder or arguments.endpoints
-    settings = loaded_settings(arguments).settings
+    settings = load_settings_with_flags(arguments).settings
     try:
-        contents = checked_contents(sources_of(settings), target_for(settings))
+        contents = check_contents(sources_of(settings), target_for(settings))
     except BrokenFiles as broken:
         for fault in broken.faults:
-            note(fault.in_one_line())
-        note(f"{len(broken.faults)} broken." if len(broken.faults) > 1 else "1 broken.")
+            print_message(fault.one_line_text())
+        print_message(f"{len(broken.faults)} broken." if len(broken.faults) > 1 else "1 broken.")
         return 1
-    say(json.dumps(_rows(contents), indent=2) if arguments.format == "json" else _table(contents))
+    print_output(json.dumps(_contents_json(contents), indent=2) if arguments.format == "json" else _table(contents))
     return 0
 
 
-def _rows(contents: Contents) -> dict[str, list[dict[str, str]]]:
+def _contents_json(contents: CatalogContents) -> dict[str, list[dict[str, str]]]:
     return {
         "endpoints": [{"name": one.name, "id": str(one.id), "file": one.file} for one in contents.endpoints],
         "streams": [{"name": one.name, "id": str(one.id)} for one in contents.streams],
@@ -48,7 +48,7 @@ def _rows(contents: Contents) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def _table(contents: Contents) -> str:
+def _table(contents: CatalogContents) -> str:
     named = [("endpoint", one.name, one.id) for one in contents.endpoints]
     named += [("stream", one.name, one.id) for one in contents.streams]
     named += [("alert", one.name, one.id) for one in contents.alerts]

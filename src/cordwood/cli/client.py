@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.tables import excerpt
-from cordwood.cli.terminal import note, say
-from cordwood.errors import Refused, Unreachable
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, load_settings_with_flags
+from cordwood.cli.tables import source_excerpt
+from cordwood.cli.terminal import print_message, print_output
+from cordwood.errors import RefusedByService, Unreachable
 from cordwood.folder import DataFolder
 from cordwood.settings.load import client_defaults
 from cordwood.settings.settings import Settings
@@ -29,7 +29,7 @@ _SHOWN_REASONS = 10
 NDJSON = "application/x-ndjson"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ServiceResponse(msgspec.Struct, frozen=True):
     """A complete response."""
 
     status: int
@@ -40,13 +40,13 @@ class Answer(msgspec.Struct, frozen=True):
         try:
             return json.loads(self.body)
         except ValueError as problem:
-            raise Refused(f"The answer (status {self.status}) is not JSON.") from problem
+            raise RefusedByService(f"The answer (status {self.status}) is not JSON.") from problem
 
-    def checked(self, source: str = "") -> "Answer":
-        """Return the answer. If it is an error, raise Refused with its message and its position in `source`."""
+    def raise_for_error(self, source: str = "") -> "ServiceResponse":
+        """Return the answer. If it is an error, raise RefusedByService with its message and its position in `source`."""
         if self.status < 400:
             return self
-        raise Refused(_refusal(self, source))
+        raise RefusedByService(_error_text(self, source))
 
 
 class PostRequest(msgspec.Struct, frozen=True):
@@ -59,38 +59,46 @@ class PostRequest(msgspec.Struct, frozen=True):
 class ServiceClient(Protocol):
     """The interface of a service that answers requests, over HTTP or inside this process."""
 
-    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> ServiceResponse: ...
 
-    def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
+    def download(
+        self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None
+    ) -> ServiceResponse:
         """Send a GET, or `posted`, and pass the body to `on_chunk`. Only an error has a body in the returned answer."""
 
 
-class Remote(msgspec.Struct, frozen=True):
+class RemoteService(msgspec.Struct, frozen=True):
     """A service at a URL, and the key that is sent to it."""
 
     url: str
     key: str | None
     timeout_seconds: float = 120.0
 
-    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> ServiceResponse:
         with self.open_response(method, path, body, headers or {}) as answer:
-            return whole_answer(answer)
+            return read_response(answer)
 
-    def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
+    def download(
+        self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None
+    ) -> ServiceResponse:
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
         with self.open_response(method, path, body, headers) as answer:
             if answer.status >= 400:
-                return whole_answer(answer)
-            for chunk in _chunks(answer):
+                return read_response(answer)
+            for chunk in _read_chunks(answer):
                 on_chunk(chunk)
-            return _answer(answer, b"")
+            return _response(answer, b"")
 
     @contextmanager
     def open_response(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to a request before its body is read; raise Unreachable if the connection fails."""
-        connection = connection_to(self.url, self.timeout_seconds)
+        connection = new_connection(self.url, self.timeout_seconds)
         sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
             connection.request(method, base_path(self.url) + path, body or None, sent)
@@ -101,29 +109,33 @@ class Remote(msgspec.Struct, frozen=True):
             connection.close()
 
 
-class InProcess(msgspec.Struct, frozen=True):
+class InProcessService(msgspec.Struct, frozen=True):
     """The service inside this process, on a data folder that no service owns. `app` is its `InProcessApp`."""
 
     app: Any
 
-    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
-        return Answer(*self.app.send(method, path, body, headers or {}))
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> ServiceResponse:
+        return ServiceResponse(*self.app.send(method, path, body, headers or {}))
 
-    def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
+    def download(
+        self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None
+    ) -> ServiceResponse:
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
-        return Answer(*self.app.send(method, path, body, headers, on_chunk))
+        return ServiceResponse(*self.app.send(method, path, body, headers, on_chunk))
 
 
-def _answer(answer: http.client.HTTPResponse, body: bytes) -> Answer:
-    return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body)
+def _response(answer: http.client.HTTPResponse, body: bytes) -> ServiceResponse:
+    return ServiceResponse(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body)
 
 
-def whole_answer(answer: http.client.HTTPResponse) -> Answer:
+def read_response(answer: http.client.HTTPResponse) -> ServiceResponse:
     """Read the body of a response."""
-    return _answer(answer, answer.read())
+    return _response(answer, answer.read())
 
 
-def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def _read_chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     while chunk := answer.read(_CHUNK_BYTES):
         yield chunk
     if answer.length:
@@ -135,17 +147,19 @@ def add_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", help="key to present (default: CORDWOOD_KEY, else the local service's own)")
 
 
-def service_by_url(arguments: argparse.Namespace) -> Remote | None:
+def service_by_url(arguments: argparse.Namespace) -> RemoteService | None:
     """Return the service that flags or the environment name, or None."""
     url, key = client_defaults()
     url = getattr(arguments, "url", None) or url
-    return Remote(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
+    return RemoteService(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
 
-def service_on_folder(settings: Settings, key: str | None = None) -> Remote | None:
+def service_on_folder(settings: Settings, key: str | None = None) -> RemoteService | None:
     """Return the service that owns the data folder, or None. Its own key is used unless another one is given."""
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
-    return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
+    return (
+        RemoteService(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
+    )
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +170,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def target(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> Iterator[ServiceClient]:
+def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> Iterator[ServiceClient]:
     """Yield the service to use. If none is running, open the data folder in this process.
 
     A missing folder is created only with `may_open_folder` and --data-dir, so that a misspelled name is an error.
@@ -165,7 +179,7 @@ def target(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> I
     if remote is not None:
         yield remote
         return
-    settings = loaded_settings(arguments).settings
+    settings = load_settings_with_flags(arguments).settings
     owner = service_on_folder(settings, arguments.key)
     if owner is not None:
         yield owner
@@ -184,11 +198,11 @@ def target(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> I
 @contextmanager
 def _open_in_process(settings: Settings) -> Iterator[ServiceClient]:
     """Open the data folder in this process. The service is imported on demand, because that takes half a second."""
-    with importlib.import_module("cordwood.app.in_process").open_service(settings) as app:
-        yield InProcess(app)
+    with importlib.import_module("cordwood.app.in_process").open_in_process_app(settings) as app:
+        yield InProcessService(app)
 
 
-def connection_to(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
+def new_connection(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Unreachable(f"{url!r} is not an address; write it like http://127.0.0.1:4000.")
@@ -200,7 +214,7 @@ def base_path(url: str) -> str:
     return urllib.parse.urlsplit(url).path.rstrip("/")
 
 
-def _refusal(answer: Answer, source: str) -> str:
+def _error_text(answer: ServiceResponse, source: str) -> str:
     try:
         body = json.loads(answer.body)
     except ValueError:
@@ -209,7 +223,7 @@ def _refusal(answer: Answer, source: str) -> str:
     if isinstance(error, dict):
         place = f"line {error['line']}, column {error['column']}: " if error.get("line") else ""
         hint = f" {error['hint']}" if error.get("hint") else ""
-        shown = excerpt(source, error["line"], error["column"]) if source and place else ""
+        shown = source_excerpt(source, error["line"], error["column"]) if source and place else ""
         return f"{place}{error.get('message')}{hint}" + (f"\n{shown}" if shown else "")
     return str(error or f"status {answer.status}")
 
@@ -217,40 +231,42 @@ def _refusal(answer: Answer, source: str) -> str:
 class RetryPolicy(msgspec.Struct, frozen=True):
     """How often to retry, for which statuses, and the maximum pause."""
 
-    times: int
+    max_attempts: int
     statuses: tuple[int, ...] = (429, 503)
-    max_seconds: float = math.inf
+    max_pause_seconds: float = math.inf
 
 
-def send_events(service: ServiceClient, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON) -> Answer:
+def send_events(
+    service: ServiceClient, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON
+) -> ServiceResponse:
     """Send a batch of events and return the answer, or the last refusal if all retries failed."""
-    for _ in range(retries.times):
+    for _ in range(retries.max_attempts):
         answer = service.send("POST", path, body, {"Content-Type": media})
         if answer.status not in retries.statuses:
             return answer
-        time.sleep(min(retries.max_seconds, float(answer.headers.get("retry-after", "1"))))
+        time.sleep(min(retries.max_pause_seconds, float(answer.headers.get("retry-after", "1"))))
     return answer
 
 
-class Outcome(msgspec.Struct):
+class IngestTotals(msgspec.Struct):
     """The summed counts of the answers to all batches, and the reasons of quarantined events."""
 
-    sums: dict[str, int] = msgspec.field(
+    counts: dict[str, int] = msgspec.field(
         default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}
     )
     reasons: list[str] = msgspec.field(default_factory=list)
 
     def add(self, result: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
         """Add an answer. `named` returns the name of the event to which a reason belongs."""
-        self.sums = {name: count + int(result.get(name, 0)) for name, count in self.sums.items()}
+        self.counts = {name: count + int(result.get(name, 0)) for name, count in self.counts.items()}
         self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
     def print_summary(self, line: str) -> int:
         """Print the reasons and a summary line; return the exit code."""
         for reason in self.reasons[:_SHOWN_REASONS]:
-            note(f"Quarantined: {reason}")
-        say(line)
-        return 1 if self.sums["quarantined"] else 0
+            print_message(f"Quarantined: {reason}")
+        print_output(line)
+        return 1 if self.counts["quarantined"] else 0
 
 
 def show_progress(line: str) -> None:
@@ -261,4 +277,4 @@ def show_progress(line: str) -> None:
 
 def end_progress() -> None:
     if sys.stderr.isatty():
-        note("")
+        print_message("")

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 import cordwood
-from cordwood.cli.terminal import note, say
+from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Fault, did_you_mean
 
 # The approximate start time of the process, before slow imports.
-STARTED = time.monotonic()
+STARTED_AT = time.monotonic()
 
 # Exit codes: 1 for a failure, 2 for a usage error, 130 for Ctrl-C (as in shells).
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -65,7 +65,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
 }
 
 # The topics of `cordwood help TOPIC` other than commands, each with its summary and text.
-_TOPICS: Final[Mapping[str, tuple[str, str]]] = {
+_HELP_TOPICS: Final[Mapping[str, tuple[str, str]]] = {
     "lql": (
         "the short query language, with examples",
         """LQL finds events by words and fields, and counts them.
@@ -124,57 +124,57 @@ Over HTTP: ?format= or the header Accept; also format=prometheus.""",
 }
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_command_line(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name, and return the exit code."""
     if arguments and arguments[0] == "help" and len(arguments) > 1:
-        return _help(arguments[1])
+        return _print_help(arguments[1])
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        say(overview())
+        print_output(overview_text())
         return 0 if arguments else MISUSED
     if arguments[0] in ("-V", "--version"):
-        say(f"cordwood {cordwood.__version__}")
+        print_output(f"cordwood {cordwood.__version__}")
         return 0
-    command = _all().get(arguments[0])
+    command = _commands_by_name().get(arguments[0])
     if command is None:
-        note(_unknown_command_fault(arguments[0]))
+        print_message(_unknown_command_message(arguments[0]))
         return MISUSED
     return _run(arguments[0], command, arguments[1:])
 
 
-def overview() -> str:
+def overview_text() -> str:
     """Return the text of `cordwood --help` without importing any command."""
     lines = ["cordwood serves saved, parameterized SQL over log streams by HTTP.", ""]
     for group, commands in COMMANDS.items():
         lines += [f"{group}:", *(f"  {name:<13}{command.summary}" for name, command in commands.items()), ""]
     lines += ["Try it:  cordwood serve --demo", "More:    cordwood COMMAND --help"]
-    return "\n".join([*lines, f"         cordwood help TOPIC: {', '.join(_TOPICS)}"])
+    return "\n".join([*lines, f"         cordwood help TOPIC: {', '.join(_HELP_TOPICS)}"])
 
 
-def _help(topic: str) -> int:
+def _print_help(topic: str) -> int:
     """Print the help of a command or of a topic."""
-    if topic in _all():
-        say(parser(topic).format_help().rstrip())
+    if topic in _commands_by_name():
+        print_output(parser_of_command(topic).format_help().rstrip())
         return 0
-    if topic in _TOPICS:
-        say(_TOPICS[topic][1])
+    if topic in _HELP_TOPICS:
+        print_output(_HELP_TOPICS[topic][1])
         return 0
-    known = [*_all(), *_TOPICS]
-    hint = did_you_mean(topic, known) or f"There are the commands, and: {', '.join(_TOPICS)}."
-    note(f"cordwood help: there is no topic {topic}. {hint}")
+    known = [*_commands_by_name(), *_HELP_TOPICS]
+    hint = did_you_mean(topic, known) or f"There are the commands, and: {', '.join(_HELP_TOPICS)}."
+    print_message(f"cordwood help: there is no topic {topic}. {hint}")
     return MISUSED
 
 
-def parser(name: str) -> argparse.ArgumentParser:
+def parser_of_command(name: str) -> argparse.ArgumentParser:
     """Return the argument parser of a command, whose description is the docstring of its module."""
-    return _parser(name, _module(_all()[name]))
+    return _build_parser(name, _import_command_module(_commands_by_name()[name]))
 
 
 def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
     try:
-        module = _import_module(command)
-        code: int = module.run(_parser(name, module).parse_args(arguments))
+        module = _import_without_gc(command)
+        code: int = module.run(_build_parser(name, module).parse_args(arguments))
     except Fault as fault:
-        note(f"cordwood {name}: {fault.in_one_line()}")
+        print_message(f"cordwood {name}: {fault.one_line_text()}")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -187,25 +187,25 @@ def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
     return code
 
 
-def _all() -> dict[str, Command]:
+def _commands_by_name() -> dict[str, Command]:
     return {name: command for group in COMMANDS.values() for name, command in group.items()}
 
 
-def _module(command: Command) -> ModuleType:
+def _import_command_module(command: Command) -> ModuleType:
     return importlib.import_module(f"cordwood.cli.{command.module}")
 
 
-def _import_module(command: Command) -> ModuleType:
+def _import_without_gc(command: Command) -> ModuleType:
     """Import the module of a command without garbage collection, which saves a fifth of the start-up time."""
     gc.disable()
     try:
-        return _module(command)
+        return _import_command_module(command)
     finally:
         gc.freeze()
         gc.enable()
 
 
-def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+def _build_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     description, _, examples = (module.__doc__ or "").partition("\n\n")
     made = argparse.ArgumentParser(
         prog=f"cordwood {name}",
@@ -218,6 +218,6 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     return made
 
 
-def _unknown_command_fault(name: str) -> str:
-    hint = did_you_mean(name, _all()) or "`cordwood --help` lists the commands."
+def _unknown_command_message(name: str) -> str:
+    hint = did_you_mean(name, _commands_by_name()) or "`cordwood --help` lists the commands."
     return f"cordwood: {name} is not a command. {hint}"

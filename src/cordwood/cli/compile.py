@@ -20,12 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cordwood.app.checks import TARGETS, checked_contents
-from cordwood.catalog.catalog import Sources
-from cordwood.cli.terminal import note, say
-from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
+from cordwood.app.checks import COMPILE_TARGETS, check_contents
+from cordwood.catalog.catalog import CatalogSources
+from cordwood.cli.terminal import print_message, print_output
+from cordwood.dialects import compile_saved, compile_sql_query, explain_lql_query, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadBody, Fault, UnknownEndpoint
-from cordwood.sql.compile import compile_standalone
+from cordwood.sql.compile import compile_standalone_query
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement, Target
 
@@ -36,7 +36,7 @@ _PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="file of SQL; - is standard input")
     parser.add_argument(
-        "--engine", default="duckdb", choices=sorted(TARGETS), help="the target engine (default: duckdb)"
+        "--engine", default="duckdb", choices=sorted(COMPILE_TARGETS), help="the target engine (default: duckdb)"
     )
     parser.add_argument("--endpoint", metavar="NAME", help="compile over this endpoint's sub-queries")
     parser.add_argument("--endpoints", type=Path, metavar="DIR", help="folder of your own endpoint files")
@@ -49,17 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prelude:
         sys.stdout.write(_PRELUDES[arguments.engine])
         return 0
-    target = TARGETS[arguments.engine]()
-    program = _program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None
+    target = COMPILE_TARGETS[arguments.engine]()
+    program = _load_program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None
     if arguments.lql is not None:
-        return _run_lql(arguments.lql, target, program)
+        return _explain_lql(arguments.lql, target, program)
     if arguments.jsonl:
-        return _run_lines(target, program)
-    return _run_text(arguments.file, target, program)
+        return _compile_json_lines(target, program)
+    return _compile_file(arguments.file, target, program)
 
 
-def _program(name: str, folder: Path | None) -> Program:
-    contents = checked_contents(Sources(endpoints=folder))
+def _load_program(name: str, folder: Path | None) -> Program:
+    contents = check_contents(CatalogSources(endpoints=folder))
     endpoint = next((one for one in contents.endpoints if name in (one.name, str(one.id))), None)
     if endpoint is None:
         known = ", ".join(one.name for one in contents.endpoints)
@@ -67,27 +67,27 @@ def _program(name: str, folder: Path | None) -> Program:
     return read_endpoint(endpoint)
 
 
-def _run_text(file: str | None, target: Target, program: Program | None) -> int:
+def _compile_file(file: str | None, target: Target, program: Program | None) -> int:
     text = None if file is None and program is not None else _read(file)
     try:
-        statement = _compiled(text, target, program)
+        statement = _compile(text, target, program)
     except COMPILE_FAULTS as fault:
-        note(_with_caret(fault, text or ""))
+        print_message(_fault_with_caret(fault, text or ""))
         return 1
-    for line in _facts(statement):
-        say(line)
-    say(statement.sql)
+    for line in _comment_lines(statement):
+        print_output(line)
+    print_output(statement.sql)
     return 0
 
 
-def _run_lql(text: str, target: Target, program: Program | None) -> int:
+def _explain_lql(text: str, target: Target, program: Program | None) -> int:
     if program is None:
-        note("--lql needs the sub-queries of an endpoint: name it with --endpoint.")
+        print_message("--lql needs the sub-queries of an endpoint: name it with --endpoint.")
         return 2
     try:
-        say(explain_lql_query(program, text, target, {}))
+        print_output(explain_lql_query(program, text, target, {}))
     except COMPILE_FAULTS as fault:
-        note(_with_caret(fault, text))
+        print_message(_fault_with_caret(fault, text))
         return 1
     return 0
 
@@ -105,23 +105,23 @@ def _read(file: str | None) -> str:
         raise BadBody(f"{name} is not text in UTF-8.") from problem
 
 
-def _compiled(text: str | None, target: Target, program: Program | None) -> Statement:
+def _compile(text: str | None, target: Target, program: Program | None) -> Statement:
     """Compile without shapes, so that every UNNEST handles both objects and arrays."""
     if program is None:
-        return compile_standalone(text or "", target)
+        return compile_standalone_query(text or "", target)
     if text is None:
         return compile_saved(program, target, {})
-    return compile_sql(program, text, target, {})
+    return compile_sql_query(program, text, target, {})
 
 
-def _facts(statement: Statement) -> list[str]:
+def _comment_lines(statement: Statement) -> list[str]:
     read = [slot for slot in statement.slots if slot.is_read]
     slots = ", ".join(f"{slot.name} {slot.parameter.type if slot.parameter else 'TIMESTAMP'}" for slot in read)
     facts = {"parameters": slots, "sub-queries": ", ".join(statement.sub_queries)}
     return [f"-- {name}: {value}" for name, value in facts.items() if value]
 
 
-def _with_caret(fault: Fault, text: str) -> str:
+def _fault_with_caret(fault: Fault, text: str) -> str:
     lines = [f"{fault.code}: {fault.message}"]
     if fault.span is not None:
         written = text.splitlines() or [""]
@@ -132,18 +132,18 @@ def _with_caret(fault: Fault, text: str) -> str:
     return "\n".join([*lines, fault.hint] if fault.hint else lines)
 
 
-def _run_lines(target: Target, program: Program | None) -> int:
+def _compile_json_lines(target: Target, program: Program | None) -> int:
     """Compile one JSON line at a time, in order. The result of an invalid line is an error."""
     for line in sys.stdin.buffer:
         if line.strip():
-            say(json.dumps(_answer(line, target, program), ensure_ascii=False))
+            print_output(json.dumps(_compile_json_line(line, target, program), ensure_ascii=False))
     return 0
 
 
-def _answer(line: bytes, target: Target, program: Program | None) -> Mapping[str, object]:
+def _compile_json_line(line: bytes, target: Target, program: Program | None) -> Mapping[str, object]:
     try:
         text = json.loads(line)["sql"]
-        return {"sql": _compiled(str(text), target, program).sql}
+        return {"sql": _compile(str(text), target, program).sql}
     except Fault as fault:
         place = {"line": fault.span.line, "column": fault.span.column} if fault.span else {}
         return {"error": {"code": fault.code, "message": fault.message, **place}}

@@ -9,7 +9,7 @@ examples:
 import argparse
 
 from cordwood.cli import commands
-from cordwood.cli.terminal import say
+from cordwood.cli.terminal import print_output
 
 _BASH = """_cordwood() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}"
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    say({"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}[arguments.shell]())
+    print_output({"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}[arguments.shell]())
     return 0
 
 
@@ -84,7 +84,7 @@ def _summaries() -> dict[str, str]:
 def _words_of_command(name: str) -> list[str]:
     """Return the options of a command, and its actions with their options."""
     words: dict[str, None] = {}
-    parsers = [commands.parser(name)]
+    parsers = [commands.parser_of_command(name)]
     while parsers:
         for action in parsers.pop()._actions:  # noqa: SLF001 - argparse has no list of them
             words |= dict.fromkeys(action.option_strings)

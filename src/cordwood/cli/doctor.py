@@ -28,14 +28,14 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.client import Remote, add_service, service_by_url, service_on_folder
-from cordwood.cli.terminal import say
-from cordwood.errors import BadSetting, Refused, Unreachable
+from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
+from cordwood.cli.client import RemoteService, add_service, service_by_url, service_on_folder
+from cordwood.cli.terminal import print_output
+from cordwood.errors import BadSetting, RefusedByService, Unreachable
 from cordwood.folder import DataFolder
-from cordwood.listeners.address import Address, read_all, read_otlp_grpc
+from cordwood.listeners.address import ListenAddress, read_otlp_grpc_addresses, read_syslog_and_fluent_addresses
 from cordwood.observe.disk import DISK_FULL_ADVICE, forecast_text
-from cordwood.settings.settings import Listen, Settings, allowed_memory
+from cordwood.settings.settings import ListenSettings, Settings, allowed_memory
 
 # Group commits, flushes and spilled queries need some disk space. Below this, ingestion is about to fail.
 _MIN_DISK_BYTES = 256 * 10**6
@@ -53,112 +53,120 @@ class Verdict(StrEnum):
     BAD = "problem"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """The result of one check, with advice if it is not good."""
 
     verdict: Verdict
-    about: str
-    seen: str
+    subject: str
+    observation: str
     advice: str = ""
 
 
-def check_disk(free_bytes: int, whole_bytes: int) -> Finding:
+def check_disk(free_bytes: int, whole_bytes: int) -> CheckResult:
     seen = f"{_gigabytes(free_bytes)} of {_gigabytes(whole_bytes)} are free"
     if free_bytes < _MIN_DISK_BYTES:
-        return Finding(Verdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file.")
+        return CheckResult(Verdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file.")
     if free_bytes < whole_bytes * _MIN_DISK_SHARE:
-        return Finding(Verdict.DOUBTFUL, "disk", seen, "Free space soon: when the disk is full, ingest answers 507.")
-    return Finding(Verdict.GOOD, "disk", seen)
+        return CheckResult(
+            Verdict.DOUBTFUL, "disk", seen, "Free space soon: when the disk is full, ingest answers 507."
+        )
+    return CheckResult(Verdict.GOOD, "disk", seen)
 
 
-def check_forecast(seconds_left: float) -> Finding | None:
+def check_disk_forecast(seconds_left: float) -> CheckResult | None:
     """Check the service's forecast of a full disk; return None if the disk is not filling up."""
     if math.isinf(seconds_left):
         return None
     seen = forecast_text(seconds_left).rstrip(".")
     verdict = Verdict.BAD if seconds_left < _SOON_SECONDS else Verdict.DOUBTFUL
-    return Finding(verdict, "disk", seen, DISK_FULL_ADVICE) if seconds_left < _FAR_SECONDS else None
+    return CheckResult(verdict, "disk", seen, DISK_FULL_ADVICE) if seconds_left < _FAR_SECONDS else None
 
 
-def check_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:
+def check_memory(ceiling_bytes: int, allowed_bytes: int | None) -> CheckResult:
     """Check the memory ceiling. `allowed_bytes` is the memory of the machine or the limit of the cgroup."""
     if allowed_bytes is None:
-        return Finding(Verdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself.")
+        return CheckResult(Verdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself.")
     seen = f"the ceiling is {_gigabytes(ceiling_bytes)}, {_gigabytes(allowed_bytes)} may be used"
     if ceiling_bytes > allowed_bytes:
-        return Finding(Verdict.BAD, "memory", seen, "Lower limits.memory (--memory), or give the container more.")
+        return CheckResult(Verdict.BAD, "memory", seen, "Lower limits.memory (--memory), or give the container more.")
     if ceiling_bytes > allowed_bytes * 0.8:
-        return Finding(Verdict.DOUBTFUL, "memory", seen, "Leave a fifth to the rest of the machine: lower --memory.")
-    return Finding(Verdict.GOOD, "memory", seen)
+        return CheckResult(
+            Verdict.DOUBTFUL, "memory", seen, "Leave a fifth to the rest of the machine: lower --memory."
+        )
+    return CheckResult(Verdict.GOOD, "memory", seen)
 
 
-def check_files(limit: int) -> Finding:
+def check_open_file_limit(limit: int) -> CheckResult:
     seen = f"{limit} may be open at once"
     advice = f"Raise it: ulimit -n {_GOOD_FILES}, or LimitNOFILE={_GOOD_FILES} in the unit."
     if limit < _MIN_FILES:
-        return Finding(Verdict.BAD, "open files", seen, advice)
-    return Finding(Verdict.DOUBTFUL if limit < 1024 else Verdict.GOOD, "open files", seen, advice)
+        return CheckResult(Verdict.BAD, "open files", seen, advice)
+    return CheckResult(Verdict.DOUBTFUL if limit < 1024 else Verdict.GOOD, "open files", seen, advice)
 
 
-def check_clock(now: float, newest_file: float | None) -> Finding:
+def check_clock(now: float, newest_file: float | None) -> CheckResult:
     """Check the clock. A file that was modified in the future means that the clock was set back."""
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _MIN_PLAUSIBLE_YEAR:
-        return Finding(Verdict.BAD, "clock", seen, advice)
+        return CheckResult(Verdict.BAD, "clock", seen, advice)
     if newest_file is not None and newest_file > now + _MAX_SKEW_SECONDS:
         ahead = f"{seen}, {newest_file - now:,.0f} s before the last write to the data folder"
-        return Finding(Verdict.BAD, "clock", ahead, advice)
-    return Finding(Verdict.GOOD, "clock", seen)
+        return CheckResult(Verdict.BAD, "clock", ahead, advice)
+    return CheckResult(Verdict.GOOD, "clock", seen)
 
 
-def check_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
+def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Yield the problems of the keys of dashboards and shippers in the environment."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:
         seen = "LOGFLARE_PUBLIC_ACCESS_TOKEN and LOGFLARE_API_KEY differ"
-        yield Finding(Verdict.DOUBTFUL, "keys", seen, "The first is used: give both one value, or drop the older.")
+        yield CheckResult(Verdict.DOUBTFUL, "keys", seen, "The first is used: give both one value, or drop the older.")
     if private and private in (public, older):
         seen = "the private token is also the public one"
-        yield Finding(Verdict.BAD, "keys", seen, "Shippers would hold a key to everything: make another for them.")
+        yield CheckResult(Verdict.BAD, "keys", seen, "Shippers would hold a key to everything: make another for them.")
 
 
-def check_listener(protocol: str, address: Address, *, is_guarded: bool) -> Finding:
+def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -> CheckResult:
     """Check whether anyone can send to a listener. `is_guarded` is true if senders need a certificate or a key."""
     if address.is_private or is_guarded:
-        return Finding(Verdict.GOOD, "listener", f"{protocol} on {address}")
+        return CheckResult(Verdict.GOOD, "listener", f"{protocol} on {address}")
     seen = f"{protocol} on {address} takes events of whoever reaches it"
     advice = "Listen on a private address, or set listen.tls_client_ca (for tls://) or listen.fluent_shared_key."
-    return Finding(Verdict.DOUBTFUL, "listener", seen, advice)
+    return CheckResult(Verdict.DOUBTFUL, "listener", seen, advice)
 
 
-def listeners(listen: Listen) -> Iterator[Finding]:
+def check_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
     """Yield the findings about the configured listeners other than that for HTTP."""
-    syslog, fluent = read_all(listen)
+    syslog, fluent = read_syslog_and_fluent_addresses(listen)
     for address in syslog:
-        yield check_listener("syslog", address, is_guarded=_asks_certificate(listen, address))
+        yield check_listener("syslog", address, is_guarded=_requires_certificate(listen, address))
     for address in fluent:
-        is_guarded = _asks_certificate(listen, address) or bool(listen.fluent_shared_key)
+        is_guarded = _requires_certificate(listen, address) or bool(listen.fluent_shared_key)
         yield check_listener("fluent", address, is_guarded=is_guarded)
-    for address in read_otlp_grpc(listen):
+    for address in read_otlp_grpc_addresses(listen):
         # The callers of OTLP over gRPC need a key.
         yield check_listener("OTLP over gRPC", address, is_guarded=True)
 
 
-def _asks_certificate(listen: Listen, address: Address) -> bool:
+def _requires_certificate(listen: ListenSettings, address: ListenAddress) -> bool:
     return address.scheme == "tls" and bool(listen.tls_client_ca)
 
 
-def silent_listeners(listen: Listen) -> Iterator[Finding]:
+def check_silent_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
     """Yield a finding for each configured address on which the running service does not listen."""
     advice = "The service was started without it: start it again."
-    for address in (one for several in (*read_all(listen), read_otlp_grpc(listen)) for one in several):
-        if address.port and not address.is_datagram and not _answers(address):
-            yield Finding(Verdict.BAD, "listener", f"nothing listens on {address}", advice)
+    for address in (
+        one
+        for several in (*read_syslog_and_fluent_addresses(listen), read_otlp_grpc_addresses(listen))
+        for one in several
+    ):
+        if address.port and not address.is_datagram and not _accepts_connection(address):
+            yield CheckResult(Verdict.BAD, "listener", f"nothing listens on {address}", advice)
 
 
-def _answers(address: Address) -> bool:
+def _accepts_connection(address: ListenAddress) -> bool:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104 - a name, not a bind
     try:
         socket.create_connection((host, address.port), timeout=_CONNECT_SECONDS).close()
@@ -167,18 +175,18 @@ def _answers(address: Address) -> bool:
     return True
 
 
-def machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[Finding]:
+def check_machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[CheckResult]:
     """Yield the findings about this machine. Memory and open files are those of the process `pid`, or of this one."""
     place = _nearest_existing(folder)
     usage = shutil.disk_usage(place)
     yield check_disk(usage.free, usage.total)
     yield check_memory(ceiling_bytes, allowed_memory(pid=pid))
-    yield check_files(open_files(pid))
-    yield check_clock(time.time(), _newest(folder))
+    yield check_open_file_limit(open_file_limit(pid))
+    yield check_clock(time.time(), _newest_modification_time(folder))
 
 
-def open_files(pid: int | None) -> int:
-    for line in _contents(f"/proc/{pid}/limits").splitlines() if pid else ():
+def open_file_limit(pid: int | None) -> int:
+    for line in _read_or_empty(f"/proc/{pid}/limits").splitlines() if pid else ():
         if line.startswith("Max open files") and line.split()[3].isdecimal():
             return int(line.split()[3])
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -188,7 +196,7 @@ def _gigabytes(byte_count: int) -> str:
     return f"{byte_count / 1e9:,.1f} GB"
 
 
-def _newest(folder: Path) -> float | None:
+def _newest_modification_time(folder: Path) -> float | None:
     try:
         return max((file.stat().st_mtime for file in folder.iterdir()), default=None)
     except OSError:
@@ -203,7 +211,7 @@ def _nearest_existing(folder: Path) -> Path:
     return place
 
 
-def _contents(file: str) -> str:
+def _read_or_empty(file: str) -> str:
     try:
         return Path(file).read_text(encoding="ascii")
     except OSError:
@@ -229,63 +237,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = loaded_settings(arguments).settings
-    environment = _environment(arguments.env) if arguments.env else os.environ
+    settings = load_settings_with_flags(arguments).settings
+    environment = _read_environment_file(arguments.env) if arguments.env else os.environ
     problems = 0
-    for finding in _findings(arguments, settings, environment):
-        say(f"{_VERDICT_LABELS[finding.verdict]}  {finding.about}: {finding.seen}.")
+    for finding in _check_results(arguments, settings, environment):
+        print_output(f"{_VERDICT_LABELS[finding.verdict]}  {finding.subject}: {finding.observation}.")
         if finding.verdict is not Verdict.GOOD and finding.advice:
-            say(f"         {finding.advice}")
+            print_output(f"         {finding.advice}")
         problems += finding.verdict is Verdict.BAD
     return 1 if problems else 0
 
 
-def _findings(arguments: argparse.Namespace, settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+def _check_results(
+    arguments: argparse.Namespace, settings: Settings, environment: Mapping[str, str]
+) -> Iterator[CheckResult]:
     folder = DataFolder(Path(settings.serve.data_dir))
     service = service_by_url(arguments)
     if service is None:
         owner = folder.owner()
         service = service_on_folder(settings, arguments.key)
-        yield _folder(folder)
-        ceiling_bytes = _service_ceiling(service) or settings.limits.ceiling
-        yield from machine(folder.path, ceiling_bytes, owner.pid if owner else None)
-        yield from listeners(settings.listen)
+        yield _check_folder(folder)
+        ceiling_bytes = _service_ceiling(service) or settings.limits.memory_ceiling
+        yield from check_machine(folder.path, ceiling_bytes, owner.pid if owner else None)
+        yield from check_listeners(settings.listen)
         if service is not None:
-            yield from silent_listeners(settings.listen)
-    yield from check_tokens(environment)
+            yield from check_silent_listeners(settings.listen)
+    yield from check_key_variables(environment)
     if service is None:
         advice = "Start one: cordwood serve. Or say where it is: --url."
-        yield Finding(Verdict.BAD, "service", f"none runs on {folder.path}", advice)
+        yield CheckResult(Verdict.BAD, "service", f"none runs on {folder.path}", advice)
         return
-    yield from _service(service, environment)
+    yield from _check_service(service, environment)
 
 
-def _folder(folder: DataFolder) -> Finding:
+def _check_folder(folder: DataFolder) -> CheckResult:
     path = folder.path
     if not path.exists():
-        return Finding(Verdict.DOUBTFUL, "data folder", f"{path} is not there", "It is made at the first start.")
+        return CheckResult(Verdict.DOUBTFUL, "data folder", f"{path} is not there", "It is made at the first start.")
     if not os.access(path, os.W_OK | os.X_OK):
-        return Finding(
+        return CheckResult(
             Verdict.BAD, "data folder", f"{path} may not be written", "Give it to the service's user: chown."
         )
-    return Finding(Verdict.GOOD, "data folder", f"{path} may be written")
+    return CheckResult(Verdict.GOOD, "data folder", f"{path} may be written")
 
 
-def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:
+def _check_service(service: RemoteService, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     try:
         status = service.send("GET", "/ready").status
         ready = Verdict.GOOD if status == 200 else Verdict.BAD
-        yield Finding(ready, "service", f"{service.url} says {status} to /ready", "Its log says what it waits for.")
-        yield from _forecast(service)
-        yield from _quarantined_queries(service)
-        yield from _keys(service, environment)
-        yield _round_trip(service)
-        yield from _alerts(service)
+        yield CheckResult(ready, "service", f"{service.url} says {status} to /ready", "Its log says what it waits for.")
+        yield from _check_service_forecast(service)
+        yield from _check_quarantined_queries(service)
+        yield from _check_keys(service, environment)
+        yield _check_round_trip(service)
+        yield from _check_alerts(service)
     except Unreachable as problem:
-        yield Finding(Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall.")
+        yield CheckResult(
+            Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall."
+        )
 
 
-def _service_ceiling(service: Remote | None) -> int | None:
+def _service_ceiling(service: RemoteService | None) -> int | None:
     """Return the memory ceiling of the running service, which may differ from the settings here."""
     try:
         ceiling = _gauge(service, "cordwood_memory_ceiling_bytes") if service else None
@@ -294,29 +306,29 @@ def _service_ceiling(service: Remote | None) -> int | None:
     return None if ceiling is None else int(ceiling)
 
 
-def _forecast(service: Remote) -> Iterator[Finding]:
+def _check_service_forecast(service: RemoteService) -> Iterator[CheckResult]:
     seconds_left = _gauge(service, "cordwood_disk_full_seconds")
-    finding = None if seconds_left is None else check_forecast(seconds_left)
+    finding = None if seconds_left is None else check_disk_forecast(seconds_left)
     if finding is not None:
         yield finding
 
 
-def _quarantined_queries(service: Remote) -> Iterator[Finding]:
+def _check_quarantined_queries(service: RemoteService) -> Iterator[CheckResult]:
     """Report queries that are quarantined because the engine's process was killed."""
     quarantined = _gauge(service, "cordwood_quarantined_queries")
     if quarantined:
         seen = (
             f"{quarantined:.0f} queries of callers' own are refused, because the engine's process was killed with them"
         )
-        yield Finding(Verdict.DOUBTFUL, "engine", seen, "The log tells whose they were: query_quarantined.")
+        yield CheckResult(Verdict.DOUBTFUL, "engine", seen, "The log tells whose they were: query_quarantined.")
 
 
-def _gauge(service: Remote, name: str) -> float | None:
+def _gauge(service: RemoteService, name: str) -> float | None:
     match = re.search(rf"^{name} (\S+)$".encode(), service.send("GET", "/metrics").body, re.MULTILINE)
     return float(match[1]) if match else None
 
 
-def _keys(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:
+def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Check each key: a private key may list keys; for a public key, a POST without a stream must fail with 400."""
     for names, method, path, good in (
         (_PRIVATE, "GET", "/api/access-tokens", 200),
@@ -325,34 +337,38 @@ def _keys(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:
         for name in names:
             key = environment.get(name)
             if key:
-                status = Remote(service.url, key).send(method, path).status
-                yield _key(name, status, is_good=status == good)
+                status = RemoteService(service.url, key).send(method, path).status
+                yield _key_result(name, status, is_good=status == good)
 
 
-def _key(name: str, status: int, *, is_good: bool) -> Finding:
+def _key_result(name: str, status: int, *, is_good: bool) -> CheckResult:
     if is_good:
-        return Finding(Verdict.GOOD, "keys", f"{name} is in force")
+        return CheckResult(Verdict.GOOD, "keys", f"{name} is in force")
     seen = f"{name} is refused ({status})"
-    return Finding(Verdict.BAD, "keys", seen, "Set it to a key of this service: cordwood keys create, or keys.private.")
+    return CheckResult(
+        Verdict.BAD, "keys", seen, "Set it to a key of this service: cordwood keys create, or keys.private."
+    )
 
 
-def _round_trip(service: Remote) -> Finding:
+def _check_round_trip(service: RemoteService) -> CheckResult:
     event = {"id": str(uuid.uuid4()), "event_message": "cordwood doctor was here", "project": _PROJECT}
     parameters = {"project": _PROJECT, "sql": "select id from postgres_logs order by timestamp desc limit 100"}
     try:
-        service.send("POST", f"/api/logs?source_name={_STREAM}", _json(event), _AS_JSON).checked()
+        service.send("POST", f"/api/logs?source_name={_STREAM}", _encode_json(event), _JSON_HEADERS).raise_for_error()
         answer = service.send(
-            "POST", f"/api/endpoints/query/{_ENDPOINT}", _json(parameters), _NO_CACHE_HEADERS
-        ).checked()
-    except Refused as refusal:
+            "POST", f"/api/endpoints/query/{_ENDPOINT}", _encode_json(parameters), _NO_CACHE_HEADERS
+        ).raise_for_error()
+    except RefusedByService as refusal:
         advice = "It needs a private key, the stream postgres.logs and the endpoint logs.all."
-        return Finding(Verdict.BAD, "round trip", refusal.message.rstrip("."), advice)
+        return CheckResult(Verdict.BAD, "round trip", refusal.message.rstrip("."), advice)
     if {"id": event["id"]} in answer.json()["result"]:
-        return Finding(Verdict.GOOD, "round trip", "an event was sent, and was in the next answer")
-    return Finding(Verdict.BAD, "round trip", "an event was taken, and is not in the next answer", "Look at the log.")
+        return CheckResult(Verdict.GOOD, "round trip", "an event was sent, and was in the next answer")
+    return CheckResult(
+        Verdict.BAD, "round trip", "an event was taken, and is not in the next answer", "Look at the log."
+    )
 
 
-def _alerts(service: Remote) -> Iterator[Finding]:
+def _check_alerts(service: RemoteService) -> Iterator[CheckResult]:
     """Report alerts that cannot be evaluated and targets that fail, if the key in use may list alerts."""
     answer = service.send("GET", "/api/alerts")
     if answer.status != 200:
@@ -360,7 +376,7 @@ def _alerts(service: Remote) -> Iterator[Finding]:
     listed = answer.json()
     for alert in listed["alerts"]:
         if alert.get("error"):
-            yield Finding(
+            yield CheckResult(
                 Verdict.BAD,
                 "alerts",
                 f"{alert['name']}: {alert['error'].rstrip('.')}",
@@ -370,20 +386,20 @@ def _alerts(service: Remote) -> Iterator[Finding]:
         if target.get("failures"):
             seen = f"{target['name']} failed {target['failures']} times: {target['error'].rstrip('.')}"
             advice = f"Mend the target or alerts.targets, and try it: cordwood alerts test-target {target['name']}"
-            yield Finding(Verdict.BAD, "alerts", seen, advice)
+            yield CheckResult(Verdict.BAD, "alerts", seen, advice)
     if listed["alerts"]:
-        yield Finding(Verdict.GOOD, "alerts", f"{len(listed['alerts'])} are evaluated")
+        yield CheckResult(Verdict.GOOD, "alerts", f"{len(listed['alerts'])} are evaluated")
 
 
-_AS_JSON = {"Content-Type": "application/json"}
-_NO_CACHE_HEADERS = _AS_JSON | {"Cache-Control": "no-cache"}
+_JSON_HEADERS = {"Content-Type": "application/json"}
+_NO_CACHE_HEADERS = _JSON_HEADERS | {"Cache-Control": "no-cache"}
 
 
-def _json(value: object) -> bytes:
+def _encode_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def _environment(file: Path) -> dict[str, str]:
+def _read_environment_file(file: Path) -> dict[str, str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:

@@ -10,10 +10,10 @@ examples:
 
 import argparse
 
-from cordwood.app.checks import checked_contents, is_clickhouse, sources_of
-from cordwood.app.compose import clickhouse_module, shown_address
-from cordwood.cli.arguments import add_config, add_files, loaded_settings
-from cordwood.cli.terminal import say
+from cordwood.app.checks import check_contents, is_clickhouse, sources_of
+from cordwood.app.compose import address_without_credentials, clickhouse_module
+from cordwood.cli.arguments import add_config, add_files, load_settings_with_flags
+from cordwood.cli.terminal import print_output
 from cordwood.errors import BadSetting
 
 
@@ -28,16 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = loaded_settings(arguments).settings
+    settings = load_settings_with_flags(arguments).settings
     if not is_clickhouse(settings):
         hint = "Set CORDWOOD_ENGINE, or give --engine, to a clickhouse:// or chdb:// address."
         raise BadSetting(f"engine: {settings.engine!r} needs no preparation: it creates its own tables.", hint=hint)
-    streams = checked_contents(sources_of(settings)).streams
+    streams = check_contents(sources_of(settings)).streams
     clickhouse = clickhouse_module()
-    statements = clickhouse.statements(settings, streams)
+    statements = clickhouse.ddl_statements(settings, streams)
     if arguments.dry_run:
-        say(";\n\n".join(statements) + ";")
+        print_output(";\n\n".join(statements) + ";")
         return 0
-    clickhouse.prepare(settings, streams)
-    say(f"{len(streams)} streams are prepared at {shown_address(settings.engine)}.")
+    clickhouse.run_ddl_statements(settings, streams)
+    print_output(f"{len(streams)} streams are prepared at {address_without_credentials(settings.engine)}.")
     return 0

@@ -20,10 +20,10 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
-from cordwood.cli.client import add_target, target
-from cordwood.cli.output_file import add_output, format_of, is_standard_output, output
-from cordwood.cli.terminal import ByteProgress, note, say
-from cordwood.errors import Refused
+from cordwood.cli.client import add_target, open_service_client
+from cordwood.cli.output_file import add_output, format_of, is_standard_output, open_output
+from cordwood.cli.terminal import ByteProgress, print_message, print_output
+from cordwood.errors import RefusedByService
 
 _FORMATS = ("parquet", "ndjson", "json", "csv", "arrow")
 _BINARY = ("parquet", "arrow")
@@ -40,26 +40,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    file = _file(arguments)
+    file = _output_file(arguments)
     format_name = arguments.format or format_of(file, _FORMATS) or "parquet"
     if format_name in _BINARY and is_standard_output(file) and sys.stdout.isatty():
-        raise Refused(f"A terminal cannot show {format_name}.", hint="Name a file, or choose --format ndjson.")
-    progress, count = ByteProgress(), EventCount(format_name)
-    with output(file, force=arguments.force, check=count.check) as write, target(arguments) as service:
+        raise RefusedByService(f"A terminal cannot show {format_name}.", hint="Name a file, or choose --format ndjson.")
+    progress, count = ByteProgress(), EventCounter(format_name)
+    with (
+        open_output(file, force=arguments.force, check=count.count_parquet_rows) as write,
+        open_service_client(arguments) as service,
+    ):
 
         def write_chunk(chunk: bytes) -> None:
             write(chunk)
             count.add(chunk)
             progress.add(len(chunk))
 
-        service.save(_path(arguments, format_name), write_chunk).checked()
+        service.download(_export_path(arguments, format_name), write_chunk).raise_for_error()
     progress.end()
-    print_line = note if is_standard_output(file) else say
-    print_line(f"{count.count_text()}{progress.line()}")
+    print_line = print_message if is_standard_output(file) else print_output
+    print_line(f"{count.count_text()}{progress.progress_line()}")
     return 0
 
 
-class EventCount:
+class EventCounter:
     """Counts the events of an export: lines of NDJSON, or rows of a complete Parquet file, which this verifies too."""
 
     def __init__(self, format_name: str) -> None:
@@ -70,7 +73,7 @@ class EventCount:
         if self._how == "ndjson":
             self._count = (self._count or 0) + chunk.count(b"\n")
 
-    def check(self, draft: Path) -> None:
+    def count_parquet_rows(self, draft: Path) -> None:
         if self._how == "parquet":
             self._count = count_events(draft)
 
@@ -78,15 +81,15 @@ class EventCount:
         return "" if self._count is None else f"{self._count:,} events, "
 
 
-def _file(arguments: argparse.Namespace) -> Path:
+def _output_file(arguments: argparse.Namespace) -> Path:
     named = [file for file in (arguments.file, arguments.output) if file is not None]
     if len(named) != 1:
-        raise Refused("Name one file to write.", hint="FILE and -o FILE mean the same.")
+        raise RefusedByService("Name one file to write.", hint="FILE and -o FILE mean the same.")
     file: Path = named[0]
     return file
 
 
-def _path(arguments: argparse.Namespace, format_name: str) -> str:
+def _export_path(arguments: argparse.Namespace, format_name: str) -> str:
     parameters = {
         "from": arguments.since,
         "to": arguments.until,

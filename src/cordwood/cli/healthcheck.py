@@ -9,9 +9,9 @@ import argparse
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.client import Remote, service_by_url, service_on_folder
-from cordwood.cli.terminal import note, say
+from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
+from cordwood.cli.client import RemoteService, service_by_url, service_on_folder
+from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Unreachable
 from cordwood.settings.quantities import read_duration
 
@@ -24,24 +24,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    service = _service(arguments)
+    service = _service_to_check(arguments)
     try:
         answer = service.send("GET", "/ready")
     except Unreachable as problem:
-        note(problem.message)
+        print_message(problem.message)
         return 1
     if answer.status != 200:
-        note(f"{service.url} is not ready (status {answer.status}).")
+        print_message(f"{service.url} is not ready (status {answer.status}).")
         return 1
-    say(f"{service.url} is ready.")
+    print_output(f"{service.url} is ready.")
     return 0
 
 
-def _service(arguments: argparse.Namespace) -> Remote:
+def _service_to_check(arguments: argparse.Namespace) -> RemoteService:
     found = service_by_url(arguments)
     if found is None:
-        settings = loaded_settings(arguments).settings
-        found = service_on_folder(settings) or Remote(
+        settings = load_settings_with_flags(arguments).settings
+        found = service_on_folder(settings) or RemoteService(
             f"http://{_reachable(settings.web.host)}:{settings.web.port}", None
         )
     return msgspec.structs.replace(found, timeout_seconds=arguments.timeout)

@@ -32,50 +32,50 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.app.event_files import EventFile, Record, opened_events
+from cordwood.app.event_files import EventFile, FileItem, open_event_file
 from cordwood.cli.client import (
-    Answer,
-    Outcome,
+    IngestTotals,
     RetryPolicy,
     ServiceClient,
+    ServiceResponse,
     add_target,
     end_progress,
+    open_service_client,
     send_events,
     show_progress,
-    target,
 )
-from cordwood.cli.sniff import add_reading, reading_of
-from cordwood.cli.terminal import note, say
-from cordwood.errors import Fault, Refused
+from cordwood.cli.sniff import add_read_options, read_options
+from cordwood.cli.terminal import print_message, print_output
+from cordwood.errors import Fault, RefusedByService
 
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
-_RETRIES = RetryPolicy(30, max_seconds=30.0)
+_RETRIES = RetryPolicy(30, max_pause_seconds=30.0)
 _BAR_WIDTH = 24
 
 
-class Progress(msgspec.Struct):
+class ImportProgress(msgspec.Struct):
     """The counts of the events that were sent so far. `unit` is the unit of positions in the file, such as a line."""
 
     unit: str = "line"
     events: int = 0
-    outcome: Outcome = msgspec.field(default_factory=Outcome)
-    began: float = msgspec.field(default_factory=time.monotonic)
+    totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
+    began_at: float = msgspec.field(default_factory=time.monotonic)
 
-    def add(self, batch: Sequence[Record], result: dict[str, object]) -> None:
-        self.outcome.add(result, lambda reason: f"{self.unit} {batch[int(reason['index'])].line_number}")
+    def add(self, batch: Sequence[FileItem], result: dict[str, object]) -> None:
+        self.totals.add(result, lambda reason: f"{self.unit} {batch[int(reason['index'])].line_number}")
         self.events += len(batch)
 
     def show(self, file: EventFile) -> None:
-        if file.share is None:
-            show_progress(f"{file.bytes_read / 1e6:,.1f} MB  {self.line()}")
+        if file.share_read is None:
+            show_progress(f"{file.bytes_read / 1e6:,.1f} MB  {self.progress_line()}")
         else:
-            full = round(file.share * _BAR_WIDTH)
-            show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {file.share:4.0%}  {self.line()}")
+            full = round(file.share_read * _BAR_WIDTH)
+            show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {file.share_read:4.0%}  {self.progress_line()}")
 
-    def line(self) -> str:
-        a_second = self.events / max(time.monotonic() - self.began, 1e-9)
-        counts = self.outcome.sums.items()
+    def progress_line(self) -> str:
+        a_second = self.events / max(time.monotonic() - self.began_at, 1e-9)
+        counts = self.totals.counts.items()
         sums = ", ".join(f"{count:,} {name}" for name, count in counts if count or name == "accepted")
         return f"{self.events:,} events ({a_second:,.0f}/s): {sums}"
 
@@ -83,7 +83,7 @@ class Progress(msgspec.Struct):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="the file to read; - for standard input")
     parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
-    add_reading(parser)
+    add_read_options(parser)
     parser.add_argument(
         "--as-new",
         action="store_true",
@@ -93,45 +93,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with opened_events(arguments.file, reading_of(arguments)) as file:
-        progress = Progress(file.unit)
+    with open_event_file(arguments.file, read_options(arguments)) as file:
+        progress = ImportProgress(file.unit)
         as_stored = file.is_export and not arguments.as_new
-        path = _path(arguments.stream, as_stored=as_stored)
-        with target(arguments, may_open_folder=True) as service, _counts_at_interruption(progress):
+        path = _import_path(arguments.stream, as_stored=as_stored)
+        with open_service_client(arguments, may_open_folder=True) as service, _print_counts_on_failure(progress):
             for batch in _batches(file.stored_rows() if as_stored else file.events()):
                 answer = _send_batch(service, path, batch, progress)
                 if as_stored and answer.status == 403:
-                    note(
+                    print_message(
                         "Restoring exported events unchanged needs a private key. "
                         "Use --as-new to send them as new events."
                     )
-                progress.add(batch, _with_faults(batch, answer.checked().json()))
+                progress.add(batch, _with_item_faults(batch, answer.raise_for_error().json()))
                 progress.show(file)
     end_progress()
-    return progress.outcome.print_summary(progress.line())
+    return progress.totals.print_summary(progress.progress_line())
 
 
 @contextmanager
-def _counts_at_interruption(progress: Progress) -> Iterator[None]:
+def _print_counts_on_failure(progress: ImportProgress) -> Iterator[None]:
     """If an import ends early, print the counts: the events that were sent until then are stored."""
     try:
         yield
     except (Fault, KeyboardInterrupt) as end:
         end_progress()
         if progress.events:
-            say(progress.line())
+            print_output(progress.progress_line())
         if isinstance(end, KeyboardInterrupt):
-            note("Interrupted. Import the file again to continue: nothing is stored twice.")
+            print_message("Interrupted. Import the file again to continue: nothing is stored twice.")
         raise
 
 
-def _path(stream: str, *, as_stored: bool) -> str:
+def _import_path(stream: str, *, as_stored: bool) -> str:
     name = quote(stream, safe="")
     return f"/api/streams/{name}/events" if as_stored else f"/api/logs?source_name={name}"
 
 
-def _batches(events: Iterator[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
+def _batches(events: Iterator[FileItem]) -> Iterator[list[FileItem]]:
+    batch: list[FileItem] = []
     size = 0
     for event in events:
         if batch and (size + len(event.data) > _BATCH_BYTES or len(batch) == _BATCH_EVENTS):
@@ -143,7 +143,9 @@ def _batches(events: Iterator[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
-def _send_batch(service: ServiceClient, path: str, batch: Sequence[Record], progress: Progress) -> Answer:
+def _send_batch(
+    service: ServiceClient, path: str, batch: Sequence[FileItem], progress: ImportProgress
+) -> ServiceResponse:
     """Send a batch as NDJSON; if the service refuses that, send it as a JSON array.
 
     The service refuses NDJSON without a valid line, but quarantines the items of an array. If the first batch has no
@@ -154,15 +156,15 @@ def _send_batch(service: ServiceClient, path: str, batch: Sequence[Record], prog
         return answer
     first = batch[0]
     if progress.events and progress.unit != "row":
-        return send_events(service, path, b"[" + b",".join(map(_as_json, batch)) + b"]", _RETRIES, "application/json")
+        return send_events(service, path, b"[" + b",".join(map(_item_json, batch)) + b"]", _RETRIES, "application/json")
     if first.fault is not None:
-        raise Refused(
+        raise RefusedByService(
             f"No {progress.unit} can be read. {progress.unit.capitalize()} {first.line_number}: {first.fault}"
         )
     return answer
 
 
-def _as_json(record: Record) -> bytes:
+def _item_json(record: FileItem) -> bytes:
     """Return the JSON of a record; if it is not JSON, its text as a JSON string."""
     try:
         msgspec.json.decode(record.data, type=msgspec.Raw)
@@ -171,7 +173,7 @@ def _as_json(record: Record) -> bytes:
     return record.data
 
 
-def _with_faults(batch: Sequence[Record], result: dict[str, object]) -> dict[str, object]:
+def _with_item_faults(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
     """Return the answer with the reasons of the file reader for records that were invalid before they were sent."""
     reasons = msgspec.convert(result.get("reasons", []), list[dict[str, object]])
     for reason in reasons:

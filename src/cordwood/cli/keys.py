@@ -23,14 +23,14 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from cordwood.cli.arguments import name_value
-from cordwood.cli.client import ServiceClient, add_target, target
-from cordwood.cli.tables import table
-from cordwood.cli.terminal import note, say
-from cordwood.errors import Refused
+from cordwood.cli.arguments import parse_name_value
+from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.tables import format_table
+from cordwood.cli.terminal import print_message, print_output
+from cordwood.errors import RefusedByService
 
 _PATH = "/api/access-tokens"
-_LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last use")
+_LISTED_FIELDS = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last use")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument(
         "--pin",
-        type=name_value,
+        type=parse_name_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     act = {"create": _create, "list": _list, "revoke": _revoke, "rotate": _rotate}[arguments.action]
-    with target(arguments, may_open_folder=arguments.action == "create") as service:
+    with open_service_client(arguments, may_open_folder=arguments.action == "create") as service:
         act(service, arguments)
     return 0
 
@@ -95,22 +95,24 @@ def _create(service: ServiceClient, arguments: argparse.Namespace) -> None:
     for_agent: bool = arguments.for_agent
     scopes = arguments.scope or (["query"] if for_agent else [])
     if not scopes:
-        raise Refused("A key needs a scope.", hint="Give --scope, or --for-agent.")
+        raise RefusedByService("A key needs a scope.", hint="Give --scope, or --for-agent.")
     redact = arguments.redact or ("always" if for_agent else "never")
     terms = {
-        "scopes": _scopes(scopes, arguments.endpoint),
+        "scopes": _parse_scopes(scopes, arguments.endpoint),
         "description": arguments.note or ("agent" if for_agent else ""),
         "pins": dict(arguments.pin),
         "expires_in": arguments.expires,
         "rate": arguments.rate,
         "redact": None if redact == "never" else redact,
     }
-    _print_new_key(_request(service, "POST", _PATH, terms))
+    _print_new_key(_send_request(service, "POST", _PATH, terms))
     if for_agent:
-        note("Give it to the agent's program as CORDWOOD_KEY of `cordwood mcp`, or as Authorization: Bearer of /mcp.")
+        print_message(
+            "Give it to the agent's program as CORDWOOD_KEY of `cordwood mcp`, or as Authorization: Bearer of /mcp."
+        )
 
 
-def _scopes(texts: Sequence[str], endpoints: Sequence[str]) -> list[str]:
+def _parse_scopes(texts: Sequence[str], endpoints: Sequence[str]) -> list[str]:
     """Combine `--scope query --endpoint logs.all` into the scope query:endpoint:logs.all."""
     scopes = [scope for text in texts for scope in re.split("[ ,]+", text) if scope]
     if not endpoints:
@@ -120,47 +122,53 @@ def _scopes(texts: Sequence[str], endpoints: Sequence[str]) -> list[str]:
 
 def _rotate(service: ServiceClient, arguments: argparse.Namespace) -> None:
     _print_new_key(
-        _request(service, "POST", f"{_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace})
+        _send_request(service, "POST", f"{_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace})
     )
-    note(f"Key {arguments.id} ends {'after ' + arguments.grace if arguments.grace else 'now'}.")
+    print_message(f"Key {arguments.id} ends {'after ' + arguments.grace if arguments.grace else 'now'}.")
 
 
 def _revoke(service: ServiceClient, arguments: argparse.Namespace) -> None:
-    _request(service, "DELETE", f"{_PATH}/{quote(arguments.id, safe='')}")
-    note(f"Key {arguments.id} is revoked.")
+    _send_request(service, "DELETE", f"{_PATH}/{quote(arguments.id, safe='')}")
+    print_message(f"Key {arguments.id} is revoked.")
 
 
 def _list(service: ServiceClient, arguments: argparse.Namespace) -> None:
-    keys = [_line(key) for key in service.send("GET", _PATH).checked().json()]
+    keys = [_key_row(key) for key in service.send("GET", _PATH).raise_for_error().json()]
     if arguments.format == "json":
-        say(json.dumps(keys, indent=2))
+        print_output(json.dumps(keys, indent=2))
     else:
-        say(table([{name: _cell(key[name]) for name in _LISTED} for key in keys]) if keys else "no keys")
+        print_output(
+            format_table([{name: _cell_value(key[name]) for name in _LISTED_FIELDS} for key in keys])
+            if keys
+            else "no keys"
+        )
 
 
-def _request(
+def _send_request(
     service: ServiceClient, method: str, path: str, body: Mapping[str, object] | None = None
 ) -> Mapping[str, object]:
     encoded = json.dumps(body).encode() if body is not None else b""
-    answer = service.send(method, path, encoded, {"Content-Type": "application/json"}).checked()
+    answer = service.send(method, path, encoded, {"Content-Type": "application/json"}).raise_for_error()
     created: Mapping[str, object] = answer.json() if answer.body else {}
     return created
 
 
 def _print_new_key(created: Mapping[str, object]) -> None:
-    say(str(created["token"]))
+    print_output(str(created["token"]))
     terms = {
         name: value
-        for name, value in _line(created).items()
+        for name, value in _key_row(created).items()
         if name not in ("id", "created") and value not in ("", {}, None, False)
     }
-    note(f"Key {created['id']}: " + ", ".join(f"{name} {_cell(value)}" for name, value in terms.items()) + ".")
+    print_message(
+        f"Key {created['id']}: " + ", ".join(f"{name} {_cell_value(value)}" for name, value in terms.items()) + "."
+    )
     warnings = created.get("warnings")
     for warning in warnings if isinstance(warnings, list) else []:
-        note(f"Warning: {warning}")
+        print_message(f"Warning: {warning}")
 
 
-def _line(key: Mapping[str, object]) -> dict[str, object]:
+def _key_row(key: Mapping[str, object]) -> dict[str, object]:
     return {
         "id": key["id"],
         "note": key["description"],
@@ -174,7 +182,7 @@ def _line(key: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _cell(value: object) -> object:
+def _cell_value(value: object) -> object:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={pin}" for name, pin in value.items())
     return {True: "always", False: ""}.get(value, value) if isinstance(value, bool) else value

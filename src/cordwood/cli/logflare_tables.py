@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from cordwood.errors import Refused, Unreachable
+from cordwood.errors import RefusedByService, Unreachable
 
 # The sort key of an event in its table: its time as PostgreSQL formats it, and its id.
 SortKey = tuple[str, str]
@@ -41,11 +41,11 @@ from {} where {} order by coalesce(timestamp, '-infinity'), id
 _AFTER_SORT_KEY = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%s, %s)")
 _NO_CONDITION = sql.SQL("true")
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
-class Table(msgspec.Struct, frozen=True):
+class SourceTable(msgspec.Struct, frozen=True):
     """The table with the events of one of Logflare's sources; `source_name` is None if no name was found."""
 
     schema: str
@@ -58,15 +58,15 @@ class Table(msgspec.Struct, frozen=True):
         return f"{self.schema}.{self.table}"
 
     @property
-    def quoted(self) -> sql.Identifier:
+    def sql_identifier(self) -> sql.Identifier:
         return sql.Identifier(self.schema, self.table)
 
 
-class Rows(msgspec.Struct, frozen=True):
+class EventBatch(msgspec.Struct, frozen=True):
     """A batch of events as JSON lines, and the sort key of the last event."""
 
     lines: list[bytes]
-    last: SortKey
+    last_key: SortKey
 
 
 class LogflareTables:
@@ -75,32 +75,32 @@ class LogflareTables:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[SourceTable]:
         names = self._names()
         found = self._connection.execute(_TABLES).fetchall()
-        return [_table(schema, table, names) for schema, table in found]
+        return [_source_table(schema, table, names) for schema, table in found]
 
-    def count(self, table: Table, last_key: SortKey | None) -> int:
+    def count(self, table: SourceTable, last_key: SortKey | None) -> int:
         """Return the number of events that are still to be read."""
-        statement = sql.SQL(_COUNT).format(table.quoted, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
+        statement = sql.SQL(_COUNT).format(table.sql_identifier, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
         ((count,),) = self._connection.execute(statement, last_key).fetchall()
         return int(count)
 
-    def events(self, table: Table, last_key: SortKey | None) -> Iterator[Rows]:
-        statement = sql.SQL(_EVENTS).format(table.quoted, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
-        with _errors_of_table(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
+    def event_batches(self, table: SourceTable, last_key: SortKey | None) -> Iterator[EventBatch]:
+        statement = sql.SQL(_EVENTS).format(table.sql_identifier, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
+        with _convert_table_errors(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
             cursor.itersize = _ROWS_PER_FETCH
             cursor.execute(statement, last_key)
             lines: list[bytes] = []
             size, last = 0, ("", "")
             for at, event_id, timestamp, message, body in cursor:
-                lines.append(_line(event_id, timestamp, message, body))
+                lines.append(_event_line(event_id, timestamp, message, body))
                 size, last = size + len(lines[-1]), (at, event_id)
                 if len(lines) == _BATCH_EVENTS or size > _BATCH_BYTES:
-                    yield Rows(lines, last)
+                    yield EventBatch(lines, last)
                     lines, size = [], 0
             if lines:
-                yield Rows(lines, last)
+                yield EventBatch(lines, last)
 
     def _names(self) -> dict[str, str]:
         schemas = self._connection.execute(_LISTS_OF_SOURCES).fetchall()
@@ -111,50 +111,50 @@ class LogflareTables:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[LogflareTables]:
+def connect(address: str) -> Iterator[LogflareTables]:
     """Connect to PostgreSQL; raise Unreachable, without the password, if that fails."""
     try:
         connection = psycopg.connect(
             address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="cordwood migrate"
         )
     except psycopg.Error as problem:
-        raise Unreachable(f"PostgreSQL refuses the login: {_sentence(problem)}") from problem
+        raise Unreachable(f"PostgreSQL refuses the login: {_one_line_message(problem)}") from problem
     with connection:
         connection.execute("set time zone 'UTC'; set datestyle to iso; set default_transaction_read_only to on")
         try:
             yield LogflareTables(connection)
         except psycopg.OperationalError as problem:
-            raise Unreachable(f"PostgreSQL is gone: {_sentence(problem)}", hint=_RESUME_HINT) from problem
+            raise Unreachable(f"PostgreSQL is gone: {_one_line_message(problem)}", hint=_RESUME_HINT) from problem
 
 
 _RESUME_HINT = "Start again, and it goes on where it stopped."
 
 
 @contextmanager
-def _errors_of_table(table: Table) -> Iterator[None]:
+def _convert_table_errors(table: SourceTable) -> Iterator[None]:
     try:
         yield
     except psycopg.ProgrammingError as problem:
-        raise Refused(
-            f"{table.label} cannot be read: {_sentence(problem)}",
+        raise RefusedByService(
+            f"{table.label} cannot be read: {_one_line_message(problem)}",
             hint="It should have the columns id, timestamp, event_message and body.",
         ) from problem
 
 
-def _table(schema: str, table: str, names: dict[str, str]) -> Table:
+def _source_table(schema: str, table: str, names: dict[str, str]) -> SourceTable:
     source_id = str(uuid.UUID(re.sub(r"^log_events_|_", "", table)))
-    return Table(schema, table, source_id, names.get(source_id))
+    return SourceTable(schema, table, source_id, names.get(source_id))
 
 
-def _line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
+def _event_line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
     """Return an event as JSON. The columns override fields of the body, because Logflare's queries read columns."""
     try:
-        fields = _fields.decode(body or "{}")
+        fields = _decode_fields.decode(body or "{}")
     except (msgspec.DecodeError, RecursionError):
         fields = {"metadata": msgspec.Raw((body or "").encode())}
     columns = {"id": event_id, "timestamp": timestamp, "event_message": message}
     return _encode(fields | {name: msgspec.Raw(_encode(value)) for name, value in columns.items() if value is not None})
 
 
-def _sentence(problem: psycopg.Error) -> str:
+def _one_line_message(problem: psycopg.Error) -> str:
     return " ".join(str(problem).split())

@@ -23,11 +23,11 @@ from types import ModuleType
 
 import msgspec
 
-from cordwood.agents.api import ApiCall, KeyView, OnChunk, Reply, WholeBody, ended_early
-from cordwood.agents.tool import refused_call
-from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.client import Remote, add_service, base_path, connection_to, service_by_url, service_on_folder
-from cordwood.errors import BadSetting, Refused, Unreachable
+from cordwood.agents.api import ApiCall, BodyCollector, KeyPermissions, OnChunk, Reply, truncated_response_fault
+from cordwood.agents.tool import refused_call_error
+from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
+from cordwood.cli.client import RemoteService, add_service, base_path, new_connection, service_by_url, service_on_folder
+from cordwood.errors import BadSetting, RefusedByService, Unreachable
 from cordwood.settings.settings import Settings
 
 # For how long the permissions of the key are cached.
@@ -45,23 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     headers = {"LF-ENDPOINT-REDACT-PII": "true"} if arguments.redact else {}
-    api = RemoteApi(_finder(arguments), headers)
+    api = RemoteApi(_service_finder(arguments), headers)
     # Ctrl-C ends the process, because the thread that reads standard input cannot be interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _library().serve_standard_streams(api)
+    _import_mcp_server().serve_standard_streams(api)
     return 0
 
 
-def _finder(arguments: argparse.Namespace) -> Callable[[], Remote]:
+def _service_finder(arguments: argparse.Namespace) -> Callable[[], RemoteService]:
     """Return the function that finds the service: the named one, or the current owner of the data folder."""
     remote = service_by_url(arguments)
     if remote is not None:
         return lambda: remote
-    settings = loaded_settings(arguments).settings
-    return lambda: _owner(settings, arguments.key)
+    settings = load_settings_with_flags(arguments).settings
+    return lambda: _owner_of_folder(settings, arguments.key)
 
 
-def _owner(settings: Settings, key: str | None) -> Remote:
+def _owner_of_folder(settings: Settings, key: str | None) -> RemoteService:
     found = service_on_folder(settings, key)
     if found is None:
         raise Unreachable(
@@ -71,7 +71,7 @@ def _owner(settings: Settings, key: str | None) -> Remote:
     return found
 
 
-def _library() -> ModuleType:
+def _import_mcp_server() -> ModuleType:
     try:
         return importlib.import_module("cordwood.agents.mcp_server")
     except ModuleNotFoundError as missing:
@@ -87,45 +87,47 @@ class RemoteApi:
     `find_remote` is called for each request: after a restart, the service on a data folder has another address and key.
     """
 
-    def __init__(self, find_remote: Callable[[], Remote], headers: Mapping[str, str]) -> None:
+    def __init__(self, find_remote: Callable[[], RemoteService], headers: Mapping[str, str]) -> None:
         self._find_remote = find_remote
         self._headers = headers
-        self._view: KeyView | None = None
+        self._view: KeyPermissions | None = None
         self._viewed_at = 0.0
 
-    async def key(self) -> KeyView:
+    async def fetch_permissions(self) -> KeyPermissions:
         now = time.monotonic()
         if self._view is None or now - self._viewed_at > _VIEW_MAX_AGE_SECONDS:
-            body = WholeBody()
+            body = BodyCollector()
             reply = await self.send(ApiCall("/api/key"), body.add_chunk)
             if reply.status >= 400:
-                raise Refused(refused_call(reply).text)
+                raise RefusedByService(refused_call_error(reply).text)
             self._view, self._viewed_at = _read_view(body), now
         return self._view
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        exchange = _Exchange(self._find_remote(), self._headers)
+        exchange = _CancellableRequest(self._find_remote(), self._headers)
         try:
             return await asyncio.to_thread(exchange.run, call, on_chunk)
         except asyncio.CancelledError:
-            exchange.end()
+            exchange.cancel()
             raise
 
 
-def _read_view(body: WholeBody) -> KeyView:
+def _read_view(body: BodyCollector) -> KeyPermissions:
     try:
-        return msgspec.convert(body.json(), KeyView)
+        return msgspec.convert(body.decode_json(), KeyPermissions)
     except msgspec.ValidationError as problem:
-        raise Refused("The service is of another version.", hint="Install the same version of cordwood.") from problem
+        raise RefusedByService(
+            "The service is of another version.", hint="Install the same version of cordwood."
+        ) from problem
 
 
-class _Exchange:
+class _CancellableRequest:
     """One request that runs in a thread, and that another thread may end."""
 
-    def __init__(self, remote: Remote, headers: Mapping[str, str]) -> None:
+    def __init__(self, remote: RemoteService, headers: Mapping[str, str]) -> None:
         self._remote = remote
         self._headers = headers
-        self._connection = connection_to(remote.url, remote.timeout_seconds)
+        self._connection = new_connection(remote.url, remote.timeout_seconds)
         self._is_ended = False
 
     def run(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
@@ -146,14 +148,14 @@ class _Exchange:
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
             if answer.status >= 400:
                 return Reply(answer.status, headers, answer.read(_MAX_ERROR_BYTES))
-            _pass_on(answer, on_chunk)
+            _forward_body(answer, on_chunk)
         except (OSError, http.client.HTTPException) as problem:
             raise Unreachable(f"No service answers at {remote.url}: {problem}.") from problem
         finally:
             self._connection.close()
         return Reply(answer.status, headers)
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """End the request from another thread: the service stops the query when its client disconnects."""
         self._is_ended = True
         connected = self._connection.sock
@@ -162,13 +164,13 @@ class _Exchange:
                 connected.shutdown(socket.SHUT_RDWR)
 
 
-def _pass_on(answer: http.client.HTTPResponse, on_chunk: OnChunk) -> None:
-    """Pass the body to `on_chunk` as it arrives, until that returns False; raise Refused if the body ends early."""
+def _forward_body(answer: http.client.HTTPResponse, on_chunk: OnChunk) -> None:
+    """Pass the body to `on_chunk` as it arrives, until that returns False; raise RefusedByService if the body ends early."""
     try:
         while chunk := answer.read1(_CHUNK_BYTES):
             if not on_chunk(chunk):
                 return
     except (ConnectionError, http.client.HTTPException) as broken:
-        raise ended_early() from broken
+        raise truncated_response_fault() from broken
     if answer.length:
-        raise ended_early()
+        raise truncated_response_fault()

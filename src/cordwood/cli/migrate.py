@@ -23,18 +23,18 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from cordwood.cli.client import (
-    Outcome,
+    IngestTotals,
     RetryPolicy,
     ServiceClient,
     add_target,
     end_progress,
+    open_service_client,
     send_events,
     service_by_url,
     show_progress,
-    target,
 )
-from cordwood.cli.terminal import note, say
-from cordwood.errors import Refused, did_you_mean
+from cordwood.cli.terminal import print_message, print_output
+from cordwood.errors import RefusedByService, did_you_mean
 from cordwood.folder import write_durably
 
 _VERSION = 1
@@ -49,12 +49,12 @@ class MigrationState:
         if file.exists():
             self._state = self._read(route)
 
-    def after(self, table: str) -> tuple[str, str] | None:
+    def last_copied_key(self, table: str) -> tuple[str, str] | None:
         """Return the sort key of the last stored event of a table."""
         found = self._state["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
-    def note(self, table: str, sort_key: tuple[str, str]) -> None:
+    def record_position(self, table: str, sort_key: tuple[str, str]) -> None:
         """Record the position durably. The events up to it are not read again."""
         self._state["tables"][table] = list(sort_key)
         write_durably(self._file, json.dumps(self._state, indent=2).encode())
@@ -64,9 +64,13 @@ class MigrationState:
             content = json.loads(self._file.read_text())
             is_ours = content["version"] == _VERSION and isinstance(content["tables"], dict)
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise Refused(f"{self._file} is not a state file of a migration.", hint=_STATE_FILE_HINT) from problem
+            raise RefusedByService(
+                f"{self._file} is not a state file of a migration.", hint=_STATE_FILE_HINT
+            ) from problem
         if not is_ours or content["route"] != route:
-            raise Refused(f"{self._file} is of another migration: {content.get('route')}.", hint=_STATE_FILE_HINT)
+            raise RefusedByService(
+                f"{self._file} is of another migration: {content.get('route')}.", hint=_STATE_FILE_HINT
+            )
         return dict(content)
 
 
@@ -78,7 +82,7 @@ _RETRIES = RetryPolicy(100, (429, 503, 507))
 _PROGRESS_SECONDS = 5.0
 
 
-class Copy(msgspec.Struct, frozen=True):
+class TableCopy(msgspec.Struct, frozen=True):
     """A table of a source, and the stream to which its events are copied."""
 
     table: Any
@@ -88,11 +92,11 @@ class Copy(msgspec.Struct, frozen=True):
 class CopyProgress(msgspec.Struct):
     """The counts so far, and the time of the last progress line."""
 
-    outcome: Outcome = msgspec.field(default_factory=Outcome)
+    totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     printed_at: float = msgspec.field(default_factory=time.monotonic)
 
-    def line(self) -> str:
-        stored, there, aside = (self.outcome.sums[name] for name in ("accepted", "duplicates", "quarantined"))
+    def totals_line(self) -> str:
+        stored, there, aside = (self.totals.counts[name] for name in ("accepted", "duplicates", "quarantined"))
         return f"{stored:,} events stored, {there:,} duplicates, {aside:,} quarantined"
 
 
@@ -127,28 +131,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    _check_source(arguments.source)
+    _check_source_address(arguments.source)
     with (
-        _tables_module().connected(arguments.source) as source_tables,
-        target(arguments, may_open_folder=True) as service,
+        _tables_module().connect(arguments.source) as source_tables,
+        open_service_client(arguments, may_open_folder=True) as service,
     ):
-        copies = _copies(source_tables.tables(), arguments)
+        copies = _plan_copies(source_tables.tables(), arguments)
         _check_streams(copies, service)
-        state = MigrationState(arguments.state, _route(arguments))
+        state = MigrationState(arguments.state, _source_and_destination(arguments))
         if arguments.dry_run:
             for copy in copies:
-                say(
-                    f"{source_tables.count(copy.table, state.after(copy.table.label)):>12,}  {copy.stream}  ({copy.table.label})"
+                print_output(
+                    f"{source_tables.count(copy.table, state.last_copied_key(copy.table.label)):>12,}  {copy.stream}  ({copy.table.label})"
                 )
             return 0
         return _copy_all(copies, source_tables, service, state)
 
 
-def _check_source(address: str) -> None:
+def _check_source_address(address: str) -> None:
     """Refuse an invalid address. With an empty one, PostgreSQL's client would connect to a local database."""
     if not address.startswith(("postgresql://", "postgres://")) and "=" not in address:
         problem = "--from is empty." if not address.strip() else "--from is not a PostgreSQL address."
-        raise Refused(problem, hint="Write: --from postgresql://user@host/database.")
+        raise RefusedByService(problem, hint="Write: --from postgresql://user@host/database.")
 
 
 def _tables_module() -> Any:
@@ -157,48 +161,52 @@ def _tables_module() -> Any:
         return importlib.import_module("cordwood.cli.logflare_tables")
     except ModuleNotFoundError as missing:
         hint = "Install it: pip install 'cordwood[migrate]'."
-        raise Refused(f"Reading PostgreSQL needs {missing.name}, which is not installed.", hint=hint) from missing
+        raise RefusedByService(
+            f"Reading PostgreSQL needs {missing.name}, which is not installed.", hint=hint
+        ) from missing
 
 
-def _copies(tables: list[Any], arguments: argparse.Namespace) -> list[Copy]:
-    """Return the stream for each table; raise Refused for a table without a stream."""
+def _plan_copies(tables: list[Any], arguments: argparse.Namespace) -> list[TableCopy]:
+    """Return the stream for each table; raise RefusedByService for a table without a stream."""
     if not tables:
-        raise Refused("There is no table log_events_… in that database.", hint="Is it the one of POSTGRES_BACKEND_URL?")
-    streams = dict(_pair(one) for one in arguments.renamed)
-    _check_known([*arguments.only, *streams], [key for table in tables for key in _names_of_source(table)])
+        raise RefusedByService(
+            "There is no table log_events_… in that database.", hint="Is it the one of POSTGRES_BACKEND_URL?"
+        )
+    streams = dict(_parse_source_and_stream(one) for one in arguments.renamed)
+    _check_source_names([*arguments.only, *streams], [key for table in tables for key in _names_of_source(table)])
     wanted = [
         table for table in tables if not arguments.only or not set(arguments.only).isdisjoint(_names_of_source(table))
     ]
-    return list(_assigned(wanted, streams))
+    return list(_assign_streams(wanted, streams))
 
 
-def _check_known(names: list[str], known_names: list[str]) -> None:
+def _check_source_names(names: list[str], known_names: list[str]) -> None:
     for key in names:
         if key not in known_names:
-            raise Refused(f"There is no source {key!r} there.", hint=did_you_mean(key, known_names))
+            raise RefusedByService(f"There is no source {key!r} there.", hint=did_you_mean(key, known_names))
 
 
-def _assigned(tables: list[Any], streams: dict[str, str]) -> Iterator[Copy]:
+def _assign_streams(tables: list[Any], streams: dict[str, str]) -> Iterator[TableCopy]:
     for table in tables:
         stream = next((streams[key] for key in _names_of_source(table) if key in streams), table.source_name)
         if stream is None:
             hint = f"Name it: --as {table.source_id}=STREAM, or leave it out with --only."
-            raise Refused(f"The database has no name for the source of {table.label}.", hint=hint)
-        yield Copy(table, stream)
+            raise RefusedByService(f"The database has no name for the source of {table.label}.", hint=hint)
+        yield TableCopy(table, stream)
 
 
 def _names_of_source(table: Any) -> list[str]:
     return [key for key in (table.source_id, table.source_name) if key]
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_source_and_stream(text: str) -> tuple[str, str]:
     source, mark, stream = text.partition("=")
     if not (source and mark and stream):
-        raise Refused(f"{text!r} is not of the form SOURCE=STREAM.", hint="Write: --as SOURCE=STREAM.")
+        raise RefusedByService(f"{text!r} is not of the form SOURCE=STREAM.", hint="Write: --as SOURCE=STREAM.")
     return source, stream
 
 
-def _check_streams(copies: list[Copy], service: ServiceClient) -> None:
+def _check_streams(copies: list[TableCopy], service: ServiceClient) -> None:
     """Check that all streams exist. The check is skipped for a key that may not list streams."""
     answer = service.send("GET", "/api/sources")
     if answer.status != 200:
@@ -208,27 +216,27 @@ def _check_streams(copies: list[Copy], service: ServiceClient) -> None:
     if missing:
         named = "".join(f'\n[[stream]]\nname = "{name}"' for name in missing)
         hint = f"Name them in your streams file, or say which to use with --as SOURCE=STREAM.{named}"
-        raise Refused(f"These streams do not exist: {', '.join(missing)}.", hint=hint)
+        raise RefusedByService(f"These streams do not exist: {', '.join(missing)}.", hint=hint)
 
 
-def _copy_all(copies: list[Copy], source_tables: Any, service: ServiceClient, state: MigrationState) -> int:
+def _copy_all(copies: list[TableCopy], source_tables: Any, service: ServiceClient, state: MigrationState) -> int:
     progress = CopyProgress()
     for copy in copies:
-        _copy(copy, source_tables, service, state, progress)
-    return progress.outcome.print_summary(progress.line())
+        _copy_table(copy, source_tables, service, state, progress)
+    return progress.totals.print_summary(progress.totals_line())
 
 
-def _copy(
-    copy: Copy, source_tables: Any, service: ServiceClient, state: MigrationState, progress: CopyProgress
+def _copy_table(
+    copy: TableCopy, source_tables: Any, service: ServiceClient, state: MigrationState, progress: CopyProgress
 ) -> None:
     path = f"/api/logs?source_name={quote(copy.stream, safe='')}"
-    after = state.after(copy.table.label)
+    after = state.last_copied_key(copy.table.label)
     whole, done, began = source_tables.count(copy.table, after), 0, time.monotonic()
-    note(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
-    for rows in source_tables.events(copy.table, after):
+    print_message(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
+    for rows in source_tables.event_batches(copy.table, after):
         answer = send_events(service, path, b"\n".join(rows.lines), _RETRIES)
-        progress.outcome.add(answer.checked().json(), lambda _: copy.stream)
-        state.note(copy.table.label, rows.last)
+        progress.totals.add(answer.raise_for_error().json(), lambda _: copy.stream)
+        state.record_position(copy.table.label, rows.last_key)
         done += len(rows.lines)
         _print_progress(progress, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
     if done:
@@ -240,10 +248,10 @@ def _print_progress(progress: CopyProgress, line: str) -> None:
     show_progress(line)
     if not sys.stderr.isatty() and time.monotonic() - progress.printed_at > _PROGRESS_SECONDS:
         progress.printed_at = time.monotonic()
-        note(line)
+        print_message(line)
 
 
-def _route(arguments: argparse.Namespace) -> str:
+def _source_and_destination(arguments: argparse.Namespace) -> str:
     """Return the source and the destination without credentials."""
     source_tables, service = urlsplit(arguments.source), service_by_url(arguments)
     there = (

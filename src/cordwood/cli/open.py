@@ -11,9 +11,9 @@ examples:
 import argparse
 import webbrowser
 
-from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
+from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
 from cordwood.cli.client import add_service, service_by_url, service_on_folder
-from cordwood.cli.terminal import note, say
+from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Unreachable
 
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    service = service_by_url(arguments) or service_on_folder(loaded_settings(arguments).settings)
+    service = service_by_url(arguments) or service_on_folder(load_settings_with_flags(arguments).settings)
     if service is None:
         raise Unreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     # For a URL of another scheme, the system could start any program instead of a browser.
     if not service.url.startswith(("http://", "https://")):
         raise Unreachable(f"{service.url!r} is not an address; write it like http://127.0.0.1:4000.")
-    service.send("GET", "/livez").checked()
-    say(f"{service.url}/")
+    service.send("GET", "/livez").raise_for_error()
+    print_output(f"{service.url}/")
     if not arguments.only_prints and not webbrowser.open(f"{service.url}/"):
-        note("There is no browser here: open the address yourself.")
+        print_message("There is no browser here: open the address yourself.")
     return 0

@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from cordwood.errors import Refused
+from cordwood.errors import RefusedByService
 
 _STANDARD_OUTPUT = Path("-")
-Write = Callable[[bytes], object]
+WriteBytes = Callable[[bytes], object]
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +31,15 @@ def format_of(file: Path | None, formats: Collection[str]) -> str | None:
     return named if named in formats else None
 
 
-def write_fault(problem: OSError) -> Refused:
-    return Refused(f"The file cannot be written: {problem.strerror}.")
+def write_fault(problem: OSError) -> RefusedByService:
+    return RefusedByService(f"The file cannot be written: {problem.strerror}.")
 
 
 def is_standard_output(file: Path | None) -> bool:
     return file is None or file == _STANDARD_OUTPUT
 
 
-class _ReaderGoneError(Exception):
+class _ReaderClosedError(Exception):
     """Raised instead of BrokenPipeError, which the client would report as an error of its connection to the service."""
 
 
@@ -47,36 +47,38 @@ def _write_out(data: bytes) -> None:
     try:
         sys.stdout.buffer.write(data)
     except BrokenPipeError as problem:
-        raise _ReaderGoneError from problem
+        raise _ReaderClosedError from problem
 
 
 @contextmanager
-def output(file: Path | None, *, force: bool, check: Callable[[Path], object] = lambda _: None) -> Iterator[Write]:
+def open_output(
+    file: Path | None, *, force: bool, check: Callable[[Path], object] = lambda _: None
+) -> Iterator[WriteBytes]:
     """Yield the function that writes to the file, or to standard output if the file is None or `-`.
 
-    A file is written under a temporary name in the same folder, checked, and renamed. Raise Refused if the file exists
+    A file is written under a temporary name in the same folder, checked, and renamed. Raise RefusedByService if the file exists
     already, unless `force` is true.
     """
     if file is None or is_standard_output(file):
         sys.stdout.flush()
         try:
             yield _write_out
-        except _ReaderGoneError as gone:
+        except _ReaderClosedError as gone:
             raise BrokenPipeError from gone
         sys.stdout.buffer.flush()
         return
     if file.exists() and not file.is_file() and not file.is_dir():
         # A device or a pipe is written to and not replaced.
         with _convert_errors(), file.open("wb") as out:
-            yield _converting_errors(out)
+            yield _writer_converting_errors(out)
         return
     if file.exists() and not force:
-        raise Refused(f"{file} exists already.", hint="Use --force to replace it, or choose another name.")
+        raise RefusedByService(f"{file} exists already.", hint="Use --force to replace it, or choose another name.")
     place = file.resolve() if force else file
     draft = place.with_name(f"{place.name}.part")
     try:
         with _convert_errors(), draft.open("wb") as out:
-            yield _converting_errors(out)
+            yield _writer_converting_errors(out)
             out.flush()
             os.fsync(out.fileno())
         check(draft)
@@ -95,7 +97,7 @@ def _convert_errors() -> Iterator[None]:
         raise write_fault(problem) from problem
 
 
-def _converting_errors(out: BinaryIO) -> Write:
+def _writer_converting_errors(out: BinaryIO) -> WriteBytes:
     """Return a function that writes to a file and converts its errors, because network errors are OSError as well."""
 
     def write(data: bytes) -> None:

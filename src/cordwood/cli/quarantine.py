@@ -16,16 +16,16 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from cordwood.cli.client import ServiceClient, add_target, target
-from cordwood.cli.tables import table
-from cordwood.cli.terminal import note, say
-from cordwood.errors import Refused
+from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.tables import format_table
+from cordwood.cli.terminal import print_message, print_output
+from cordwood.errors import RefusedByService
 
 _PATH = "/api/quarantine"
 _MAX_ITEMS = 1000
-_LISTED = ("id", "timestamp", "stream", "reason", "is_cut", "replayed_at", "beginning")
+_LISTED_FIELDS = ("id", "timestamp", "stream", "reason", "is_cut", "replayed_at", "beginning")
 
-Item = Mapping[str, object]
+QuarantineItem = Mapping[str, object]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,26 +49,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     act = {"list": _list, "show": _show, "replay": _replay}[arguments.action]
-    with target(arguments) as service:
+    with open_service_client(arguments) as service:
         return act(service, arguments)
 
 
 def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    items = _items(service, arguments.stream, arguments.limit)
+    items = _fetch_items(service, arguments.stream, arguments.limit)
     if arguments.format == "json":
-        say(json.dumps(items, indent=2))
+        print_output(json.dumps(items, indent=2))
     else:
-        say(table([{name: item[name] for name in _LISTED} for item in items]) if items else "nothing is quarantined")
+        print_output(
+            format_table([{name: item[name] for name in _LISTED_FIELDS} for item in items])
+            if items
+            else "nothing is quarantined"
+        )
     return 0
 
 
 def _show(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    item = service.send("GET", _item_path(arguments.id)).checked().json()
+    item = service.send("GET", _item_path(arguments.id)).raise_for_error().json()
     if arguments.format == "json":
-        say(json.dumps(item, indent=2))
+        print_output(json.dumps(item, indent=2))
         return 0
-    note(f"{item['stream']}, {item['timestamp']}: {item['reason']}")
-    say(str(item["text"]))
+    print_message(f"{item['stream']}, {item['timestamp']}: {item['reason']}")
+    print_output(str(item["text"]))
     return 0
 
 
@@ -76,28 +80,28 @@ def _replay(service: ServiceClient, arguments: argparse.Namespace) -> int:
     sums, refused = {"accepted": 0, "duplicates": 0}, 0
     for item_id in _selected_ids(service, arguments):
         try:
-            outcome = service.send("POST", f"{_item_path(item_id)}/replay").checked().json()
-        except Refused as refusal:
+            outcome = service.send("POST", f"{_item_path(item_id)}/replay").raise_for_error().json()
+        except RefusedByService as refusal:
             refused += 1
-            note(f"{item_id}: {refusal.message}")
+            print_message(f"{item_id}: {refusal.message}")
             continue
         sums = {name: count + int(outcome[name]) for name, count in sums.items()}
-    say(f"{sums['accepted']} stored, {sums['duplicates']} duplicates, {refused} refused")
+    print_output(f"{sums['accepted']} stored, {sums['duplicates']} duplicates, {refused} refused")
     return 1 if refused else 0
 
 
 def _selected_ids(service: ServiceClient, arguments: argparse.Namespace) -> Iterator[str]:
     if bool(arguments.id) == arguments.all:
-        raise Refused("Neither ids nor --all were given.", hint="Give ids, or --all.")
+        raise RefusedByService("Neither ids nor --all were given.", hint="Give ids, or --all.")
     yield from arguments.id
     if arguments.all:
-        items = _items(service, arguments.stream, _MAX_ITEMS)
+        items = _fetch_items(service, arguments.stream, _MAX_ITEMS)
         yield from (str(item["id"]) for item in items if item["replayed_at"] is None)
 
 
-def _items(service: ServiceClient, stream: str | None, limit: int) -> list[Item]:
+def _fetch_items(service: ServiceClient, stream: str | None, limit: int) -> list[QuarantineItem]:
     named = f"&stream={quote(stream, safe='')}" if stream else ""
-    items: list[Item] = service.send("GET", f"{_PATH}?limit={limit}{named}").checked().json()
+    items: list[QuarantineItem] = service.send("GET", f"{_PATH}?limit={limit}{named}").raise_for_error().json()
     return items
 
 

@@ -33,26 +33,26 @@ import msgspec
 
 from cordwood.cli.arguments import add_parameters
 from cordwood.cli.client import (
-    Answer,
     PostRequest,
-    Remote,
+    RemoteService,
     ServiceClient,
+    ServiceResponse,
     add_target,
     end_progress,
+    open_service_client,
     show_progress,
-    target,
 )
-from cordwood.cli.output_file import Write, add_output, format_of, is_standard_output, output
-from cordwood.cli.tables import TableStyle, table, terminal_style
-from cordwood.cli.terminal import note, page
-from cordwood.errors import Fault, Refused
+from cordwood.cli.output_file import WriteBytes, add_output, format_of, is_standard_output, open_output
+from cordwood.cli.tables import TableStyle, format_table, terminal_style
+from cordwood.cli.terminal import print_message, print_paged
+from cordwood.errors import Fault, RefusedByService
 
 JSON: Final = "application/json"
 
 # The seconds until the progress line appears, and between its changes.
 _FIRST_SECONDS, _PAUSE_SECONDS = 1.0, 0.5
 # The timeout of requests for the progress, so that they do not delay the end of the command.
-_TIMEOUT_SECONDS = 2.0
+_PROGRESS_TIMEOUT_SECONDS = 2.0
 
 
 class EndpointQuery(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     endpoint: str
     parameters: Mapping[str, str]
     language: str = ""
-    source: str = ""
+    query_text: str = ""
     accept: str = JSON
     redacts: bool = False
 
@@ -69,61 +69,63 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     def path(self) -> str:
         return f"/api/endpoints/query/{quote(self.endpoint, safe='')}"
 
-    def posted(self, **more: str) -> PostRequest:
-        own = {self.language: self.source} if self.language else {}
+    def post_request(self, **more: str) -> PostRequest:
+        own = {self.language: self.query_text} if self.language else {}
         headers = {"Content-Type": JSON, "Accept": self.accept}
         if self.redacts:
             headers["LF-ENDPOINT-REDACT-PII"] = "true"
         return PostRequest(json.dumps({**self.parameters, **own, **more}).encode(), headers)
 
-    def answer(self, service: ServiceClient, **more: str) -> Answer:
-        """Send the query and return the answer; raise Refused with the position of an error in the caller's query."""
-        posted = self.posted(**more)
-        with _with_progress(service) as headers:
+    def send(self, service: ServiceClient, **more: str) -> ServiceResponse:
+        """Send the query and return the answer; raise RefusedByService with the position of an error in the caller's query."""
+        posted = self.post_request(**more)
+        with _show_progress_during(service) as headers:
             answer = service.send("POST", self.path, posted.body, {**posted.headers, **headers})
-        return answer.checked(self.source)
+        return answer.raise_for_error(self.query_text)
 
-    def pages(self, service: ServiceClient) -> Iterator[Answer]:
+    def fetch_pages(self, service: ServiceClient) -> Iterator[ServiceResponse]:
         """Yield the pages of one answer, and show their progress on the terminal."""
         # An empty cursor requests the first page.
         cursor: str | None = ""
         rows = 0
         while cursor is not None:
-            answer = self.answer(service, cursor=cursor)
+            answer = self.send(service, cursor=cursor)
             yield answer
             rows += int(answer.headers.get("cordwood-rows", "0"))
             cursor = answer.headers.get("cordwood-next")
             show_progress(f"{rows:,} rows")
         end_progress()
 
-    def rows(self, service: ServiceClient, *, is_whole: bool = False) -> tuple[Answer, list[dict[str, Any]]]:
+    def fetch_rows(
+        self, service: ServiceClient, *, is_whole: bool = False
+    ) -> tuple[ServiceResponse, list[dict[str, Any]]]:
         """Return an answer and its rows. If `is_whole`, fetch all pages; return the last page and the rows of all."""
-        answers = list(self.pages(service)) if is_whole else [self.answer(service)]
+        answers = list(self.fetch_pages(service)) if is_whole else [self.send(service)]
         return answers[-1], [row for answer in answers for row in answer.json()["result"]]
 
 
 def print_notices(headers: Mapping[str, str]) -> None:
     """Print the notices about truncation and ignored parameters."""
     if "cordwood-truncated" in headers:
-        note(f"The rows were truncated at {headers['cordwood-truncated']}; --all fetches all.")
+        print_message(f"The rows were truncated at {headers['cordwood-truncated']}; --all fetches all.")
     if "cordwood-notice" in headers:
-        note(headers["cordwood-notice"])
+        print_message(headers["cordwood-notice"])
 
 
-def footer(answer: Answer, rows: int, seconds: float) -> str:
+def table_footer(answer: ServiceResponse, rows: int, seconds: float) -> str:
     """Return the line below a table: the number of rows, the duration, and whether the answer was cached."""
     cached = ", cached" if "hit" in answer.headers.get("cache-status", "") else ""
     return f"{rows:,} {'row' if rows == 1 else 'rows'}, {seconds * 1000:,.0f} ms{cached}"
 
 
-class _Query(msgspec.Struct):
+class _QueryProgress(msgspec.Struct):
     id: str | None
     seconds: float
     rows_read: int | None
     rows_total: int | None
     part: float | None
 
-    def line(self) -> str:
+    def progress_line(self) -> str:
         if self.rows_read is not None:
             of_total = "" if self.rows_total is None else f" of {self.rows_total:,}"
             return f"{self.seconds:.1f} s, {self.rows_read:,}{of_total} rows read"
@@ -132,17 +134,17 @@ class _Query(msgspec.Struct):
 
 
 class _QueryList(msgspec.Struct):
-    queries: list[_Query]
+    queries: list[_QueryProgress]
 
 
 @contextmanager
-def _with_progress(service: ServiceClient) -> Iterator[Mapping[str, str]]:
+def _show_progress_during(service: ServiceClient) -> Iterator[Mapping[str, str]]:
     """Yield headers for a request. On a terminal, show the request's progress at a running service during the block."""
-    if not isinstance(service, Remote) or not sys.stderr.isatty():
+    if not isinstance(service, RemoteService) or not sys.stderr.isatty():
         yield {}
         return
     request_id, has_ended = f"cordwood-query-{uuid4().hex}", threading.Event()
-    polled = msgspec.structs.replace(service, timeout_seconds=_TIMEOUT_SECONDS)
+    polled = msgspec.structs.replace(service, timeout_seconds=_PROGRESS_TIMEOUT_SECONDS)
     thread = threading.Thread(target=_show_until_ended, args=(polled, request_id, has_ended), daemon=True)
     thread.start()
     try:
@@ -152,24 +154,24 @@ def _with_progress(service: ServiceClient) -> Iterator[Mapping[str, str]]:
         thread.join()
 
 
-def _show_until_ended(service: Remote, request_id: str, has_ended: threading.Event) -> None:
+def _show_until_ended(service: RemoteService, request_id: str, has_ended: threading.Event) -> None:
     pause, is_shown = _FIRST_SECONDS, False
     while not has_ended.wait(pause):
         pause = _PAUSE_SECONDS
         try:
-            listed = msgspec.json.decode(service.send("GET", "/api/queries").checked().body, type=_QueryList)
+            listed = msgspec.json.decode(service.send("GET", "/api/queries").raise_for_error().body, type=_QueryList)
         except (Fault, msgspec.MsgspecError):
             # The service does not list its queries, for example because it is older. The query itself continues.
             break
         for query in listed.queries:
             if query.id == request_id and not has_ended.is_set():
-                show_progress(query.line())
+                show_progress(query.progress_line())
                 is_shown = True
     if is_shown:
         show_progress("")
 
 
-_ACCEPT = {
+_ACCEPT_BY_FORMAT = {
     "table": "application/json",
     "json": "application/json",
     "csv": "text/csv",
@@ -190,11 +192,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("endpoint", metavar="NAME", help="name or UUID of the endpoint")
     add_parameters(parser)
     own = parser.add_mutually_exclusive_group()
-    own.add_argument("--sql", type=_text, help="a sandbox query over the endpoint's sub-queries; @FILE reads it")
-    own.add_argument("--lql", type=_text, help="the same in LQL")
+    own.add_argument(
+        "--sql", type=_text_or_file_content, help="a sandbox query over the endpoint's sub-queries; @FILE reads it"
+    )
+    own.add_argument("--lql", type=_text_or_file_content, help="the same in LQL")
     parser.add_argument("--redact", action="store_true", help="redact personal data")
     parser.add_argument(
-        "--format", choices=tuple(_ACCEPT), help="how to write (default: by the file's ending, or table)"
+        "--format", choices=tuple(_ACCEPT_BY_FORMAT), help="how to write (default: by the file's ending, or table)"
     )
     parser.add_argument(
         "--all", action="store_true", help="fetch all pages of the answer; as table, json, csv or ndjson"
@@ -208,27 +212,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.output
-    format_name = arguments.format or format_of(file, _ACCEPT) or "table"
-    _check(arguments, format_name)
+    format_name = arguments.format or format_of(file, _ACCEPT_BY_FORMAT) or "table"
+    _check_options(arguments, format_name)
     query = _query(arguments, format_name)
     if format_name == "table" and is_standard_output(file):
-        with target(arguments) as service:
-            _show(service, query, arguments)
+        with open_service_client(arguments) as service:
+            _print_table(service, query, arguments)
         return 0
-    with output(file, force=arguments.force) as write, target(arguments) as service:
-        answer = _write(service, query, format_name, write, arguments)
+    with open_output(file, force=arguments.force) as write, open_service_client(arguments) as service:
+        answer = _write_answer(service, query, format_name, write, arguments)
     print_notices(answer.headers)
     return 0
 
 
-def _check(arguments: argparse.Namespace, format_name: str) -> None:
-    """Raise Refused for options that contradict each other."""
+def _check_options(arguments: argparse.Namespace, format_name: str) -> None:
+    """Raise RefusedByService for options that contradict each other."""
     if format_name in _BINARY and is_standard_output(arguments.output) and sys.stdout.isatty():
-        raise Refused(f"A terminal cannot show {format_name}.", hint="Write it to a file: -o FILE.")
+        raise RefusedByService(f"A terminal cannot show {format_name}.", hint="Write it to a file: -o FILE.")
     if arguments.all and format_name in _BINARY:
-        raise Refused(f"Several pages cannot be joined as {format_name}.", hint="Use --format csv, ndjson or json.")
+        raise RefusedByService(
+            f"Several pages cannot be joined as {format_name}.", hint="Use --format csv, ndjson or json."
+        )
     if arguments.vertical and format_name != "table":
-        raise Refused("--vertical is a form of tables.", hint="Leave out --format, or --vertical.")
+        raise RefusedByService("--vertical is a form of tables.", hint="Leave out --format, or --vertical.")
 
 
 def _query(arguments: argparse.Namespace, format_name: str) -> EndpointQuery:
@@ -238,41 +244,41 @@ def _query(arguments: argparse.Namespace, format_name: str) -> EndpointQuery:
         dict(arguments.parameter),
         "" if source is None else language,
         source or "",
-        _ACCEPT[format_name],
+        _ACCEPT_BY_FORMAT[format_name],
         redacts=arguments.redact,
     )
 
 
-def _show(service: ServiceClient, query: EndpointQuery, arguments: argparse.Namespace) -> None:
+def _print_table(service: ServiceClient, query: EndpointQuery, arguments: argparse.Namespace) -> None:
     """Print a table on standard output; on a terminal fitted to its width, through the pager, and with a footer."""
     began_at = time.monotonic()
-    answer, rows = query.rows(service, is_whole=arguments.all)
-    below = footer(answer, len(rows), time.monotonic() - began_at)
-    page(table(rows, terminal_style(is_vertical=arguments.vertical)))
+    answer, rows = query.fetch_rows(service, is_whole=arguments.all)
+    below = table_footer(answer, len(rows), time.monotonic() - began_at)
+    print_paged(format_table(rows, terminal_style(is_vertical=arguments.vertical)))
     print_notices(answer.headers)
     if sys.stdout.isatty():
-        note(below)
+        print_message(below)
 
 
-def _write(
-    service: ServiceClient, query: EndpointQuery, format_name: str, write: Write, arguments: argparse.Namespace
-) -> Answer:
+def _write_answer(
+    service: ServiceClient, query: EndpointQuery, format_name: str, write: WriteBytes, arguments: argparse.Namespace
+) -> ServiceResponse:
     if format_name == "table":
-        answer, rows = query.rows(service, is_whole=arguments.all)
-        write(table(rows, TableStyle(is_vertical=arguments.vertical)).encode() + b"\n")
+        answer, rows = query.fetch_rows(service, is_whole=arguments.all)
+        write(format_table(rows, TableStyle(is_vertical=arguments.vertical)).encode() + b"\n")
         return answer
     if arguments.all:
         return _write_pages(service, query, format_name, write)
-    answer = service.save(query.path, write, query.posted()).checked(query.source)
+    answer = service.download(query.path, write, query.post_request()).raise_for_error(query.query_text)
     if format_name == "json":
         write(b"\n")
     return answer
 
 
-def _write_pages(service: ServiceClient, query: EndpointQuery, format_name: str, write: Write) -> Answer:
+def _write_pages(service: ServiceClient, query: EndpointQuery, format_name: str, write: WriteBytes) -> ServiceResponse:
     """Write the rows of all pages as they arrive; return the last page."""
     has_rows, is_first = False, True
-    for answer in query.pages(service):
+    for answer in query.fetch_pages(service):
         part = _rows_of_page(answer.body, format_name, is_first=is_first)
         write(b"," + part if format_name == "json" and part and has_rows else part)
         has_rows, is_first = has_rows or int(answer.headers.get("cordwood-rows", "0")) > 0, False
@@ -291,7 +297,7 @@ def _rows_of_page(body: bytes, format_name: str, *, is_first: bool) -> bytes:
     return body
 
 
-def _text(text: str) -> str:
+def _text_or_file_content(text: str) -> str:
     if not text.startswith("@"):
         return text
     try:

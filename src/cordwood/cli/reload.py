@@ -10,8 +10,8 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.terminal import note, say
+from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
+from cordwood.cli.terminal import print_message, print_output
 from cordwood.folder import DataFolder
 
 
@@ -21,14 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder = DataFolder(Path(loaded_settings(arguments).settings.serve.data_dir))
+    folder = DataFolder(Path(load_settings_with_flags(arguments).settings.serve.data_dir))
     owner = folder.owner()
     if owner is None or not owner.pid:
-        note(f"cordwood reload: no service owns the data folder {folder.path}.")
+        print_message(f"cordwood reload: no service owns the data folder {folder.path}.")
         return 1
     outcome = folder.ask_to_reload(owner)
     if outcome is None:
-        note(f"cordwood reload: process {owner.pid} was signalled but has not reloaded yet; see its log.")
+        print_message(f"cordwood reload: process {owner.pid} was signalled but has not reloaded yet; see its log.")
         return 1
-    (say if outcome.ok else note)(outcome.message)
+    (print_output if outcome.ok else print_message)(outcome.message)
     return 0 if outcome.ok else 1

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from cordwood.app.restore import restore
-from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.terminal import ByteProgress, say
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, load_settings_with_flags
+from cordwood.cli.terminal import ByteProgress, print_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,11 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = loaded_settings(arguments).settings
+    settings = load_settings_with_flags(arguments).settings
     progress = ByteProgress()
     restored = restore(arguments.folder, settings, progress.add)
     progress.end()
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.created_at))
     where = f"{restored.events:,} events in {restored.streams} streams, as of {at}"
-    say(f"{settings.serve.data_dir} holds {where}: {progress.line()}")
+    print_output(f"{settings.serve.data_dir} holds {where}: {progress.progress_line()}")
     return 0

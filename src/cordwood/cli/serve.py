@@ -28,10 +28,10 @@ from cordwood.app.demo import (
     post_history,
     sign_in_link,
 )
-from cordwood.app.service import Hooks, StartupSummary, serve
+from cordwood.app.service import ServiceHooks, StartupSummary, serve
 from cordwood.cli import commands
-from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.terminal import note, print_line
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, load_settings_with_flags
+from cordwood.cli.terminal import print_line_or_ignore, print_message
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Settings
 
@@ -50,26 +50,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = loaded_settings(arguments).settings
+    settings = load_settings_with_flags(arguments).settings
     if not arguments.demo:
-        _serve(settings, Hooks(_print_ready, Observability.of(settings)))
+        _serve(settings, ServiceHooks(_print_ready, Observability.from_settings(settings)))
         return 0
     if arguments.data_dir is not None:
         raise BadSetting("--demo uses a temporary folder of its own.", hint="Leave out --data-dir.")
     folder = Path(tempfile.mkdtemp(prefix="cordwood-demo-"))
     try:
-        _serve(*_demo(settings, folder))
+        _serve(*_demo_settings_and_hooks(settings, folder))
     finally:
         _delete_folder(folder)
     return 0
 
 
-def _serve(settings: Settings, hooks: Hooks) -> None:
-    serve(settings, hooks, commands.STARTED)
-    note("Stopped.")
+def _serve(settings: Settings, hooks: ServiceHooks) -> None:
+    serve(settings, hooks, commands.STARTED_AT)
+    print_message("Stopped.")
 
 
-def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
+def _demo_settings_and_hooks(settings: Settings, folder: Path) -> tuple[Settings, ServiceHooks]:
     # The demo has its own folder and keys, whatever the environment says, so that it never touches real data.
     own = msgspec.structs.replace(
         settings,
@@ -77,12 +77,12 @@ def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
         keys=type(settings.keys)(),
         web=msgspec.structs.replace(settings.web, log_level="warning"),
     )
-    watch, now = Observability.of(own), datetime.now(UTC)
-    hooks = Hooks(
+    watch, now = Observability.from_settings(own), datetime.now(UTC)
+    hooks = ServiceHooks(
         on_ready=lambda ready: _print_demo(ready, now),
         observability=watch,
-        fill=lambda components: post_history(components, now),
-        in_background=lambda components: post_continuously(components, watch.observer),
+        before_ready=lambda components: post_history(components, now),
+        background_work=lambda components: post_continuously(components, watch.observer),
         on_quit=lambda: _delete_folder(folder),
         offers_sign_in=True,
     )
@@ -96,26 +96,30 @@ def _delete_folder(folder: Path) -> None:
 def _print_ready(ready: StartupSummary) -> None:
     made = ready.created_keys
     if made is not None:
-        print_line("Two keys were created for this data folder. They are shown only once and stored as digests.")
-        print_line(f"  private  {made.private}  queries, ingest, management")
-        print_line(f"  public   {made.public}  ingest only")
+        print_line_or_ignore(
+            "Two keys were created for this data folder. They are shown only once and stored as digests."
+        )
+        print_line_or_ignore(f"  private  {made.private}  queries, ingest, management")
+        print_line_or_ignore(f"  public   {made.public}  ingest only")
     elif not ready.components.has_private_key():
-        note("No private key is in force. Create one: cordwood keys create --scope private")
+        print_message("No private key is in force. Create one: cordwood keys create --scope private")
     for name in ready.listeners:
-        print_line(f"Listening for {name}")
-    print_line(_ready_line(ready))
+        print_line_or_ignore(f"Listening for {name}")
+    print_line_or_ignore(_ready_line(ready))
 
 
 def _print_demo(ready: StartupSummary, started_at: datetime) -> None:
     made = ready.created_keys
     key = made.private if made else ready.owner.key
     url = ready.owner.url
-    print_line(_ready_line(ready))
-    print_line(f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n")
-    print_line(incident_hint(started_at))
-    print_line(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
+    print_line_or_ignore(_ready_line(ready))
+    print_line_or_ignore(
+        f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n"
+    )
+    print_line_or_ignore(incident_hint(started_at))
+    print_line_or_ignore(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
     for call in example_commands(url, key):
-        print_line(f"{call}\n")
+        print_line_or_ignore(f"{call}\n")
 
 
 def _ready_line(ready: StartupSummary) -> str:
@@ -124,5 +128,5 @@ def _ready_line(ready: StartupSummary) -> str:
     streams = ", ".join(stream.name for stream in catalog.streams())
     return (
         f"cordwood {cordwood.__version__} listens on {ready.owner.url}, data in {ready.folder},"
-        f" endpoints: {endpoints or 'none'}; streams: {streams} ({ready.seconds:.2f} s to ready)"
+        f" endpoints: {endpoints or 'none'}; streams: {streams} ({ready.startup_seconds:.2f} s to ready)"
     )

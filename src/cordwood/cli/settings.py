@@ -11,9 +11,9 @@ examples:
 import argparse
 import json
 
-from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.terminal import say
-from cordwood.settings.load import Loaded, fields, show, value_of
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, load_settings_with_flags
+from cordwood.cli.terminal import print_output
+from cordwood.settings.load import LoadedSettings, format_value, setting_fields, setting_value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,20 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    loaded = loaded_settings(arguments)
+    loaded = load_settings_with_flags(arguments)
     rows = [row for row in _rows(loaded) if not arguments.changed or row["source"] != "default"]
-    say(json.dumps(rows, indent=2) if arguments.format == "json" else _table(rows))
+    print_output(json.dumps(rows, indent=2) if arguments.format == "json" else _table(rows))
     return 0
 
 
-def _rows(loaded: Loaded) -> list[dict[str, str]]:
+def _rows(loaded: LoadedSettings) -> list[dict[str, str]]:
     return [
         {
             "name": name,
-            "value": show(field, value_of(loaded.settings, name)),
+            "value": format_value(field, setting_value(loaded.settings, name)),
             "source": loaded.origins.get(name, "default"),
         }
-        for name, field in fields().items()
+        for name, field in setting_fields().items()
     ]
 
 

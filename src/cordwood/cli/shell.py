@@ -34,14 +34,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import add_parameters
-from cordwood.cli.client import ServiceClient, add_target, target
-from cordwood.cli.query import EndpointQuery, footer, print_notices
-from cordwood.cli.tables import table, terminal_style
-from cordwood.cli.terminal import note, page, say
-from cordwood.errors import Fault, Refused
+from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.query import EndpointQuery, print_notices, table_footer
+from cordwood.cli.tables import format_table, terminal_style
+from cordwood.cli.terminal import print_message, print_output, print_paged
+from cordwood.errors import Fault, RefusedByService
 
 _HISTORY_LINES: Final = 2_000
-_SQL_COMPLETIONS: Final = (
+_SQL_KEYWORDS: Final = (
     "select", "from", "where", "group by", "order by", "having", "limit", "with", "as", "and", "or", "not", "in",
     "is null", "between", "like", "case", "when", "then", "else", "end", "distinct", "desc", "cross join unnest(",
     "count(*)",
@@ -63,12 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with target(arguments) as service:
+    with open_service_client(arguments) as service:
         shell = Shell(service, arguments.endpoint, dict(arguments.parameter), redacts=arguments.redact)
         if not sys.stdin.isatty():
             return shell.run_lines(sys.stdin)
-        note(f"Asking {arguments.endpoint}. \\? lists the commands, \\d the sub-queries.")
-        with _line_editing(shell.completions):
+        print_message(f"Asking {arguments.endpoint}. \\? lists the commands, \\d the sub-queries.")
+        with _enable_line_editing(shell.completions):
             return shell.run_lines(_input_lines(shell))
 
 
@@ -96,22 +96,22 @@ class Shell:
     def run_lines(self, lines: Iterable[str]) -> int:
         """Run all lines; return 1 if the last statement failed, else 0."""
         for line in lines:
-            self.feed(line)
+            self.process_line(line)
             if self._is_over:
                 break
         if self._lines:
-            self._attempt(lambda: self._run_sql(self._take_statement()))
+            self._run_reporting_faults(lambda: self._run_sql(self._take_statement()))
         return 1 if self.failures else 0
 
-    def feed(self, line: str) -> None:
+    def process_line(self, line: str) -> None:
         """Process one line of input."""
         text = line.rstrip("\n")
         if not self._lines and text.strip().startswith("\\"):
-            self._attempt(lambda: self._command(text.strip()))
+            self._run_reporting_faults(lambda: self._run_command(text.strip()))
         elif text.strip() or self._lines:
             self._lines.append(text)
             if text.rstrip().endswith(";"):
-                self._attempt(lambda: self._run_sql(self._take_statement()))
+                self._run_reporting_faults(lambda: self._run_sql(self._take_statement()))
 
     def discard(self) -> None:
         """Drop the lines of an incomplete statement."""
@@ -122,65 +122,69 @@ class Shell:
         self._lines.clear()
         return text
 
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def _run_reporting_faults(self, work: Callable[[], None]) -> None:
         try:
             work()
             self.failures = 0
         except Fault as fault:
             self.failures = 1
-            note(fault.in_one_line())
+            print_message(fault.one_line_text())
 
     def _run_sql(self, text: str) -> None:
         if text:
-            self._ask("sql", text)
+            self._run_query("sql", text)
 
-    def _ask(self, language: str, text: str) -> None:
+    def _run_query(self, language: str, text: str) -> None:
         query = EndpointQuery(self.endpoint, self._parameters, language, text, redacts=self._redacts)
         began_at = time.monotonic()
-        answer, rows = query.rows(self._service)
-        below = footer(answer, len(rows), time.monotonic() - began_at)
-        page(table(rows, terminal_style(is_vertical=self._is_vertical)))
+        answer, rows = query.fetch_rows(self._service)
+        below = table_footer(answer, len(rows), time.monotonic() - began_at)
+        print_paged(format_table(rows, terminal_style(is_vertical=self._is_vertical)))
         print_notices(answer.headers)
         if self._has_footer:
-            note(below)
+            print_message(below)
 
-    def _command(self, text: str) -> None:
+    def _run_command(self, text: str) -> None:
         name, _, rest = text.partition(" ")
         commands: Mapping[str, Callable[[str], None]] = {
-            "\\lql": lambda query: self._ask("lql", query),
-            "\\d": self._describe,
-            "\\p": self._parameter,
+            "\\lql": lambda query: self._run_query("lql", query),
+            "\\d": self._describe_sub_queries,
+            "\\p": self._set_or_list_parameters,
             "\\e": self._change_endpoint,
-            "\\x": self._toggle_records,
+            "\\x": self._toggle_vertical,
             "\\timing": self._toggle_footer,
-            "\\?": lambda _: say(_command_help()),
-            "\\q": self._leave,
+            "\\?": lambda _: print_output(_command_help()),
+            "\\q": self._end_session,
         }
         command = commands.get(name)
         if command is None:
-            raise Refused(f"{name} is not a command.", hint="\\? lists them.")
+            raise RefusedByService(f"{name} is not a command.", hint="\\? lists them.")
         command(rest.strip())
 
-    def _describe(self, name: str) -> None:
+    def _describe_sub_queries(self, name: str) -> None:
         scope = self._sub_queries()
         if not name:
-            page(table([{"sub_query": one["name"], "columns": len(one["columns"])} for one in scope], terminal_style()))
+            print_paged(
+                format_table(
+                    [{"sub_query": one["name"], "columns": len(one["columns"])} for one in scope], terminal_style()
+                )
+            )
             return
         found = next((one for one in scope if one["name"].lower() == name.lower()), None)
         if found is None:
-            raise Refused(f"There is no sub-query {name}.", hint="\\d lists them.")
-        page(table(list(_columns_and_fields(found)), terminal_style()))
+            raise RefusedByService(f"There is no sub-query {name}.", hint="\\d lists them.")
+        print_paged(format_table(list(_columns_and_fields(found)), terminal_style()))
 
-    def _parameter(self, text: str) -> None:
+    def _set_or_list_parameters(self, text: str) -> None:
         name, equals, value = text.partition("=")
         if not text:
-            page(
-                table(
+            print_paged(
+                format_table(
                     [{"parameter": each, "value": given} for each, given in self._parameters.items()], terminal_style()
                 )
             )
         elif not equals:
-            raise Refused(f"{text!r} is not NAME=VALUE.")
+            raise RefusedByService(f"{text!r} is not NAME=VALUE.")
         elif value:
             self._parameters[name.strip()] = value.strip()
         else:
@@ -188,7 +192,7 @@ class Shell:
 
     def _change_endpoint(self, name: str) -> None:
         if not name:
-            say(self.endpoint)
+            print_output(self.endpoint)
             return
         before = self.endpoint
         self.endpoint, self._scope = name, None
@@ -198,29 +202,29 @@ class Shell:
             self.endpoint = before
             raise
 
-    def _toggle_records(self, _: str) -> None:
+    def _toggle_vertical(self, _: str) -> None:
         self._is_vertical = not self._is_vertical
-        note("Rows are printed as records." if self._is_vertical else "Rows are printed as tables.")
+        print_message("Rows are printed as records." if self._is_vertical else "Rows are printed as tables.")
 
     def _toggle_footer(self, _: str) -> None:
         self._has_footer = not self._has_footer
-        note("The footer is on." if self._has_footer else "The footer is off.")
+        print_message("The footer is on." if self._has_footer else "The footer is off.")
 
-    def _leave(self, _: str) -> None:
+    def _end_session(self, _: str) -> None:
         self._is_over = True
 
     def _sub_queries(self) -> list[dict[str, Any]]:
         if self._scope is None:
             path = f"/api/endpoints/{quote(self.endpoint, safe='')}/scope"
-            self._scope = self._service.send("GET", path).checked().json()["sub_queries"]
+            self._scope = self._service.send("GET", path).raise_for_error().json()["sub_queries"]
         return self._scope
 
     def completions(self, prefix: str) -> list[str]:
         """Return the possible completions of `prefix`."""
         if prefix.startswith("\\"):
             return [name for name in _COMMANDS if name.startswith(prefix)]
-        functions = importlib.import_module("cordwood.sql.permitted").FUNCTIONS
-        names = [*_SQL_COMPLETIONS, *(f"{name.lower()}(" for name in functions)]
+        functions = importlib.import_module("cordwood.sql.permitted").PERMITTED_FUNCTIONS
+        names = [*_SQL_KEYWORDS, *(f"{name.lower()}(" for name in functions)]
         with contextlib.suppress(Fault):
             for sub_query in self._sub_queries():
                 names += [sub_query["name"], *(row["column"] for row in _columns_and_fields(sub_query))]
@@ -248,14 +252,14 @@ def _input_lines(shell: Shell) -> Iterator[str]:
             yield input(shell.prompt)
         except KeyboardInterrupt:
             shell.discard()
-            note("")
+            print_message("")
         except EOFError:
-            note("")
+            print_message("")
             return
 
 
 @contextmanager
-def _line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
+def _enable_line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
     """Enable line editing with history and completion, if Python has readline."""
     try:
         # Some builds of Python lack readline.
@@ -268,7 +272,7 @@ def _line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
         readline.read_history_file(file)
     readline.set_history_length(_HISTORY_LINES)
     readline.set_completer_delims(" \t\n(),=<>+-*/'\"")
-    readline.set_completer(_completer(completions))
+    readline.set_completer(_make_completer(completions))
     readline.parse_and_bind("bind ^I rl_complete" if _is_libedit(readline) else "tab: complete")
     try:
         yield
@@ -280,7 +284,7 @@ def _line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
             readline.write_history_file(file)
 
 
-def _completer(completions: Callable[[str], list[str]]) -> Callable[[str, int], str | None]:
+def _make_completer(completions: Callable[[str], list[str]]) -> Callable[[str, int], str | None]:
     found: list[str] = []
 
     def complete(prefix: str, number: int) -> str | None:

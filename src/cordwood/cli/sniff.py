@@ -19,15 +19,15 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.app.event_files import FORMATS, OpenFile, Reading, how_to_import, opened
-from cordwood.cli.tables import table
-from cordwood.cli.terminal import note, say
-from cordwood.errors import BadBody, Refused, TooLarge
+from cordwood.app.event_files import FORMATS, InputFile, ReadOptions, import_advice, open_input_file
+from cordwood.cli.tables import format_table
+from cordwood.cli.terminal import print_message, print_output
+from cordwood.errors import BadBody, BodyTooLarge, RefusedByService
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats.csv import AS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
-from cordwood.ingest.items import decoded_values
+from cordwood.ingest.formats.csv import ALL_COLUMNS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
+from cordwood.ingest.items import decode_values
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, first_events, possible_formats
+from cordwood.ingest.sniff import LINE_FORMATS, FileSample, PossibleFormat, decode_sample, possible_formats
 from cordwood.model.event import Event
 from cordwood.model.timestamps import format_time, now_us
 
@@ -38,7 +38,7 @@ _MAX_LISTED_REFUSALS = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="the file to read; - for standard input")
     parser.add_argument("--events", type=int, default=5, metavar="N", help="how many events to show (default: 5)")
-    add_reading(parser)
+    add_read_options(parser)
     parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
 
 
@@ -51,46 +51,46 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with opened(arguments.file, _SAMPLE_BYTES) as file:
-        sample = Sample(file.sample, is_whole=len(file.sample) < _SAMPLE_BYTES)
+    with open_input_file(arguments.file, _SAMPLE_BYTES) as file:
+        sample = FileSample(file.sample, is_whole=len(file.sample) < _SAMPLE_BYTES)
     if not sample.data.strip():
-        raise Refused(f"{file.name} is empty.")
+        raise RefusedByService(f"{file.name} is empty.")
     findings = possible_formats(sample)
-    preview = _preview(sample, findings, reading_of(arguments), max(0, arguments.events))
+    preview = _preview(sample, findings, read_options(arguments), max(0, arguments.events))
     if arguments.format == "json":
-        say(json.dumps(_report(file, findings, preview), indent=2, ensure_ascii=False))
+        print_output(json.dumps(_report_json(file, findings, preview), indent=2, ensure_ascii=False))
         return 0
     for number, finding in enumerate(findings):
         packed = f", compressed with {file.coding}" if file.coding and not number else ""
         start = "  or" if number else file.name
-        say(f"{start}: {finding.title}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
-    how = how_to_import(findings[0], shlex.quote(str(arguments.file)))
+        print_output(f"{start}: {finding.title}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
+    how = import_advice(findings[0], shlex.quote(str(arguments.file)))
     if how is not None:
-        say(how)
+        print_output(how)
     if preview.problem is not None:
-        note(f"The first events cannot be shown: {preview.problem}")
+        print_message(f"The first events cannot be shown: {preview.problem}")
     if preview.events:
-        say("\nThe first events would be:")
-        say(table(preview.events))
+        print_output("\nThe first events would be:")
+        print_output(format_table(preview.events))
     for place, reason in preview.quarantined:
-        note(f"{place.capitalize()} would be quarantined: {reason}")
+        print_message(f"{place.capitalize()} would be quarantined: {reason}")
     return 0
 
 
-def _preview(sample: Sample, findings: Sequence[Finding], reading: Reading, limit: int) -> Preview:
+def _preview(sample: FileSample, findings: Sequence[PossibleFormat], reading: ReadOptions, limit: int) -> Preview:
     name = reading.format or findings[0].name
     try:
-        parsed = first_events(name, sample, reading.csv)
-    except (BadBody, TooLarge) as problem:
-        return Preview(problem=problem.in_one_line())
+        parsed = decode_sample(name, sample, reading.csv)
+    except (BadBody, BodyTooLarge) as problem:
+        return Preview(problem=problem.one_line_text())
     if parsed is None:
         return Preview(problem="This format is not decoded here, or its first item is too long.")
     unit = "line" if name in LINE_FORMATS else "item"
-    refused = parsed.refused[:_MAX_LISTED_REFUSALS]
+    refused = parsed.refused_items[:_MAX_LISTED_REFUSALS]
     return Preview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
 
 
-def _report(file: OpenFile, findings: Sequence[Finding], preview: Preview) -> Mapping[str, object]:
+def _report_json(file: InputFile, findings: Sequence[PossibleFormat], preview: Preview) -> Mapping[str, object]:
     return {
         "file": file.name,
         "compression": file.coding,
@@ -123,48 +123,48 @@ def _row(event_id: str | int | None, event: Event) -> dict[str, object]:
         "timestamp": "(time of receipt)" if event.timestamp_inferred else format_time(event.timestamp_us),
         "event_message": event.event_message,
         "project": event.project,
-        "metadata": None if event.metadata is None else _value(event.metadata),
-        **{name: _value(raw) for name, raw in _fields.decode(event.extras or "{}").items()},
+        "metadata": None if event.metadata is None else _decode_value(event.metadata),
+        **{name: _decode_value(raw) for name, raw in _decode_fields.decode(event.extras or "{}").items()},
     }
 
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _value(raw: str | msgspec.Raw) -> object:
+def _decode_value(raw: str | msgspec.Raw) -> object:
     """Return the value of JSON text, or the text itself if it is nested too deeply to be decoded."""
     try:
-        return decoded_values(raw)
+        return decode_values(raw)
     except (msgspec.DecodeError, RecursionError):
         return raw if isinstance(raw, str) else bytes(raw).decode()
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
+def add_read_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as", dest="read_as", choices=FORMATS, help="the format of the file (default: recognised)")
     parser.add_argument(
         "--types",
-        type=_types,
-        default=AS_TEXT,
+        type=_parse_column_types,
+        default=ALL_COLUMNS_TEXT,
         metavar="TYPES",
         help="types of CSV's columns: auto, or COLUMN=TYPE,… (default: all are texts)",
     )
     parser.add_argument(
-        "--delimiter", type=_delimiter, metavar="CHARACTER", help="delimiter of CSV (default: detected)"
+        "--delimiter", type=_parse_csv_delimiter, metavar="CHARACTER", help="delimiter of CSV (default: detected)"
     )
 
 
-def reading_of(arguments: argparse.Namespace) -> Reading:
-    return Reading(arguments.read_as, CsvOptions(arguments.delimiter, arguments.types))
+def read_options(arguments: argparse.Namespace) -> ReadOptions:
+    return ReadOptions(arguments.read_as, CsvOptions(arguments.delimiter, arguments.types))
 
 
-def _types(text: str) -> ColumnTypes:
+def _parse_column_types(text: str) -> ColumnTypes:
     try:
         return ColumnTypes.parse(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from problem
 
 
-def _delimiter(text: str) -> str:
+def _parse_csv_delimiter(text: str) -> str:
     try:
         return parse_delimiter(text)
     except ValueError as problem:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.cli.terminal import printable
+from cordwood.cli.terminal import printable_text
 from cordwood.model.timestamps import format_time
 
 Row = Mapping[str, object]
@@ -21,7 +21,7 @@ _MAX_CELL_WIDTH: Final = 80
 _MIN_COLUMN_WIDTH: Final = 8
 _COLUMN_GAP: Final = "  "
 # The range of integers that are formatted as TIMESTAMP, in microseconds since 1970: the years 2000 to 2100.
-_MICROSECONDS: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
+_MICROSECONDS_RANGE: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -43,7 +43,7 @@ def terminal_style(*, is_vertical: bool = False) -> TableStyle:
     return TableStyle(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
 
 
-def table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
+def format_table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
     """Format rows as a table with column names and right-aligned numbers, or as records if they do not fit."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
@@ -51,29 +51,29 @@ def table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
     if style.is_vertical:
         return _records(columns, rows, style)
     names, *cells = [
-        list(map(printable, columns)),
+        list(map(printable_text, columns)),
         *([_cell_text(name, row.get(name)) for name in columns] for row in rows),
     ]
     widths = _column_widths(names, cells, style.width)
     if not widths:
         return _records(columns, rows, style)
-    alignments = [_are_numbers(name, rows) for name in columns]
+    alignments = [_is_numeric_column(name, rows) for name in columns]
     rule = _COLUMN_GAP.join("-" * width for width in widths)
-    head = [_styled(_row(names, widths, alignments), _BOLD, style), _styled(rule, _DIM, style)]
-    return "\n".join([*head, *(_row(line, widths, alignments) for line in cells)])
+    head = [_with_style(_format_row(names, widths, alignments), _BOLD, style), _with_style(rule, _DIM, style)]
+    return "\n".join([*head, *(_format_row(line, widths, alignments) for line in cells)])
 
 
 def _records(columns: Sequence[str], rows: Sequence[Row], style: TableStyle) -> str:
     """Format each row as lines of a name and an uncut value."""
-    names = {name: printable(name) for name in columns}
+    names = {name: printable_text(name) for name in columns}
     widest = max(map(display_width, names.values()))
     lines = []
     for number, row in enumerate(rows, 1):
-        lines.append(_styled(f"-- row {number}", _DIM, style))
+        lines.append(_with_style(f"-- row {number}", _DIM, style))
         for name in columns:
             padding = " " * (widest - display_width(names[name]))
             lines.append(
-                f"{_styled(names[name], _BOLD, style)}{padding}{_COLUMN_GAP}{_uncut_text(name, row.get(name))}".rstrip()
+                f"{_with_style(names[name], _BOLD, style)}{padding}{_COLUMN_GAP}{_uncut_text(name, row.get(name))}".rstrip()
             )
     return "\n".join(lines)
 
@@ -92,20 +92,20 @@ def _column_widths(names: Sequence[str], cells: Sequence[Sequence[str]], table_w
     return [min(width, cap) for width in widths] if cap >= _MIN_COLUMN_WIDTH else []
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], alignments: Sequence[bool]) -> str:
+def _format_row(cells: Sequence[str], widths: Sequence[int], alignments: Sequence[bool]) -> str:
     columns = zip(cells, widths, alignments, strict=True)
     return _COLUMN_GAP.join(
-        _padded(cell, width, is_right_aligned=is_right_aligned) for cell, width, is_right_aligned in columns
+        _pad_cell(cell, width, is_right_aligned=is_right_aligned) for cell, width, is_right_aligned in columns
     ).rstrip()
 
 
-def _padded(cell: str, width: int, *, is_right_aligned: bool) -> str:
-    cut = _cut(cell, width)
+def _pad_cell(cell: str, width: int, *, is_right_aligned: bool) -> str:
+    cut = _truncate_text(cell, width)
     padding = " " * (width - display_width(cut))
     return padding + cut if is_right_aligned else cut + padding
 
 
-def _cut(text: str, width: int) -> str:
+def _truncate_text(text: str, width: int) -> str:
     """Return the text, or the beginning of it that fits together with an ellipsis."""
     if display_width(text) <= width:
         return text
@@ -140,19 +140,19 @@ def _uncut_text(name: str, value: object, limit: int | None = None) -> str:
     if is_time(name, value):
         return format_time(int(str(value)))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return printable(text if limit is None else text[:limit])
+    return printable_text(text if limit is None else text[:limit])
 
 
-def _styled(text: str, escape_code: str, style: TableStyle) -> str:
+def _with_style(text: str, escape_code: str, style: TableStyle) -> str:
     return f"{escape_code}{text}{_RESET}" if style.is_coloured else text
 
 
 def is_time(name: str, value: object) -> bool:
     """Return whether a value is to be printed as a time, judged by the name of its column and its magnitude."""
-    return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS
+    return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS_RANGE
 
 
-def _are_numbers(name: str, rows: Sequence[Row]) -> bool:
+def _is_numeric_column(name: str, rows: Sequence[Row]) -> bool:
     return all(_is_number(name, row.get(name)) for row in rows)
 
 
@@ -160,12 +160,12 @@ def _is_number(name: str, value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not is_time(name, value)
 
 
-def excerpt(source: str, line: int, column: int, width: int = _MAX_CELL_WIDTH) -> str:
+def source_excerpt(source: str, line: int, column: int, width: int = _MAX_CELL_WIDTH) -> str:
     """Return a line of a text with a caret below the column; of a long line, only the part around the column."""
     lines = source.replace("\r\n", "\n").split("\n")
     if not 1 <= line <= len(lines):
         return ""
     text, place = lines[line - 1], max(0, column - 1)
     start = max(0, place - width // 2) if len(text) > width - 4 else 0
-    part = printable(text[start : start + width - 4])
+    part = printable_text(text[start : start + width - 4])
     return f"  {part}\n  {' ' * display_width(part[: place - start])}^"

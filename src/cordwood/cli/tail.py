@@ -25,10 +25,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, add_parameters, loaded_settings
-from cordwood.cli.client import Remote, add_service, service_by_url, service_on_folder, whole_answer
-from cordwood.cli.terminal import note, printable, say
-from cordwood.errors import Refused, Unreachable
+from cordwood.cli.arguments import add_config, add_data_dir, add_parameters, load_settings_with_flags
+from cordwood.cli.client import RemoteService, add_service, read_response, service_by_url, service_on_folder
+from cordwood.cli.terminal import print_message, print_output, printable_text
+from cordwood.errors import RefusedByService, Unreachable
 from cordwood.model.timestamps import format_time
 from cordwood.settings.quantities import read_duration
 
@@ -38,13 +38,13 @@ _MAX_PAUSE_SECONDS: Final = 10.0
 # The beginnings of a status in an `end` message after which reconnecting is useless.
 _FINAL_STATUS_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
 # Longer than 15 seconds, after which the service sends something even if there are no rows.
-_TIMEOUT_SECONDS: Final = 60.0
+_READ_TIMEOUT_SECONDS: Final = 60.0
 
 
-class Message(msgspec.Struct, frozen=True):
+class ServerSentEvent(msgspec.Struct, frozen=True):
     """One server-sent event of the stream."""
 
-    event: str
+    event_name: str
     data: str
 
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lql", nargs="?", metavar="LQL", help="a query of your own over the endpoint's sub-queries")
     add_parameters(parser)
     parser.add_argument("--sql", help="a query of your own in SQL instead of LQL")
-    parser.add_argument("--since", type=_duration, metavar="10m", help="begin with the rows since this long ago")
+    parser.add_argument("--since", type=_check_duration, metavar="10m", help="begin with the rows since this long ago")
     parser.add_argument("--redact", action="store_true", help="redact personal data")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print rows (default: text)")
     add_service(parser)
@@ -64,27 +64,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    endpoint, lql = _query(arguments)
+    endpoint, lql = _endpoint_and_lql(arguments)
     if lql is not None and arguments.sql is not None:
-        raise Refused("A query in LQL and --sql were given together.", hint="Give one of them.")
+        raise RefusedByService("A query in LQL and --sql were given together.", hint="Give one of them.")
     texts = {"lql": lql, "sql": arguments.sql}
     values = {**dict(arguments.parameter), **{name: text for name, text in texts.items() if text is not None}}
     since = f"?since={quote(arguments.since)}" if arguments.since else ""
     path = f"/api/endpoints/tail/{quote(endpoint, safe='')}"
-    followed = _FollowedQuery(_service(arguments), path, since, values, is_redacted=arguments.redact)
+    followed = _FollowedQuery(_service_to_follow(arguments), path, since, values, is_redacted=arguments.redact)
     is_terminal = sys.stdout.isatty()
     is_coloured = is_terminal and not os.environ.get("NO_COLOR")
     as_json, as_text = partial(_json_line, is_terminal=is_terminal), partial(_text_line, is_coloured=is_coloured)
     show = as_json if arguments.format == "json" else as_text
     for message in followed.messages():
-        if message.event == "gap":
-            note(f"{json.loads(message.data)['lost']:,} rows were left out: they were read too slowly here.")
-        elif message.event == "message":
-            say(show(json.loads(message.data)))
+        if message.event_name == "gap":
+            print_message(f"{json.loads(message.data)['lost']:,} rows were left out: they were read too slowly here.")
+        elif message.event_name == "message":
+            print_output(show(json.loads(message.data)))
     return 0
 
 
-def _query(arguments: argparse.Namespace) -> tuple[str, str | None]:
+def _endpoint_and_lql(arguments: argparse.Namespace) -> tuple[str, str | None]:
     """Return the endpoint and the LQL query. A single argument that cannot be an endpoint's name is the query."""
     endpoint, lql = arguments.endpoint, arguments.lql
     if endpoint is not None and lql is None and re.search(r"[\s:]", endpoint):
@@ -92,16 +92,16 @@ def _query(arguments: argparse.Namespace) -> tuple[str, str | None]:
     return endpoint or _DEFAULT_ENDPOINT, lql
 
 
-def _service(arguments: argparse.Namespace) -> Remote:
-    settings = None if service_by_url(arguments) else loaded_settings(arguments).settings
+def _service_to_follow(arguments: argparse.Namespace) -> RemoteService:
+    settings = None if service_by_url(arguments) else load_settings_with_flags(arguments).settings
     found = service_by_url(arguments) or (service_on_folder(settings, arguments.key) if settings else None)
     if found is None:
         folder = Path(settings.serve.data_dir) if settings else ""
         raise Unreachable(f"No service runs on {folder}.", hint="Start one with `cordwood serve`, or name it: --url.")
-    return msgspec.structs.replace(found, timeout_seconds=_TIMEOUT_SECONDS)
+    return msgspec.structs.replace(found, timeout_seconds=_READ_TIMEOUT_SECONDS)
 
 
-def _duration(text: str) -> str:
+def _check_duration(text: str) -> str:
     try:
         read_duration(text)
     except ValueError as problem:
@@ -112,7 +112,9 @@ def _duration(text: str) -> str:
 class _FollowedQuery:
     """A followed query, which connects again when its connection ends."""
 
-    def __init__(self, service: Remote, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool) -> None:
+    def __init__(
+        self, service: RemoteService, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool
+    ) -> None:
         self._service = service
         self._path = path
         self._since = since
@@ -123,7 +125,7 @@ class _FollowedQuery:
         self._last_id = ""
         self._pause_seconds = 0.0
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[ServerSentEvent]:
         """Yield the messages; when a connection ends, reconnect after growing pauses."""
         while True:
             try:
@@ -134,17 +136,17 @@ class _FollowedQuery:
                     raise
                 reason = fault.message.rstrip(".")
             self._pause_seconds = min(_MAX_PAUSE_SECONDS, max(0.5, 2 * self._pause_seconds))
-            note(f"{reason}; connecting again in {self._pause_seconds:g} s.")
+            print_message(f"{reason}; connecting again in {self._pause_seconds:g} s.")
             time.sleep(self._pause_seconds)
 
-    def _messages_of_one_connection(self) -> Iterator[Message]:
+    def _messages_of_one_connection(self) -> Iterator[ServerSentEvent]:
         resumes = {"Last-Event-ID": self._last_id} if self._last_id else {}
         path = self._path if self._last_id else self._path + self._since
         with self._service.open_response("POST", path, self._body, {**self._headers, **resumes}) as answer:
             if answer.status in _RETRIED_STATUSES and self._last_id:
                 return
             if answer.status != 200:
-                whole_answer(answer).checked()
+                read_response(answer).raise_for_error()
             fields: dict[str, str] = {}
             while line := answer.readline():
                 name, _, value = line.decode().rstrip("\r\n").partition(": ")
@@ -154,16 +156,16 @@ class _FollowedQuery:
                 self._last_id = fields.get("id", self._last_id)
                 if "data" in fields:
                     self._pause_seconds = 0.0
-                    yield _message(fields)
+                    yield _read_message(fields)
                 fields = {}
 
 
-def _message(fields: Mapping[str, str]) -> Message:
-    message = Message(fields.get("event", "message"), fields["data"])
-    if message.event == "end":
+def _read_message(fields: Mapping[str, str]) -> ServerSentEvent:
+    message = ServerSentEvent(fields.get("event", "message"), fields["data"])
+    if message.event_name == "end":
         status = json.loads(message.data)
         if str(status.get("status")).startswith(_FINAL_STATUS_PREFIXES):
-            raise Refused(str(status.get("message")), hint=status.get("hint"))
+            raise RefusedByService(str(status.get("message")), hint=status.get("hint"))
     return message
 
 
@@ -174,8 +176,8 @@ _STATUS_NAMES: Final = ("status_code", "status")
 _LEVEL_WORD: Final = re.compile(
     r"\b(panic|fatal|critical|crit|emerg|alert|error|err|warning|warn|notice|info|debug|trace)\b", re.IGNORECASE
 )
-_ERRORS: Final = frozenset({"panic", "fatal", "critical", "crit", "emerg", "emergency", "alert", "error", "err"})
-_WARNINGS: Final = frozenset({"warning", "warn"})
+_ERROR_LEVELS: Final = frozenset({"panic", "fatal", "critical", "crit", "emerg", "emergency", "alert", "error", "err"})
+_WARNING_LEVELS: Final = frozenset({"warning", "warn"})
 _DEBUG_LEVELS: Final = frozenset({"debug", "trace"})
 _MAX_SEARCH_DEPTH: Final = 4
 _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
@@ -187,7 +189,7 @@ def _json_line(row: Mapping[str, object], *, is_terminal: bool) -> str:
 
 
 def _text_line(row: Mapping[str, object], *, is_coloured: bool) -> str:
-    time_text = _time(row.get("timestamp"))
+    time_text = _time_text(row.get("timestamp"))
     message = row.get("event_message")
     others = {
         name: value for name, value in row.items() if name not in ("id", "timestamp", "event_message", "metadata")
@@ -195,18 +197,18 @@ def _text_line(row: Mapping[str, object], *, is_coloured: bool) -> str:
     parts = [
         time_text,
         "" if message is None else str(message),
-        *(f"{name}={_value(one)}" for name, one in others.items()),
+        *(f"{name}={_value_text(one)}" for name, one in others.items()),
     ]
-    line = printable("  ".join(part for part in parts if part) or json.dumps(row))
+    line = printable_text("  ".join(part for part in parts if part) or json.dumps(row))
     colour = _colour(level_of(row)) if is_coloured else ""
     return f"{colour}{line}{_RESET}" if colour else line
 
 
-def _time(value: object) -> str:
+def _time_text(value: object) -> str:
     return format_time(value)[:23] + "Z" if isinstance(value, int) else str(value or "")
 
 
-def _value(value: object) -> str:
+def _value_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -235,8 +237,8 @@ def _find(value: object, names: tuple[str, ...], depth: int) -> object:
 
 
 def _colour(level: str) -> str:
-    if level in _ERRORS:
+    if level in _ERROR_LEVELS:
         return _RED
-    if level in _WARNINGS:
+    if level in _WARNING_LEVELS:
         return _YELLOW
     return _DIM if level in _DEBUG_LEVELS else ""

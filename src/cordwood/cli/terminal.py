@@ -11,54 +11,54 @@ import time
 import msgspec
 
 
-def say(text: str) -> None:
+def print_output(text: str) -> None:
     print(text, flush=True)
 
 
-def print_line(text: str) -> None:
+def print_line_or_ignore(text: str) -> None:
     """Print a line. Closed output is ignored: a service must not end because the reader of its output did."""
     try:
-        say(text)
+        print_output(text)
     except OSError:
         # Standard output is replaced: otherwise the buffered text would be written again at exit, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def note(text: str) -> None:
+def print_message(text: str) -> None:
     """Print lines to standard error, without control characters; a closed terminal is ignored."""
     with contextlib.suppress(OSError):
-        print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
+        print("\n".join(map(printable_text, text.split("\n"))), file=sys.stderr, flush=True)
 
 
-def printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return the text on one line, with spaces instead of control characters and others that cannot be printed."""
     return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
 
 
 class ByteProgress(msgspec.Struct):
     byte_count: int = 0
-    began: float = msgspec.field(default_factory=time.monotonic)
+    began_at: float = msgspec.field(default_factory=time.monotonic)
     _printed_at: float = 0.0
 
     def add(self, byte_count: int) -> None:
         self.byte_count += byte_count
         if sys.stderr.isatty() and time.monotonic() - self._printed_at > 0.1:
             self._printed_at = time.monotonic()
-            print(f"\r{self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
+            print(f"\r{self.progress_line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._printed_at:
-            note("")
+            print_message("")
 
-    def line(self) -> str:
-        seconds = max(time.monotonic() - self.began, 1e-9)
+    def progress_line(self) -> str:
+        seconds = max(time.monotonic() - self.began_at, 1e-9)
         return f"{self.byte_count / 1e6:,.1f} MB ({self.byte_count / 1e6 / seconds:,.1f} MB/s)"
 
 
-def page(text: str) -> None:
+def print_paged(text: str) -> None:
     """Print a text; on a terminal, through the pager if it has more lines than the screen."""
     if not sys.stdout.isatty() or text.count("\n") + 1 < shutil.get_terminal_size().lines:
-        say(text)
+        print_output(text)
         return
     # The options that git uses: keep colours, do not wrap lines, and exit at once if the text fits.
     command = shlex.split(os.environ.get("PAGER", "less"))
@@ -68,4 +68,4 @@ def page(text: str) -> None:
         subprocess.run(command, input=f"{text}\n".encode(), env=environment, check=False)  # noqa: S603 - the user's own
     except (OSError, IndexError):
         # The pager does not exist, or PAGER is empty.
-        say(text)
+        print_output(text)

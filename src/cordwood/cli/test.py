@@ -18,17 +18,28 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cordwood.cli.arguments import add_config, add_files, loaded_settings
-from cordwood.cli.terminal import note, say
+from cordwood.cli.arguments import add_config, add_files, load_settings_with_flags
+from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import BadTestPage
-from cordwood.trials.runner import EMBEDDED, Trial, find_pages, junit, line_of, run_pages, summary, update
+from cordwood.trials.runner import (
+    EMBEDDED_ENGINE,
+    CaseResult,
+    case_report,
+    find_pages,
+    junit_xml,
+    run_pages,
+    summary,
+    update_pages,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="folder of endpoint files (same as --endpoints)")
     add_files(parser)
     add_config(parser)
-    parser.add_argument("--engine", default=EMBEDDED, metavar="ADDRESS", help="the engine to run on (default: duckdb)")
+    parser.add_argument(
+        "--engine", default=EMBEDDED_ENGINE, metavar="ADDRESS", help="the engine to run on (default: duckdb)"
+    )
     parser.add_argument(
         "--update",
         action="store_true",
@@ -39,30 +50,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     arguments.endpoints = arguments.folder or arguments.endpoints
-    settings = loaded_settings(arguments).settings
+    settings = load_settings_with_flags(arguments).settings
     began = time.perf_counter()
     folder = Path(settings.serve.endpoints) if settings.serve.endpoints else None
     trials = []
     for trial in run_pages(settings, find_pages(folder), arguments.engine):
         trials.append(trial)
-        say(line_of(trial))
+        print_output(case_report(trial))
     seconds = time.perf_counter() - began
     if arguments.junit:
-        _write(arguments.junit, junit(trials, seconds))
+        _write(arguments.junit, junit_xml(trials, seconds))
     return _write_updates(trials) if arguments.update else _print_report(trials, seconds)
 
 
-def _print_report(trials: Sequence[Trial], seconds: float) -> int:
+def _print_report(trials: Sequence[CaseResult], seconds: float) -> int:
     if not trials:
-        note("There are no tests. The tests of my.endpoint.sql are in my.endpoint.test.md beside it.")
+        print_message("There are no tests. The tests of my.endpoint.sql are in my.endpoint.test.md beside it.")
         return 1
-    say(summary(trials, seconds))
+    print_output(summary(trials, seconds))
     return 0 if all(trial.passed for trial in trials) else 1
 
 
-def _write_updates(trials: Sequence[Trial]) -> int:
-    for page in update(trials):
-        say(f"{page.file} was updated to the actual answers: review the difference.")
+def _write_updates(trials: Sequence[CaseResult]) -> int:
+    for page in update_pages(trials):
+        print_output(f"{page.file} was updated to the actual answers: review the difference.")
     return 0
 
 

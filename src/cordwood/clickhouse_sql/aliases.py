@@ -6,11 +6,11 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import call_of
-from cordwood.clickhouse_sql.scope import LOGS
+from cordwood.clickhouse_sql.scope import LOGS_ALIAS
 from cordwood.errors import QueryRefused, QueryUnsupported
-from cordwood.sql.budget import copied, spend
+from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.nodes import swap
+from cordwood.sql.nodes import replace_node
 
 
 class NamedColumn(msgspec.Struct, frozen=True):
@@ -29,11 +29,11 @@ class SortKey(msgspec.Struct, frozen=True):
 class ExpandedSelect(msgspec.Struct, frozen=True):
     """A SELECT whose aliases are expanded, so that its clauses refer to columns only."""
 
-    items: tuple[NamedColumn, ...]
-    where: tuple[exp.Expr, ...]
-    keys: tuple[exp.Expr, ...]
+    columns: tuple[NamedColumn, ...]
+    where_conjuncts: tuple[exp.Expr, ...]
+    group_keys: tuple[exp.Expr, ...]
     having: exp.Expr | None
-    orders: tuple[SortKey, ...]
+    sort_keys: tuple[SortKey, ...]
     limit: int | None
     offset: int
     is_distinct: bool
@@ -48,7 +48,7 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
     names = [_column_name_of(item) for item in select.expressions]
     expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
     items = tuple(
-        NamedColumn(name, expander.expand(_unaliased(item), item.alias or None))
+        NamedColumn(name, expander.expand(_strip_alias(item), item.alias or None))
         for name, item in zip(names, select.expressions, strict=True)
     )
     where = select.args.get("where")
@@ -56,11 +56,11 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
     group = select.args.get("group")
     order = select.args.get("order")
     return ExpandedSelect(
-        items=items,
-        where=tuple(_split_conjuncts(expander.expand(where.this))) if where is not None else (),
-        keys=_group_keys(group, items, expander, text) if group is not None else (),
+        columns=items,
+        where_conjuncts=tuple(_split_conjuncts(expander.expand(where.this))) if where is not None else (),
+        group_keys=_group_keys(group, items, expander, text) if group is not None else (),
         having=expander.expand(having.this) if having is not None else None,
-        orders=tuple(
+        sort_keys=tuple(
             _read_sort_key(ordered, items, expander, text) for ordered in (order.expressions if order else ())
         ),
         limit=_read_row_count(select.args.get("limit"), text),
@@ -80,7 +80,7 @@ def _group_keys(
     return tuple(_column_of_ordinal(key, items, text) or expander.expand(key) for key in group.expressions)
 
 
-def _unaliased(item: exp.Expr) -> exp.Expr:
+def _strip_alias(item: exp.Expr) -> exp.Expr:
     node: exp.Expr = item.this if isinstance(item, exp.Alias) else item
     return node
 
@@ -121,17 +121,17 @@ class _AliasExpander(msgspec.Struct):
 
         `alias` is the alias of the expression itself, if any: inside of it, this name refers to a column.
         """
-        return self._expand(copied(node), (alias,) if alias else ())
+        return self._expand_below(copy_tree(node), (alias,) if alias else ())
 
-    def _expand(self, root: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
+    def _expand_below(self, root: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         holder = exp.Paren(this=root)
         for node in list(holder.find_all(exp.Alias)):
             inner = node.this
             node.replace(inner)
         columns = [node for node in holder.find_all(exp.Column) if not node.table]
         for column in columns:
-            spend()
-            swap(column, self._expansion_of(column, enclosing_aliases))
+            count_nodes()
+            replace_node(column, self._expansion_of(column, enclosing_aliases))
         expanded: exp.Expr = holder.this
         expanded.pop()
         return expanded
@@ -139,7 +139,7 @@ class _AliasExpander(msgspec.Struct):
     def _expansion_of(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         name = column.name
         if name not in self.aliases or name == (enclosing_aliases[-1] if enclosing_aliases else None):
-            column.set("table", exp.to_identifier(LOGS))
+            column.set("table", exp.to_identifier(LOGS_ALIAS))
             return column
         if name in enclosing_aliases:
             raise QueryRefused(
@@ -148,11 +148,11 @@ class _AliasExpander(msgspec.Struct):
                 span=span_of(column, self.text),
             )
         if name not in self.expanded_aliases:
-            expanded = self._expand(copied(self.aliases[name]), (*enclosing_aliases, name))
+            expanded = self._expand_below(copy_tree(self.aliases[name]), (*enclosing_aliases, name))
             if enclosing_aliases:
                 return _as_operand(expanded)
             self.expanded_aliases[name] = expanded
-        return _as_operand(copied(self.expanded_aliases[name]))
+        return _as_operand(copy_tree(self.expanded_aliases[name]))
 
 
 def _as_operand(node: exp.Expr) -> exp.Expr:
@@ -180,7 +180,7 @@ def _column_of_ordinal(node: exp.Expr, items: tuple[NamedColumn, ...], text: str
     ordinal = int(node.this) if str(node.this).isdigit() else 0
     if not 1 <= ordinal <= len(items):
         raise QueryRefused(f"There is no column {str(node.this)[:20]}.", span=span_of(node, text))
-    return copied(items[ordinal - 1].node)
+    return copy_tree(items[ordinal - 1].node)
 
 
 def _read_sort_key(ordered: exp.Expr, items: tuple[NamedColumn, ...], expander: _AliasExpander, text: str) -> SortKey:
@@ -202,7 +202,7 @@ def _read_row_count(clause: exp.Expr | None, text: str) -> int | None:
 def canonical_text(node: exp.Expr) -> str:
     """Return a canonical text of the expression, equal for equal expressions."""
     inner = node.unnest()
-    spend(sum(1 for _ in inner.walk()))
+    count_nodes(sum(1 for _ in inner.walk()))
     return inner.sql("clickhouse", comments=False)
 
 

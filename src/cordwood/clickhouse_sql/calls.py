@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.permitted import AGGREGATES, FUNCTIONS
-from cordwood.clickhouse_sql.scope import Row
+from cordwood.clickhouse_sql.permitted import PERMITTED_AGGREGATES, PERMITTED_FUNCTIONS
+from cordwood.clickhouse_sql.scope import RowScope
 from cordwood.clickhouse_sql.values import Value
 from cordwood.errors import QueryRefused, Span
 from cordwood.model.definitions import Parameter
@@ -32,21 +32,21 @@ class Call(msgspec.Struct, frozen=True):
     @property
     def display_name(self) -> str:
         """The name in ClickHouse's spelling."""
-        return FUNCTIONS.get(self.name, self.name)
+        return PERMITTED_FUNCTIONS.get(self.name, self.name)
 
     @property
     def is_aggregate(self) -> bool:
-        return self.name in AGGREGATES
+        return self.name in PERMITTED_AGGREGATES
 
 
-CallParts = tuple[exp.Expr | None, ...]
-CallReader = Callable[[exp.Expr], tuple[str, CallParts]]
+CallArguments = tuple[exp.Expr | None, ...]
+CallReader = Callable[[exp.Expr], tuple[str, CallArguments]]
 
 
-def _reader_of(name: str, *keys: str) -> CallReader:
+def _reader_of_children(name: str, *keys: str) -> CallReader:
     """Return a reader of nodes whose children `keys` are the arguments in this order; a list is several arguments."""
 
-    def read(node: exp.Expr) -> tuple[str, CallParts]:
+    def read(node: exp.Expr) -> tuple[str, CallArguments]:
         parts: list[exp.Expr | None] = []
         for key in keys:
             value = node.args.get(key)
@@ -56,27 +56,27 @@ def _reader_of(name: str, *keys: str) -> CallReader:
     return read
 
 
-def _read_start_of(node: exp.Expr) -> tuple[str, CallParts]:
+def _read_start_of_unit(node: exp.Expr) -> tuple[str, CallArguments]:
     unit = node.text("unit").lower()
     return "tomonday" if unit.startswith("week") else f"tostartof{unit}", (node.this,)
 
 
-def _read_quantile(node: exp.Expr) -> tuple[str, CallParts]:
+def _read_quantile(node: exp.Expr) -> tuple[str, CallArguments]:
     return "quantile", (node.this,)
 
 
-def _read_date_trunc(node: exp.Expr) -> tuple[str, CallParts]:
+def _read_date_trunc(node: exp.Expr) -> tuple[str, CallArguments]:
     return "date_trunc", (exp.Literal.string(node.text("unit").lower()), node.this)
 
 
-def _read_date_diff(node: exp.Expr) -> tuple[str, CallParts]:
+def _read_date_diff(node: exp.Expr) -> tuple[str, CallArguments]:
     return "datediff", (exp.Literal.string(node.text("unit").lower()), node.expression, node.this)
 
 
 def _reader_of_time_shift(name: str) -> CallReader:
     """Return a reader of `date_add(t, INTERVAL 1 HOUR)`, and of its other form `date_add(HOUR, 1, t)`."""
 
-    def read(node: exp.Expr) -> tuple[str, CallParts]:
+    def read(node: exp.Expr) -> tuple[str, CallArguments]:
         amount, unit = node.expression, node.args.get("unit")
         if unit is not None and not isinstance(amount, exp.Interval):
             amount = exp.Interval(this=amount, unit=unit)
@@ -88,7 +88,7 @@ def _reader_of_time_shift(name: str) -> CallReader:
 _TRIM_FUNCTIONS: Final = {"BOTH": "trimboth", "LEADING": "trimleft", "TRAILING": "trimright"}
 
 
-def _read_trim(node: exp.Expr) -> tuple[str, CallParts]:
+def _read_trim(node: exp.Expr) -> tuple[str, CallArguments]:
     return _TRIM_FUNCTIONS.get(str(node.args.get("position") or "BOTH").upper(), "trim"), (node.this, node.expression)
 
 
@@ -103,28 +103,28 @@ _TIME_PART_FUNCTIONS: Final = {
 }
 
 
-def _read_part_of_time(node: exp.Expr) -> tuple[str, CallParts]:
+def _read_extract(node: exp.Expr) -> tuple[str, CallArguments]:
     """Read `EXTRACT(HOUR FROM t)` as a call."""
     return _TIME_PART_FUNCTIONS.get(node.name.upper(), "extract"), (node.expression,)
 
 
-def _read_map(node: exp.Expr) -> tuple[str, CallParts]:
+def _read_map(node: exp.Expr) -> tuple[str, CallArguments]:
     keys, values = node.args["keys"].expressions, node.args["values"].expressions
     return "map", tuple(part for pair in zip(keys, values, strict=True) for part in pair)
 
 
 def _reader_of_json(name: str) -> CallReader:
-    def read(node: exp.Expr) -> tuple[str, CallParts]:
+    def read(node: exp.Expr) -> tuple[str, CallArguments]:
         path = node.expression
         if not isinstance(path, exp.JSONPath):
             return name, (node.this, path)
         keys = [part for part in path.expressions if not isinstance(part, exp.JSONPathRoot)]
-        return name, (node.this, *(_json_key(part) for part in keys))
+        return name, (node.this, *(_json_key_argument(part) for part in keys))
 
     return read
 
 
-def _json_key(part: exp.Expr) -> exp.Expr:
+def _json_key_argument(part: exp.Expr) -> exp.Expr:
     """Return a step of a JSON path as an argument.
 
     sqlglot counts array elements from 0, ClickHouse from 1.
@@ -135,76 +135,76 @@ def _json_key(part: exp.Expr) -> exp.Expr:
 
 
 _READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
-    exp.Abs: _reader_of("abs", "this"),
-    exp.AnyValue: _reader_of("any", "this"),
-    exp.ApproxDistinct: _reader_of("uniq", "this", "accuracy"),
-    exp.ArgMax: _reader_of("argmax", "this", "expression"),
-    exp.ArgMin: _reader_of("argmin", "this", "expression"),
-    exp.ArrayConcat: _reader_of("arrayconcat", "this", "expressions"),
-    exp.ArrayContains: _reader_of("has", "this", "expression"),
-    exp.ArrayDistinct: _reader_of("arraydistinct", "this"),
-    exp.ArrayReverse: _reader_of("arrayreverse", "this"),
-    exp.ArrayToString: _reader_of("arraystringconcat", "this", "expression"),
-    exp.Avg: _reader_of("avg", "this"),
-    exp.Ceil: _reader_of("ceil", "this", "decimals"),
-    exp.Coalesce: _reader_of("coalesce", "this", "expressions"),
-    exp.Concat: _reader_of("concat", "expressions"),
-    exp.Count: _reader_of("count", "this"),
-    exp.CountIf: _reader_of("countif", "this"),
-    exp.CurrentTimestamp: _reader_of("now"),
-    exp.DPipe: _reader_of("concat", "this", "expression"),
+    exp.Abs: _reader_of_children("abs", "this"),
+    exp.AnyValue: _reader_of_children("any", "this"),
+    exp.ApproxDistinct: _reader_of_children("uniq", "this", "accuracy"),
+    exp.ArgMax: _reader_of_children("argmax", "this", "expression"),
+    exp.ArgMin: _reader_of_children("argmin", "this", "expression"),
+    exp.ArrayConcat: _reader_of_children("arrayconcat", "this", "expressions"),
+    exp.ArrayContains: _reader_of_children("has", "this", "expression"),
+    exp.ArrayDistinct: _reader_of_children("arraydistinct", "this"),
+    exp.ArrayReverse: _reader_of_children("arrayreverse", "this"),
+    exp.ArrayToString: _reader_of_children("arraystringconcat", "this", "expression"),
+    exp.Avg: _reader_of_children("avg", "this"),
+    exp.Ceil: _reader_of_children("ceil", "this", "decimals"),
+    exp.Coalesce: _reader_of_children("coalesce", "this", "expressions"),
+    exp.Concat: _reader_of_children("concat", "expressions"),
+    exp.Count: _reader_of_children("count", "this"),
+    exp.CountIf: _reader_of_children("countif", "this"),
+    exp.CurrentTimestamp: _reader_of_children("now"),
+    exp.DPipe: _reader_of_children("concat", "this", "expression"),
     exp.DateDiff: _read_date_diff,
     exp.DateAdd: _reader_of_time_shift("date_add"),
     exp.DateSub: _reader_of_time_shift("date_sub"),
-    exp.Date: _reader_of("todate", "this", "zone"),
+    exp.Date: _reader_of_children("todate", "this", "zone"),
     exp.DateTrunc: _read_date_trunc,
-    exp.DayOfWeekIso: _reader_of("todayofweek", "this"),
-    exp.EndsWith: _reader_of("endswith", "this", "expression"),
-    exp.Exp: _reader_of("exp", "this"),
-    exp.Extract: _read_part_of_time,
-    exp.Explode: _reader_of("arrayjoin", "this"),
-    exp.Floor: _reader_of("floor", "this", "decimals"),
-    exp.Greatest: _reader_of("greatest", "this", "expressions"),
-    exp.If: _reader_of("if", "this", "true", "false"),
-    exp.IsInf: _reader_of("isinfinite", "this"),
-    exp.IsNan: _reader_of("isnan", "this"),
+    exp.DayOfWeekIso: _reader_of_children("todayofweek", "this"),
+    exp.EndsWith: _reader_of_children("endswith", "this", "expression"),
+    exp.Exp: _reader_of_children("exp", "this"),
+    exp.Extract: _read_extract,
+    exp.Explode: _reader_of_children("arrayjoin", "this"),
+    exp.Floor: _reader_of_children("floor", "this", "decimals"),
+    exp.Greatest: _reader_of_children("greatest", "this", "expressions"),
+    exp.If: _reader_of_children("if", "this", "true", "false"),
+    exp.IsInf: _reader_of_children("isinfinite", "this"),
+    exp.IsNan: _reader_of_children("isnan", "this"),
     exp.JSONExtract: _reader_of_json("jsonextractraw"),
     exp.JSONExtractScalar: _reader_of_json("jsonextractstring"),
-    exp.Least: _reader_of("least", "this", "expressions"),
-    exp.Left: _reader_of("left", "this", "expression"),
-    exp.Length: _reader_of("length", "this"),
-    exp.Ln: _reader_of("ln", "this"),
-    exp.Lower: _reader_of("lower", "this"),
-    exp.Max: _reader_of("max", "this", "expressions"),
-    exp.Min: _reader_of("min", "this", "expressions"),
-    exp.Nullif: _reader_of("nullif", "this", "expression"),
-    exp.Pow: _reader_of("pow", "this", "expression"),
+    exp.Least: _reader_of_children("least", "this", "expressions"),
+    exp.Left: _reader_of_children("left", "this", "expression"),
+    exp.Length: _reader_of_children("length", "this"),
+    exp.Ln: _reader_of_children("ln", "this"),
+    exp.Lower: _reader_of_children("lower", "this"),
+    exp.Max: _reader_of_children("max", "this", "expressions"),
+    exp.Min: _reader_of_children("min", "this", "expressions"),
+    exp.Nullif: _reader_of_children("nullif", "this", "expression"),
+    exp.Pow: _reader_of_children("pow", "this", "expression"),
     exp.Quantile: _read_quantile,
-    exp.RegexpLike: _reader_of("match", "this", "expression"),
-    exp.Replace: _reader_of("replaceall", "this", "expression", "replacement"),
-    exp.Reverse: _reader_of("reverse", "this"),
-    exp.Right: _reader_of("right", "this", "expression"),
-    exp.Round: _reader_of("round", "this", "decimals"),
-    exp.Split: _reader_of("splitbychar", "expression", "this", "limit"),
-    exp.Sqrt: _reader_of("sqrt", "this"),
-    exp.StartsWith: _reader_of("startswith", "this", "expression"),
-    exp.StrPosition: _reader_of("position", "this", "substr", "position"),
-    exp.Substring: _reader_of("substring", "this", "start", "length"),
-    exp.Sum: _reader_of("sum", "this"),
-    exp.TimeToStr: _reader_of("formatdatetime", "this", "format", "zone"),
-    exp.TimestampTrunc: _read_start_of,
+    exp.RegexpLike: _reader_of_children("match", "this", "expression"),
+    exp.Replace: _reader_of_children("replaceall", "this", "expression", "replacement"),
+    exp.Reverse: _reader_of_children("reverse", "this"),
+    exp.Right: _reader_of_children("right", "this", "expression"),
+    exp.Round: _reader_of_children("round", "this", "decimals"),
+    exp.Split: _reader_of_children("splitbychar", "expression", "this", "limit"),
+    exp.Sqrt: _reader_of_children("sqrt", "this"),
+    exp.StartsWith: _reader_of_children("startswith", "this", "expression"),
+    exp.StrPosition: _reader_of_children("position", "this", "substr", "position"),
+    exp.Substring: _reader_of_children("substring", "this", "start", "length"),
+    exp.Sum: _reader_of_children("sum", "this"),
+    exp.TimeToStr: _reader_of_children("formatdatetime", "this", "format", "zone"),
+    exp.TimestampTrunc: _read_start_of_unit,
     exp.TimestampAdd: _reader_of_time_shift("date_add"),
     exp.TimestampSub: _reader_of_time_shift("date_sub"),
     exp.Trim: _read_trim,
-    exp.Trunc: _reader_of("trunc", "this", "decimals"),
-    exp.Upper: _reader_of("upper", "this"),
+    exp.Trunc: _reader_of_children("trunc", "this", "decimals"),
+    exp.Upper: _reader_of_children("upper", "this"),
     exp.VarMap: _read_map,
-    exp.WeekOfYear: _reader_of("toisoweek", "this"),
-    exp.Xor: _reader_of("xor", "this", "expression"),
+    exp.WeekOfYear: _reader_of_children("toisoweek", "this"),
+    exp.Xor: _reader_of_children("xor", "this", "expression"),
 }
 
 # Arguments of sqlglot's nodes that are not arguments of the call.
-_NEUTRAL_ARGUMENTS: Final = frozenset(
+_IGNORED_ARGUMENTS: Final = frozenset(
     """
     big_int binary coalesce ensure_variant ignore_nulls json_type null_propagation only_json_types quantile safe
     scalar_only typed unit value_constructor zone
@@ -244,12 +244,12 @@ _FULLY_READ_NODES: Final = (
 )
 
 
-def _is_fully_read(node: exp.Expr, parts: CallParts) -> bool:
+def _is_fully_read(node: exp.Expr, parts: CallArguments) -> bool:
     """Return whether all children of the node are arguments; sqlglot also stores other dialects' clauses there."""
     part_ids = {id(part) for part in parts}
     for key, value in node.args.items():
         values = value if isinstance(value, list) else [value]
-        if key in _NEUTRAL_ARGUMENTS or isinstance(node, _FULLY_READ_NODES):
+        if key in _IGNORED_ARGUMENTS or isinstance(node, _FULLY_READ_NODES):
             continue
         if any(item not in (None, False) and id(item) not in part_ids for item in values):
             return False
@@ -259,7 +259,7 @@ def _is_fully_read(node: exp.Expr, parts: CallParts) -> bool:
 def _make_call(name: str, arguments: tuple[exp.Expr, ...], node: exp.Expr, parameters: tuple[exp.Expr, ...]) -> Call:
     name = name.lower()
     condition = None
-    if name.endswith("if") and name[:-2] in AGGREGATES:
+    if name.endswith("if") and name[:-2] in PERMITTED_AGGREGATES:
         if arguments:
             *rest, condition = arguments
             arguments = tuple(rest)
@@ -270,15 +270,15 @@ def _make_call(name: str, arguments: tuple[exp.Expr, ...], node: exp.Expr, param
     return Call(name, arguments, node, parameters, condition, is_distinct)
 
 
-def is_known(call: Call) -> bool:
-    return call.name in FUNCTIONS
+def is_known_function(call: Call) -> bool:
+    return call.name in PERMITTED_FUNCTIONS
 
 
 class ArgumentTranslator(Protocol):
     """Translates arguments to values. A wrong type is refused at the argument's position."""
 
     @property
-    def row(self) -> Row:
+    def row(self) -> RowScope:
         """The columns in scope."""
         ...
 
@@ -295,19 +295,19 @@ class ArgumentTranslator(Protocol):
         """Return the value, with its default instead of NULL."""
         ...
 
-    def string(self, node: exp.Expr) -> Value: ...
+    def string_value(self, node: exp.Expr) -> Value: ...
 
-    def number(self, node: exp.Expr) -> Value: ...
+    def number_value(self, node: exp.Expr) -> Value: ...
 
-    def number_of(self, node: exp.Expr, value: Value) -> Value:
+    def require_number(self, node: exp.Expr, value: Value) -> Value:
         """Return the value as a number; refuse any other value at the node's position."""
         ...
 
-    def array(self, node: exp.Expr) -> Value: ...
+    def array_value(self, node: exp.Expr) -> Value: ...
 
     def condition_value(self, node: exp.Expr) -> Value: ...
 
-    def filter(self, node: exp.Expr) -> exp.Expr:
+    def filter_condition(self, node: exp.Expr) -> exp.Expr:
         """Return a condition in which NULL has the same effect as false."""
         ...
 
@@ -319,12 +319,12 @@ class ArgumentTranslator(Protocol):
         """Return a filled template of BigQuery SQL at the node's position."""
         ...
 
-    def refusal(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
+    def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         """Return a refusal with the node's position."""
         ...
 
 
-def arguments(
+def checked_arguments(
     translator: ArgumentTranslator, call: Call, minimum: int, maximum: int | None = None
 ) -> tuple[exp.Expr, ...]:
     """Return the arguments; refuse a number outside of `minimum` and `maximum`.
@@ -334,18 +334,20 @@ def arguments(
     maximum = minimum if maximum is None else maximum
     count = len(call.arguments)
     if call.parameters:
-        raise translator.refusal(call.node, f"{call.display_name} takes its arguments in one pair of brackets.")
+        raise translator.refused_error(call.node, f"{call.display_name} takes its arguments in one pair of brackets.")
     if count < minimum or (maximum >= 0 and count > maximum):
         expected = (
             str(minimum) if maximum == minimum else f"{minimum} or more" if maximum < 0 else f"{minimum} to {maximum}"
         )
-        raise translator.refusal(call.node, f"{call.display_name} takes {expected} arguments, and {count} were given.")
+        raise translator.refused_error(
+            call.node, f"{call.display_name} takes {expected} arguments, and {count} were given."
+        )
     return call.arguments
 
 
 def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int) -> tuple[exp.Expr, ...]:
     """Return `count` arguments; a time zone may follow them, which must be UTC."""
-    parts = arguments(translator, call, count, count + 1)
+    parts = checked_arguments(translator, call, count, count + 1)
     if len(parts) > count:
         check_zone(translator, parts[count])
     return parts[:count]
@@ -354,6 +356,6 @@ def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int
 def check_zone(translator: ArgumentTranslator, node: exp.Expr) -> None:
     """Refuse a time zone other than UTC."""
     if translator.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):
-        raise translator.refusal(
+        raise translator.refused_error(
             node, "Time zones other than UTC are not supported.", "Leave the zone out, or write 'UTC'."
         )

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
 from cordwood.clickhouse_sql.datetimes import datetime_literal, parse_datetime, to_datetime
 from cordwood.clickhouse_sql.values import (
     BOOL,
@@ -63,10 +63,10 @@ def type_of(translator: ArgumentTranslator, node: exp.DataType) -> Type:
         digits = int(str(scale.this)) if isinstance(scale, exp.Literal) and str(scale.this).isdigit() else 3
         type_ = Type("DateTime", scale=min(digits, 6))
     if type_ is None:
-        raise translator.refusal(
+        raise translator.refused_error(
             node, f"A cast to {node.sql('clickhouse')[:60]} is not supported.", _SUPPORTED_TYPES_HINT
         )
-    return type_.or_null() if node.args.get("nullable") else type_
+    return type_.as_nullable() if node.args.get("nullable") else type_
 
 
 _SUPPORTED_TYPES_HINT: Final = (
@@ -84,8 +84,8 @@ def type_named(translator: ArgumentTranslator, node: exp.Expr, text: str) -> Typ
         else _TYPE_BY_NAME.get(name)
     )
     if match is None or type_ is None:
-        raise translator.refusal(node, f"A cast to {text[:60]!r} is not supported.", _SUPPORTED_TYPES_HINT)
-    return type_.or_null() if match[1] else type_
+        raise translator.refused_error(node, f"A cast to {text[:60]!r} is not supported.", _SUPPORTED_TYPES_HINT)
+    return type_.as_nullable() if match[1] else type_
 
 
 def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
@@ -121,7 +121,7 @@ def to_text(value: Value) -> Value:
 
 def _cast_to_text(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
     if value.type.name in ("Array", "Map", "Interval"):
-        raise translator.refusal(
+        raise translator.refused_error(
             node, f"A {value.type} cannot be made a text.", "Write arrayStringConcat(…) for an array."
         )
     return to_text(value)
@@ -141,7 +141,7 @@ def _cast_to_int(translator: ArgumentTranslator, node: exp.Expr, value: Value, _
             return Value(translator.fill(node, "unix_seconds(@value)", value=value.node), INT)
         case "Date":
             return Value(translator.fill(node, "unix_date(@value)", value=value.node), INT)
-    raise translator.refusal(node, f"A {value.type} cannot be made a number.")
+    raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
 
 
 def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
@@ -157,7 +157,7 @@ def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: Value,
                 translator.fill(node, "ieee_divide(cast(unix_micros(@value) as float64), 1000000.0)", value=value.node),
                 FLOAT,
             )
-    raise translator.refusal(node, f"A {value.type} cannot be made a number.")
+    raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
 
 
 def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
@@ -165,7 +165,7 @@ def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
         return Value(value.node, BOOL, constant=value.constant)
     if value.type.name in ("Int64", "Float64"):
         return Value(exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0)), BOOL)
-    raise translator.refusal(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
+    raise translator.refused_error(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
 
 
 def _cast_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
@@ -192,7 +192,7 @@ def _convert_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: 
         case "String" if isinstance(value.constant, str):
             moment = parse_datetime(value.constant)
             if moment is None:
-                raise translator.refusal(
+                raise translator.refused_error(
                     node, f"{value.constant[:40]!r} is not a time.", "Write it as in '2026-06-22 09:30:00'."
                 )
             return Value(datetime_literal(translator, node, moment), type_)
@@ -209,7 +209,7 @@ def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
         if isinstance(value.constant, int) and 0 <= value.constant < _MAX_UNIX_DAYS:
             return Value(translator.fill(node, "date_from_unix_date(@value)", value=value.node), DATE)
         if not isinstance(value.constant, int):
-            raise translator.refusal(
+            raise translator.refused_error(
                 node, "A number that is not constant cannot be made a Date.", "Write toDate(toDateTime(…))."
             )
     if value.type.name == "String" and not value.is_constant:
@@ -229,9 +229,9 @@ _CAST_BY_TYPE: Final = {
 }
 
 
-_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
-_INTEGER_BITS: Final = {
+_BITS_BY_FUNCTION: Final = {
     "toint8": 8,
     "toint16": 16,
     "toint32": 32,
@@ -243,24 +243,26 @@ _INTEGER_BITS: Final = {
 }
 
 
-def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _FunctionTranslation:
+def _int_or_default_function(bits: int, *, is_signed: bool, is_null: bool) -> _CallTranslator:
     """Return the conversion of decimal text to an integer; other texts and numbers out of range are 0 or NULL."""
     minimum = -(2 ** (bits - 1)) if is_signed else 0
     maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        text = _text_argument(translator, *arguments(translator, call, 1))
+        text = _text_argument(translator, *checked_arguments(translator, call, 1))
         bounds = [exp.Literal.string(str(minimum)), exp.Literal.string(str(maximum))]
         converted = internal_call("whole_number", text.node, *bounds)
-        return Value(converted, INT.or_null()) if is_null else Value(converted, INT, default=0)
+        return Value(converted, INT.as_nullable()) if is_null else Value(converted, INT, default=0)
 
     return translate_call
 
 
-def _float_or_default(*, is_null: bool) -> _FunctionTranslation:
+def _float_or_default_function(*, is_null: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        converted = internal_call("float_number", _text_argument(translator, *arguments(translator, call, 1)).node)
-        return Value(converted, FLOAT.or_null()) if is_null else Value(converted, FLOAT, default=0)
+        converted = internal_call(
+            "float_number", _text_argument(translator, *checked_arguments(translator, call, 1)).node
+        )
+        return Value(converted, FLOAT.as_nullable()) if is_null else Value(converted, FLOAT, default=0)
 
     return translate_call
 
@@ -273,13 +275,13 @@ def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value = translator.value(node)
     if value.type.name != "String":
         hint = "Numbers need no conversion: write toInt64(…) for another type."
-        raise translator.refusal(node, f"A text is wanted here, and this is a {value.type}.", hint)
+        raise translator.refused_error(node, f"A text is wanted here, and this is a {value.type}.", hint)
     return value
 
 
-def _cast_function(type_: Type) -> _FunctionTranslation:
+def _cast_function(type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        (node,) = arguments(translator, call, 1)
+        (node,) = checked_arguments(translator, call, 1)
         value = translator.value_with_default(node)
         converted = cast_to(translator, call.node, value, type_)
         return msgspec.structs.replace(
@@ -289,7 +291,7 @@ def _cast_function(type_: Type) -> _FunctionTranslation:
     return translate_call
 
 
-def _to_int(bits: int, *, is_signed: bool) -> _FunctionTranslation:
+def _to_int_function(bits: int, *, is_signed: bool) -> _CallTranslator:
     """Return the conversion to an integer of `bits` bits; of a larger number, only the lowest bits are kept."""
     cast = _cast_function(INT)
     count = 2**bits
@@ -297,7 +299,7 @@ def _to_int(bits: int, *, is_signed: bool) -> _FunctionTranslation:
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         converted = cast(translator, call)
-        if bits == _MAX_BITS:
+        if bits == _MAX_INTEGER_BITS:
             return converted
         if isinstance(converted.constant, int):
             number = (converted.constant + low) % count - low
@@ -313,41 +315,41 @@ def _to_int(bits: int, *, is_signed: bool) -> _FunctionTranslation:
     return translate_call
 
 
-_MAX_BITS: Final = 64
+_MAX_INTEGER_BITS: Final = 64
 
 
-def _to_string(translator: ArgumentTranslator, call: Call) -> Value:
-    (node,) = arguments(translator, call, 1)
+def _translate_to_string(translator: ArgumentTranslator, call: Call) -> Value:
+    (node,) = checked_arguments(translator, call, 1)
     value = translator.value(node)
     return value if value.type.name == "String" else cast_to(translator, call.node, value, STRING)
 
 
 def _translate_uuid(translator: ArgumentTranslator, call: Call) -> Value:
     """Return a constant UUID in the form of event ids: text in lower case."""
-    (node,) = arguments(translator, call, 1)
+    (node,) = checked_arguments(translator, call, 1)
     text = translator.constant_text(node, "A UUID")
     return text_value(text.lower())
 
 
-def _integer_functions() -> dict[str, _FunctionTranslation]:
-    functions: dict[str, _FunctionTranslation] = {}
-    for name, bits in _INTEGER_BITS.items():
+def _integer_functions() -> dict[str, _CallTranslator]:
+    functions: dict[str, _CallTranslator] = {}
+    for name, bits in _BITS_BY_FUNCTION.items():
         is_signed = not name.startswith("tou")
-        functions[name] = _to_int(bits, is_signed=is_signed)
-        functions[f"{name}orzero"] = _int_or_default(bits, is_signed=is_signed, is_null=False)
-        functions[f"{name}ornull"] = _int_or_default(bits, is_signed=is_signed, is_null=True)
+        functions[name] = _to_int_function(bits, is_signed=is_signed)
+        functions[f"{name}orzero"] = _int_or_default_function(bits, is_signed=is_signed, is_null=False)
+        functions[f"{name}ornull"] = _int_or_default_function(bits, is_signed=is_signed, is_null=True)
     return functions
 
 
-FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
+FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
     **_integer_functions(),
     "tofloat32": _cast_function(FLOAT),
     "tofloat64": _cast_function(FLOAT),
-    "tofloat32orzero": _float_or_default(is_null=False),
-    "tofloat64orzero": _float_or_default(is_null=False),
-    "tofloat32ornull": _float_or_default(is_null=True),
-    "tofloat64ornull": _float_or_default(is_null=True),
+    "tofloat32orzero": _float_or_default_function(is_null=False),
+    "tofloat64orzero": _float_or_default_function(is_null=False),
+    "tofloat32ornull": _float_or_default_function(is_null=True),
+    "tofloat64ornull": _float_or_default_function(is_null=True),
     "tobool": _cast_function(BOOL),
-    "tostring": _to_string,
+    "tostring": _translate_to_string,
     "touuid": _translate_uuid,
 }

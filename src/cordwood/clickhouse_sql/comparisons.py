@@ -20,8 +20,8 @@ from cordwood.clickhouse_sql.values import (
     flag_value,
     literal_node,
 )
-from cordwood.sql.budget import copied
-from cordwood.sql.diagnostics import start_of
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.diagnostics import start_offset
 
 
 def as_number(value: Value) -> Value:
@@ -35,7 +35,7 @@ def as_number(value: Value) -> Value:
 
 
 COMPARISON_NODES: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
-_ORDER_TESTS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
+_ORDER_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
     exp.EQ: lambda order: order == 0,
     exp.NEQ: lambda order: order != 0,
     exp.GT: lambda order: order > 0,
@@ -50,9 +50,9 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
     low, high = (right, left) if is_swapped else (left, right)
     if isinstance(low, str) and isinstance(high, str):
         first, second = low.encode(errors="surrogatepass"), high.encode(errors="surrogatepass")
-        return _ORDER_TESTS[kind]((first > second) - (first < second))
+        return _ORDER_TEST_BY_NODE_CLASS[kind]((first > second) - (first < second))
     if isinstance(low, (int, float)) and isinstance(high, (int, float)):
-        return _ORDER_TESTS[kind]((low > high) - (low < high))
+        return _ORDER_TEST_BY_NODE_CLASS[kind]((low > high) - (low < high))
     return None
 
 
@@ -60,18 +60,18 @@ def compare(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: 
     """Return a comparison; a missing operand is replaced by the default of its type."""
     left, right = left.with_default(), right.with_default()
     if "Nothing" in (left.type.name, right.type.name):
-        return Value(exp.Null(), FLAG.or_null())
+        return Value(exp.Null(), FLAG.as_nullable())
     if left.is_constant and right.is_constant:
         outcome = compare_constants(type(node), left.constant, right.constant)
         if outcome is not None:
             return flag_value(is_true=outcome)
     left, right = unify_types(translator, node, left, right)
     type_ = msgspec.structs.replace(FLAG, nullable=left.type.nullable or right.type.nullable)
-    return Value(at_position(node, type(node)(this=as_operand(left.node), expression=as_operand(right.node))), type_)
+    return Value(copy_position(node, type(node)(this=as_operand(left.node), expression=as_operand(right.node))), type_)
 
 
-def at_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
-    start = start_of(node)
+def copy_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
+    start = start_offset(node)
     if start is not None:
         positioned.meta["start"] = positioned.meta["end"] = start
     return positioned
@@ -87,26 +87,26 @@ def unify_types(translator: ArgumentTranslator, node: exp.Expr, left: Value, rig
     if names == {"String"}:
         return left, right
     hint = "Convert the text, as in toInt64OrZero(…)." if "String" in names else None
-    raise translator.refusal(node, f"A {left.type} and a {right.type} cannot be compared.", hint)
+    raise translator.refused_error(node, f"A {left.type} and a {right.type} cannot be compared.", hint)
 
 
-def is_null(value: Value) -> Value:
+def null_test(value: Value) -> Value:
     if not value.type.nullable:
         return flag_value(is_true=False)
     return Value(exp.Is(this=as_operand(value.node), expression=exp.Null()), FLAG)
 
 
-def between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
+def translate_between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value, low, high = (
         translator.value_with_default(part) for part in (node.this, node.args["low"], node.args["high"])
     )
     if "Nothing" in (value.type.name, low.type.name, high.type.name):
-        return Value(exp.Null(), FLAG.or_null())
+        return Value(exp.Null(), FLAG.as_nullable())
     value, low = unify_types(translator, node, value, low)
     value, high = unify_types(translator, node, value, high)
     parts = {key: as_operand(part.node) for key, part in (("this", value), ("low", low), ("high", high))}
     nullable = any(part.type.nullable for part in (value, low, high))
-    condition = Value(at_position(node, exp.Between(**parts)), msgspec.structs.replace(FLAG, nullable=nullable))
+    condition = Value(copy_position(node, exp.Between(**parts)), msgspec.structs.replace(FLAG, nullable=nullable))
     return negate(condition) if node.args.get("negate") else condition
 
 
@@ -116,18 +116,18 @@ def negate(value: Value) -> Value:
     return Value(exp.Not(this=exp.Paren(this=value.node)), value.type)
 
 
-def membership(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
+def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
     """Return `x IN (…)`, for constants or columns of x's type; with `may_be_null`, NULL may be returned for false."""
     if isinstance(node.this, exp.Tuple):
-        return translator.condition_value(tuple_membership(translator, node))
-    return _constant_list_membership(translator, node, may_be_null=may_be_null)
+        return translator.condition_value(rewrite_tuple_in(translator, node))
+    return _translate_in_constants(translator, node, may_be_null=may_be_null)
 
 
-def _constant_list_membership(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool) -> Value:
+def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool) -> Value:
     value = translator.value(node.this)
     choices = [translator.value_with_default(choice) for choice in node.expressions]
     if value.type.name == "Nothing":
-        return Value(exp.Null(), FLAG.or_null())
+        return Value(exp.Null(), FLAG.as_nullable())
     is_member = _is_constant_among(value.constant, choices) if value.is_constant else None
     if is_member is not None:
         return flag_value(is_true=is_member)
@@ -145,34 +145,35 @@ def _constant_list_membership(translator: ArgumentTranslator, node: exp.Expr, *,
         this=as_operand(pairs[0][0].node), expressions=[as_operand(operand.node) for _, operand in pairs]
     )
     nullable = any(choice.type.nullable for choice in (value, *choices))
-    return Value(at_position(node, membership_node), msgspec.structs.replace(FLAG, nullable=nullable))
+    return Value(copy_position(node, membership_node), msgspec.structs.replace(FLAG, nullable=nullable))
 
 
 _MAX_TUPLE_LENGTH: Final = 8
-_STRICT_COMPARISON: Final[Mapping[type[exp.Expr], type[exp.Expr]]] = {exp.LTE: exp.LT, exp.GTE: exp.GT}
+_STRICT_COMPARISON_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], type[exp.Expr]]] = {exp.LTE: exp.LT, exp.GTE: exp.GT}
 
 
-def compare_tuples(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
+def rewrite_tuple_comparison(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
     """Rewrite `(a, b) < (c, d)` as `a < c OR a = c AND b < d`."""
-    pairs = _tuple_pairs(translator, node, node.this, node.expression)
+    pairs = _pair_tuple_elements(translator, node, node.this, node.expression)
     kind = type(node)
     if kind in (exp.EQ, exp.NEQ):
         return _connector_chain(
-            exp.And if kind is exp.EQ else exp.Or, [_compare_pair(node, kind, pair) for pair in pairs]
+            exp.And if kind is exp.EQ else exp.Or, [_pair_comparison(node, kind, pair) for pair in pairs]
         )
-    strict = _STRICT_COMPARISON.get(kind, kind)
-    comparison = _compare_pair(node, kind, pairs[-1])
+    strict = _STRICT_COMPARISON_BY_NODE_CLASS.get(kind, kind)
+    comparison = _pair_comparison(node, kind, pairs[-1])
     for pair in reversed(pairs[:-1]):
-        equal_so_far = exp.And(this=_compare_pair(node, exp.EQ, pair), expression=exp.Paren(this=comparison))
-        comparison = exp.Or(this=_compare_pair(node, strict, pair), expression=exp.Paren(this=equal_so_far))
+        equal_so_far = exp.And(this=_pair_comparison(node, exp.EQ, pair), expression=exp.Paren(this=comparison))
+        comparison = exp.Or(this=_pair_comparison(node, strict, pair), expression=exp.Paren(this=equal_so_far))
     return comparison
 
 
-def tuple_membership(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
+def rewrite_tuple_in(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
     """Rewrite `(a, b) IN ((1, 2), (3, 4))` as a disjunction of equalities."""
     choices = [
         _connector_chain(
-            exp.And, [_compare_pair(node, exp.EQ, pair) for pair in _tuple_pairs(translator, node, node.this, other)]
+            exp.And,
+            [_pair_comparison(node, exp.EQ, pair) for pair in _pair_tuple_elements(translator, node, node.this, other)],
         )
         for other in node.expressions
     ]
@@ -180,21 +181,21 @@ def tuple_membership(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr
     return exp.Not(this=exp.Paren(this=disjunction)) if node.args.get("negate") else disjunction
 
 
-def _tuple_pairs(
+def _pair_tuple_elements(
     translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr
 ) -> list[tuple[exp.Expr, exp.Expr]]:
     if not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
-        raise translator.refusal(
+        raise translator.refused_error(
             node, "A tuple can be compared with a tuple of as many values.", "Write (a, b) < (c, d)."
         )
     if not 1 <= len(left.expressions) <= _MAX_TUPLE_LENGTH:
-        raise translator.refusal(node, f"Tuples of 1 to {_MAX_TUPLE_LENGTH} values can be compared.")
+        raise translator.refused_error(node, f"Tuples of 1 to {_MAX_TUPLE_LENGTH} values can be compared.")
     return list(zip(left.expressions, right.expressions, strict=True))
 
 
-def _compare_pair(node: exp.Expr, kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
-    left, right = (exp.Paren(this=copied(part)) for part in pair)
-    return at_position(node, kind(this=left, expression=right))
+def _pair_comparison(node: exp.Expr, kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
+    left, right = (exp.Paren(this=copy_tree(part)) for part in pair)
+    return copy_position(node, kind(this=left, expression=right))
 
 
 def _connector_chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
@@ -212,34 +213,36 @@ def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | Non
     return True if True in results else None if None in results else False
 
 
-def like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
+def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
     """Return the translation of LIKE or ILIKE; with `may_be_null`, NULL may be returned for false."""
     value = translator.value(node.this)
-    pattern = translator.string(node.expression)
+    pattern = translator.string_value(node.expression)
     if value.type.name == "Nothing":
-        return Value(exp.Null(), FLAG.or_null())
+        return Value(exp.Null(), FLAG.as_nullable())
     if value.type.name != "String":
-        raise translator.refusal(
+        raise translator.refused_error(
             node, f"LIKE needs a text, but this is a {value.type}.", "Convert it with toString(…)."
         )
     constant = pattern.constant if isinstance(pattern.constant, str) else None
     if may_be_null and value.default == "" and constant is not None and constant.strip("%") != "":
         value.default = None
-    text, pattern_node = value.expression(), pattern.node
+    text, pattern_node = value.node_with_default(), pattern.node
     if isinstance(node, exp.ILike):
         text, pattern_node = (
             translator.fill(node, "lower(@text)", text=text),
-            _lower_pattern(translator, node, pattern_node, constant),
+            _lower_case_pattern(translator, node, pattern_node, constant),
         )
     nullable = value.type.nullable or pattern.type.nullable
     condition = Value(
-        at_position(node, exp.Like(this=text, expression=pattern_node)),
+        copy_position(node, exp.Like(this=text, expression=pattern_node)),
         msgspec.structs.replace(FLAG, nullable=nullable),
     )
     return negate(condition) if node.args.get("negate") else condition
 
 
-def _lower_pattern(translator: ArgumentTranslator, node: exp.Expr, pattern: exp.Expr, constant: str | None) -> exp.Expr:
+def _lower_case_pattern(
+    translator: ArgumentTranslator, node: exp.Expr, pattern: exp.Expr, constant: str | None
+) -> exp.Expr:
     if constant is not None and constant.isascii():
         return literal_node(constant.lower())
     return translator.fill(node, "lower(@text)", text=pattern)

@@ -12,23 +12,23 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.parse import admit, parse
-from cordwood.clickhouse_sql.scope import LOGS, Attributes, Branch, SubQueryBranch
+from cordwood.clickhouse_sql.scope import LOGS_ALIAS, Attributes, RowSource, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import CompileTooLong, PlanTooLarge
 from cordwood.model.datatype import Kind
-from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
-from cordwood.sql.budget import compiling
+from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
-from cordwood.sql.internal_functions import INTERNAL_NAMES
+from cordwood.sql.internal_functions import INTERNAL_FUNCTION_NAMES
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.stages import Parsed, Statement, Target
+from cordwood.sql.stages import ParsedQuery, Statement, Target
 from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
 
 ShapesByStream = Mapping[str, Shape]
 # With more sources than this, a query over all of them may be too large.
-_MANY_SOURCES = 20
+_MAX_SOURCES_WITHOUT_HINT = 20
 
 
 def compile_clickhouse(
@@ -37,16 +37,14 @@ def compile_clickhouse(
     """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     try:
-        with compiling():
-            parsed = Parsed(translate(program, text, records), text)
+        with compilation_scope():
+            parsed = ParsedQuery(translate(program, text, records), text)
             statement = compile_sandbox_tree(
-                program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL_NAMES
+                program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL_FUNCTION_NAMES
             )
     except (PlanTooLarge, CompileTooLong) as fault:
-        if len(program.sources) > _MANY_SOURCES:
-            fault.hint = (
-                f"There are {len(program.sources)} sources. Name those to read, as in WHERE source = 'edge_logs'."
-            )
+        if len(program.sub_query_sources) > _MAX_SOURCES_WITHOUT_HINT:
+            fault.hint = f"There are {len(program.sub_query_sources)} sources. Name those to read, as in WHERE source = 'edge_logs'."
         raise
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups)
@@ -55,14 +53,16 @@ def compile_clickhouse(
 def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
     """Return the equivalent tree over the endpoint's sub-queries."""
 
-    def make_branches() -> list[Branch]:
+    def make_branches() -> list[RowSource]:
         return [
-            SubQueryBranch(name, source.sub_query, Attributes(source.stream, records, LOGS, source.has_own_project))
-            for name, source in program.sources.items()
+            SubQueryBranch(
+                name, source.sub_query, Attributes(source.stream, records, LOGS_ALIAS, source.has_own_project)
+            )
+            for name, source in program.sub_query_sources.items()
         ]
 
     parsed = admit(parse(text))
-    page_rows = program.page.smallest(program.endpoint.max_rows)
+    page_rows = program.page.min_page_size(program.endpoint.max_rows)
     return (
         QueryTranslator(text, make_branches, program.parameters, page_rows)
         .translate(parsed.tree, is_outermost=True)
@@ -70,7 +70,7 @@ def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
     )
 
 
-_TABLE_COLUMNS: Final = {
+_KIND_BY_COLUMN: Final = {
     "id": Kind.STRING,
     "timestamp": Kind.TIMESTAMP,
     "project": Kind.STRING,
@@ -78,22 +78,24 @@ _TABLE_COLUMNS: Final = {
     "event_message": Kind.STRING,
     "severity_text": Kind.STRING,
 }
-_ATTRIBUTES: Final = "log_attributes"
+_ATTRIBUTES_COLUMN: Final = "log_attributes"
 _KEYS_WITHOUT_ATTRIBUTE: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
 
 
 def describe_logs_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
     """Return the table `logs` with its columns; the fields of `log_attributes` are its keys."""
-    columns = [SubQueryColumn(name, kind, {}) for name, kind in _TABLE_COLUMNS.items()]
-    return SubQuery(LOGS, (*columns, SubQueryColumn(_ATTRIBUTES, Kind.JSON, _attribute_keys(program, shapes))))
+    columns = [SubQueryColumn(name, kind, {}) for name, kind in _KIND_BY_COLUMN.items()]
+    return SubQuery(
+        LOGS_ALIAS, (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _attribute_keys(program, shapes)))
+    )
 
 
 def _attribute_keys(program: Program, shapes: Mapping[str, Shape]) -> PathKinds:
-    keys: dict[Path, frozenset[ValueKind]] = {}
-    for source in program.sources.values():
+    keys: dict[EventPath, frozenset[ValueKind]] = {}
+    for source in program.sub_query_sources.values():
         for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
             key_path = path[1:] if path[:1] == ("metadata",) else path
-            is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT not in path
+            is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT_STEP not in path
             if key_path and is_leaf and path not in _KEYS_WITHOUT_ATTRIBUTE:
                 keys[(".".join(key_path),)] = frozenset({ValueKind.TEXT})
     return dict(sorted(keys.items()))

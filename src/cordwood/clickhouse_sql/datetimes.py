@@ -16,7 +16,7 @@ _DATETIME_PATTERN: Final = re.compile(
 )
 _UNIX_SECONDS_PATTERN: Final = re.compile(r"(\d{9,10})(?:\.(\d{1,9}))?|(\d{13})", re.ASCII)
 
-UNITS: Final = (
+TIME_UNITS: Final = (
     "microsecond",
     "millisecond",
     "second",
@@ -80,25 +80,27 @@ def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
     if value.type.name == "Date":
         return Value(translator.fill(node, "timestamp(@day, 'UTC')", day=value.node), type_)
     if value.type.name == "Nothing":
-        return Value(exp.Null(), type_.or_null())
+        return Value(exp.Null(), type_.as_nullable())
     if isinstance(value.constant, str):
         moment = parse_datetime(value.constant)
         if moment is None:
-            raise translator.refusal(
+            raise translator.refused_error(
                 node,
                 f"{value.constant[:40]!r} is not a time.",
                 "Write '2026-06-22 09:30:00' or parseDateTime64BestEffort(…).",
             )
         return Value(datetime_literal(translator, node, moment), type_)
-    raise translator.refusal(
+    raise translator.refused_error(
         node, f"A {value.type} and a time cannot be compared.", "Convert it with parseDateTime64BestEffort(…)."
     )
 
 
-def unit_of(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str:
-    unit = text.lower().removesuffix("s") if text.lower() not in UNITS else text.lower()
-    if unit not in UNITS:
-        raise translator.refusal(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
+def parse_unit(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str:
+    unit = text.lower().removesuffix("s") if text.lower() not in TIME_UNITS else text.lower()
+    if unit not in TIME_UNITS:
+        raise translator.refused_error(
+            node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(TIME_UNITS[2:])}."
+        )
     return unit
 
 
@@ -111,10 +113,10 @@ def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr
         amount = exp.Literal.number(words[0]) if words and words[0].lstrip("-").isdigit() else amount
         if str(amount.this).startswith("-"):
             amount = exp.Neg(this=exp.Literal.number(str(amount.this)[1:]))
-    number = translator.number(amount)
+    number = translator.number_value(amount)
     if number.type.name == "Float64":
-        raise translator.refusal(node, "An interval has a whole number of units.")
-    return Value(number.node, INTERVAL, constant=number.constant, unit=unit_of(translator, node, unit))
+        raise translator.refused_error(node, "An interval has a whole number of units.")
+    return Value(number.node, INTERVAL, constant=number.constant, interval_unit=parse_unit(translator, node, unit))
 
 
 def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
@@ -122,16 +124,18 @@ def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, ri
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
     if right.type != INTERVAL or left.type == INTERVAL:
-        raise translator.refusal(node, "An interval can be added to a time and taken from one.")
-    if left.type.name == "Date" and right.unit in ("day", "week", "month", "quarter", "year"):
-        return _add_to_date(translator, node, left, right, is_minus=is_minus)
+        raise translator.refused_error(node, "An interval can be added to a time and taken from one.")
+    if left.type.name == "Date" and right.interval_unit in ("day", "week", "month", "quarter", "year"):
+        return _add_interval_to_date(translator, node, left, right, is_minus=is_minus)
     moment = to_datetime(translator, node, left)
     sign = "sub" if is_minus else "add"
     parts = {"moment": moment.node, "amount": right.node}
-    if right.unit in ("month", "quarter", "year"):
-        template = f"timestamp(datetime_{sign}(datetime(@moment, 'UTC'), interval @amount {right.unit}), 'UTC')"
+    if right.interval_unit in ("month", "quarter", "year"):
+        template = (
+            f"timestamp(datetime_{sign}(datetime(@moment, 'UTC'), interval @amount {right.interval_unit}), 'UTC')"
+        )
         return Value(translator.fill(node, template, **parts), moment.type)
-    unit, factor = ("day", 7) if right.unit == "week" else (right.unit, 1)
+    unit, factor = ("day", 7) if right.interval_unit == "week" else (right.interval_unit, 1)
     if factor > 1:
         parts["amount"] = translator.fill(node, "@amount * 7", amount=right.node)
     scale = 6 if unit in ("microsecond", "millisecond") else moment.type.scale
@@ -139,16 +143,18 @@ def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, ri
     return Value(result, Type("DateTime", nullable=moment.type.nullable, scale=scale))
 
 
-def add_number(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
+def add_number_to_time(
+    translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool
+) -> Value:
     """Return a time plus or minus seconds, or a date plus or minus days; operands of a sum may have either order."""
     if left.type.name not in TIME_TYPES and not is_minus:
         left, right = right, left
-    number = translator.number_of(node, right)
+    number = translator.require_number(node, right)
     if left.type.name not in TIME_TYPES or number.type.name != "Int64":
         hint = "Write timestamp - INTERVAL 1 HOUR, or dateDiff('second', a, b)."
-        raise translator.refusal(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
+        raise translator.refused_error(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
     unit = "day" if left.type.name == "Date" else "second"
-    interval = Value(number.node, INTERVAL, constant=number.constant, unit=unit)
+    interval = Value(number.node, INTERVAL, constant=number.constant, interval_unit=unit)
     return add_interval(translator, node, left, interval, is_minus=is_minus)
 
 
@@ -170,10 +176,10 @@ def subtract_times(translator: ArgumentTranslator, node: exp.Expr, left: Value, 
     return Value(difference, msgspec.structs.replace(FLOAT, nullable=nullable))
 
 
-def _add_to_date(
+def _add_interval_to_date(
     translator: ArgumentTranslator, node: exp.Expr, day: Value, interval: Value, *, is_minus: bool
 ) -> Value:
-    template = f"date_{'sub' if is_minus else 'add'}(@day, interval @amount {interval.unit})"
+    template = f"date_{'sub' if is_minus else 'add'}(@day, interval @amount {interval.interval_unit})"
     return Value(
         translator.fill(node, template, day=day.node, amount=interval.node),
         msgspec.structs.replace(DATE, nullable=day.type.nullable),
@@ -194,7 +200,7 @@ def start_of_interval(
             unit, amount = "day", 1
         elif _HOURS_PER_DAY % amount:
             # ClickHouse counts such intervals from the start of each day.
-            raise translator.refusal(
+            raise translator.refused_error(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )
     if amount == 1 and unit == "week":
@@ -211,7 +217,7 @@ def start_of_interval(
             step=literal_node(amount * _SECONDS_PER_UNIT[unit]),
         )
     else:
-        raise translator.refusal(
+        raise translator.refused_error(
             node, f"Intervals of {amount} {unit}s are not supported.", f"Write an interval of 1 {unit}, or of days."
         )
     if is_calendar_unit:

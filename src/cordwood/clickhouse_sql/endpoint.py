@@ -14,20 +14,20 @@ from sqlglot.dialects.dialect import Dialect as Reader
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token
 
-from cordwood.errors import COMPILE_FAULTS, QueryRefused, QuerySyntax, Span
-from cordwood.model.definitions import Endpoint, StreamProject
-from cordwood.sql.admit import admit
-from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, compiling, copied
+from cordwood.errors import COMPILE_FAULTS, BadQuerySyntax, QueryRefused, Span
+from cordwood.model.definitions import Endpoint, StreamProjectPath
+from cordwood.sql.admit import admit_query
+from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, compilation_scope, copy_tree
 from cordwood.sql.diagnostics import span_at, span_of
-from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
+from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_KEY
 from cordwood.sql.parse import parse
-from cordwood.sql.program import Program, SubQuerySource, as_file_error, program_of, with_positions
+from cordwood.sql.program import Program, SubQuerySource, as_file_error, program_of_tree, program_with_positions
 from cordwood.sql.resolve.queries import check_endpoint
 
 _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
 _SOURCE_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
 # The table name that stands for every stream which no other sub-query reads.
-OTHER_STREAMS: Final = "*"
+OTHER_STREAMS_TABLE: Final = "*"
 # Additional budget for reading each stream that the table `*` stands for.
 _STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
 _EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
@@ -36,9 +36,9 @@ _EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadat
 def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
     """Return the program of an endpoint; raise BadEndpointFile with the position if its SQL has an error."""
     try:
-        with budget_scope(_reading_budget(endpoint)), compiling():
+        with budget_scope(_reading_budget(endpoint)), compilation_scope():
             program = _read_program(endpoint)
-            check_endpoint(with_positions(program), streams)
+            check_endpoint(program_with_positions(program), streams)
     except COMPILE_FAULTS as fault:
         raise as_file_error(fault, endpoint) from fault
     return program
@@ -51,14 +51,14 @@ def _reading_budget(endpoint: Endpoint) -> Budget:
 
 
 def _read_program(endpoint: Endpoint) -> Program:
-    if any(parameter.name.lower() == NOW for parameter in endpoint.parameters):
-        raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
-    query_offset = _query_offset(endpoint.sql)
+    if any(parameter.name.lower() == NOW_SLOT_NAME for parameter in endpoint.parameters):
+        raise QueryRefused(f'A parameter cannot be named "{NOW_SLOT_NAME}".', span=Span(1, 1))
+    query_offset = _offset_of_query(endpoint.sql)
     text = endpoint.sql
-    tree = admit(parse(f"{text[:query_offset]} select 1 as one")).tree
+    tree = admit_query(parse(f"{text[:query_offset]} select 1 as one")).tree
     with_ = tree.args.get("with_")
     if with_ is None or with_.args.get("recursive"):
-        raise QuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_HINT, span=Span(1, 1))
+        raise BadQuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_HINT, span=Span(1, 1))
     sources: dict[str, SubQuerySource] = {}
     ctes: list[exp.Expr] = []
     for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
@@ -67,21 +67,23 @@ def _read_program(endpoint: Endpoint) -> Program:
         ctes.append(source_cte)
     with_.set("expressions", ctes)
     dialect_text = "".join(letter if letter == "\n" else " " for letter in text[:query_offset]) + text[query_offset:]
-    return msgspec.structs.replace(program_of(endpoint, tree), dialect_text=dialect_text, sources=sources)
+    return msgspec.structs.replace(
+        program_of_tree(endpoint, tree), dialect_text=dialect_text, sub_query_sources=sources
+    )
 
 
 def _named_sources(
     endpoint: Endpoint, with_ctes: Sequence[exp.Expr], text: str
-) -> Iterator[tuple[str, str, exp.Expr, StreamProject]]:
+) -> Iterator[tuple[str, str, exp.Expr, StreamProjectPath]]:
     """Yield for each source: its name, the name of its sub-query, its CTE and its stream.
 
     Both names are unique.
     """
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
-    read_streams = {stream for stream in streams if stream != OTHER_STREAMS}
-    written = [cte for cte, stream in zip(with_ctes, streams, strict=True) if stream != OTHER_STREAMS]
-    written_names = _written_names(written, text)
+    read_streams = {stream for stream in streams if stream != OTHER_STREAMS_TABLE}
+    written = [cte for cte, stream in zip(with_ctes, streams, strict=True) if stream != OTHER_STREAMS_TABLE]
+    written_names = _declared_source_names(written, text)
     used_names = {name.lower() for name in (*read_streams, *stream_places)}
     for cte, stream in zip(with_ctes, streams, strict=True):
         for source_cte, stream_place in _expand_source(cte, stream, stream_places, read_streams):
@@ -95,7 +97,7 @@ def _named_sources(
             yield name, sub_query, source_cte, stream_place
 
 
-def _written_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
+def _declared_source_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
     """Return the lower-case names of the sources that the endpoint names; raise QueryRefused if two are equal."""
     names: set[str] = set()
     for cte in ctes:
@@ -113,22 +115,22 @@ def _unused_name(name: str, suffix: str, used_names: Collection[str]) -> str:
     return name
 
 
-def _query_offset(text: str) -> int:
+def _offset_of_query(text: str) -> int:
     """Return the offset at which the query after WITH begins."""
     try:
         tokens: list[Token] = _BIGQUERY_DIALECT.tokenize(text)
     except TokenError as error:
-        raise QuerySyntax(
+        raise BadQuerySyntax(
             "The text cannot be read as SQL.", hint="A quote may be left open.", span=Span(1, 1)
         ) from error
     if not tokens or tokens[0].text.lower() != "with":
-        raise QuerySyntax("An endpoint in this dialect begins with its sources.", hint=_SOURCE_HINT, span=Span(1, 1))
+        raise BadQuerySyntax("An endpoint in this dialect begins with its sources.", hint=_SOURCE_HINT, span=Span(1, 1))
     depth = 0
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         depth += (token.text == "(") - (token.text == ")")
         if depth == 0 and token.text == ")" and following is not None and following.text != ",":
             return int(following.start)
-    raise QuerySyntax("There is no query behind the sources.", hint=_SOURCE_HINT, span=span_at(text, len(text)))
+    raise BadQuerySyntax("There is no query behind the sources.", hint=_SOURCE_HINT, span=span_at(text, len(text)))
 
 
 def _stream_of_source(cte: exp.Expr, text: str) -> str:
@@ -151,16 +153,16 @@ def _stream_of_source(cte: exp.Expr, text: str) -> str:
 
 
 def _expand_source(
-    cte: exp.Expr, stream: str, stream_places: Mapping[str, StreamProject], read_streams: Collection[str]
-) -> Iterator[tuple[exp.Expr, StreamProject]]:
-    if stream != OTHER_STREAMS:
-        stream_place = stream_places.get(stream, StreamProject(stream))
+    cte: exp.Expr, stream: str, stream_places: Mapping[str, StreamProjectPath], read_streams: Collection[str]
+) -> Iterator[tuple[exp.Expr, StreamProjectPath]]:
+    if stream != OTHER_STREAMS_TABLE:
+        stream_place = stream_places.get(stream, StreamProjectPath(stream))
         yield _expand_star(cte, stream_place), stream_place
         return
     for stream_place in stream_places.values():
         if stream_place.name in read_streams:
             continue
-        source_cte = copied(cte)
+        source_cte = copy_tree(cte)
         source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(stream_place.name, quoted=True)))
         table = source_cte.this.args["from_"].this
         alias = table.alias or "t"
@@ -176,7 +178,7 @@ def _quoted_table(name: str, alias: exp.Expr) -> exp.Expr:
     return table
 
 
-def _replace_project(select: exp.Expr, alias: str, stream_place: StreamProject) -> None:
+def _replace_project(select: exp.Expr, alias: str, stream_place: StreamProjectPath) -> None:
     """Replace `project` in the conditions by the path at which this stream has it."""
     where = select.args.get("where")
     if where is None or not stream_place.project_at:
@@ -186,7 +188,7 @@ def _replace_project(select: exp.Expr, alias: str, stream_place: StreamProject) 
             column.replace(_project_node(alias, stream_place))
 
 
-def _project_node(alias: str, stream_place: StreamProject) -> exp.Expr:
+def _project_node(alias: str, stream_place: StreamProjectPath) -> exp.Expr:
     if not stream_place.project_at:
         return _column_node(alias, "project")
     node: exp.Expr = _column_node(alias, "metadata")
@@ -199,7 +201,7 @@ def _column_node(alias: str, name: str) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def _expand_star(cte: exp.Expr, stream_place: StreamProject) -> exp.Expr:
+def _expand_star(cte: exp.Expr, stream_place: StreamProjectPath) -> exp.Expr:
     """Return the source with its star expanded to the table's columns."""
     select = cte.this
     table = select.args["from_"].this
@@ -208,7 +210,7 @@ def _expand_star(cte: exp.Expr, stream_place: StreamProject) -> exp.Expr:
     for name in _EVENT_COLUMNS:
         node = _column_node(alias, name)
         if name == "extras":
-            node.this.meta[WHOLE_EXTRAS] = True
+            node.this.meta[WHOLE_EXTRAS_KEY] = True
         if name == "project" and stream_place.project_at:
             node = exp.Cast(
                 this=_project_node(alias, stream_place), to=exp.DataType.build("STRING", dialect="bigquery")

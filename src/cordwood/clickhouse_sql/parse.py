@@ -12,21 +12,21 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cordwood.clickhouse_sql.calls import call_of, is_known
-from cordwood.clickhouse_sql.permitted import FUNCTIONS, PERMITTED_NODES
-from cordwood.errors import QueryRefused, QuerySyntax, Span, closest
-from cordwood.sql.budget import spend
+from cordwood.clickhouse_sql.calls import call_of, is_known_function
+from cordwood.clickhouse_sql.permitted import PERMITTED_FUNCTIONS, PERMITTED_NODES
+from cordwood.errors import BadQuerySyntax, QueryRefused, Span, find_closest_name
+from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import span_at, span_of
 from cordwood.sql.parse import (
-    check_beginning,
     check_characters,
     check_depth,
-    check_work,
+    check_parser_work,
+    check_statement_start,
     nesting_error,
     syntax_fault,
     tokenizer_fault,
 )
-from cordwood.sql.stages import Parsed
+from cordwood.sql.stages import ParsedQuery
 
 _CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
 # Words after which sqlglot parses parentheses twice: after a type's name, and after FROM as a join and as a query.
@@ -42,22 +42,22 @@ _WORDS_PARSED_TWICE: Final = frozenset(
 )
 
 
-def parse(text: str) -> Parsed:
-    """Parse a text with a single statement; raise QuerySyntax or QueryRefused with the position."""
+def parse(text: str) -> ParsedQuery:
+    """Parse a text with a single statement; raise BadQuerySyntax or QueryRefused with the position."""
     check_characters(text)
     tokens = _tokenize(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
-        raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
-    check_beginning(tokens[0], text)
-    check_work(tokens, text, _WORDS_PARSED_TWICE)
+        raise BadQuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
+    check_statement_start(tokens[0], text)
+    check_parser_work(tokens, text, _WORDS_PARSED_TWICE)
     second = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
     tree = _parse_tokens(tokens, text)
     check_depth(tree)
-    return Parsed(tree, text)
+    return ParsedQuery(tree, text)
 
 
 def _tokenize(text: str) -> list[Token]:
@@ -76,14 +76,14 @@ def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     except RecursionError as error:
         raise nesting_error(None) from error
     except Exception as error:
-        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
+        raise BadQuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
     if len(trees) != 1:
-        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
+        raise BadQuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
     return trees[0]
 
 
 # Arguments of sqlglot's nodes that do not affect the query.
-_NEUTRAL_ARGUMENTS: Final = frozenset(
+_IGNORED_ARGUMENTS: Final = frozenset(
     {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
 )
 
@@ -134,13 +134,13 @@ _REFUSED_NODES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def admit(parsed: Parsed) -> Parsed:
+def admit(parsed: ParsedQuery) -> ParsedQuery:
     """Return the checked query; raise QueryRefused at the first node that is not allow-listed.
 
     The error has the node's position and says what is allowed.
     """
     for node in parsed.tree.walk():
-        spend()
+        count_nodes()
         _check_node(node, parsed.text)
         node.comments = None
     return parsed
@@ -162,11 +162,11 @@ def _check_node(node: exp.Expr, text: str) -> None:
             node, text, f"{_split_class_name(type(node).__name__)} has two operands.", _ONE_SELECT_HINT
         )
     for key, value in node.args.items():
-        if value not in (None, False, []) and key not in parts and key not in _NEUTRAL_ARGUMENTS:
-            _refuse_part(node, key, text)
+        if value not in (None, False, []) and key not in parts and key not in _IGNORED_ARGUMENTS:
+            _refuse_clause(node, key, text)
 
 
-def _refuse_part(node: exp.Expr, key: str, text: str) -> None:
+def _refuse_clause(node: exp.Expr, key: str, text: str) -> None:
     value = node.args[key]
     part = value[0] if isinstance(value, list) else value
     position = part if isinstance(part, exp.Expr) and span_of(part, text) is not None else node
@@ -185,9 +185,9 @@ def _check_call(node: exp.Expr, text: str) -> None:
     call = call_of(node)
     if call is None:
         raise _refused_error(node, text, f"{_split_class_name(type(node).__name__)} is refused here.", _ONE_SELECT_HINT)
-    if is_known(call):
+    if is_known_function(call):
         return
-    closest_name = closest(call.name, FUNCTIONS.values(), cutoff=0.75)
+    closest_name = find_closest_name(call.name, PERMITTED_FUNCTIONS.values(), cutoff=0.75)
     hint = (
         f"Did you mean {closest_name}?" if closest_name else "The functions that can be called are listed in the guide."
     )

@@ -72,7 +72,7 @@ PERMITTED_NODES: Final[Mapping[str, frozenset[str]]] = {
 
 # Permitted functions by name in lower case, with ClickHouse's spelling. ClickHouse accepts some of them in any case; no
 # two names here differ only in case.
-FUNCTIONS: Final[Mapping[str, str]] = {
+PERMITTED_FUNCTIONS: Final[Mapping[str, str]] = {
     name.lower(): name
     for name in """
         abs addDays addHours addMinutes addMonths addQuarters addSeconds addWeeks addYears and any anyLast argMax argMin
@@ -104,7 +104,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
 }
 
 # The aggregates among the functions; each may have the suffix If.
-AGGREGATES: Final = _split_words("""
+PERMITTED_AGGREGATES: Final = _split_words("""
     any anylast argmax argmin avg count countdistinct grouparray groupuniqarray max median min quantile quantileexactinclusive
     quantiletdigest stddevpop stddevsamp sum uniq uniqcombined uniqexact uniqhll12 varpop varsamp
 """)

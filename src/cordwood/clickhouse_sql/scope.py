@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill, text_value
 from cordwood.model.event import MAX_STEPS
-from cordwood.sql.budget import copied, spend
-from cordwood.sql.nodes import internal_call, internal_function
+from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.nodes import internal_call, internal_function_name
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.scope import Lineage, Origin
 
@@ -18,9 +18,9 @@ METADATA_COLUMN: Final = "metadata"
 EXTRAS_COLUMN: Final = "extras"
 
 # The limit on paths for one key; a key with dots may refer to several paths.
-_MAX_PATHS: Final = 8
+_MAX_PATHS_PER_KEY: Final = 8
 # Keys that are columns of the table, and therefore not attributes.
-_TABLE_COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
+_KEYS_WITH_COLUMN: Final = frozenset({"id", "event_message", "timestamp"})
 
 _SEVERITY_KEYS: Final = (
     (EXTRAS_COLUMN, "severity_text"),
@@ -48,12 +48,12 @@ class Attributes(msgspec.Struct):
 
         Top-level keys of the event take precedence over those of metadata.
         """
-        parts = [self._attribute_text(EXTRAS_COLUMN, steps) for steps in self._paths(EXTRAS_COLUMN, key)]
+        parts = [self._attribute_text(EXTRAS_COLUMN, steps) for steps in self._possible_paths(EXTRAS_COLUMN, key)]
         first_key = next(iter(_possible_top_level_keys(key)), key)
         if key == "project" and self.has_own_project:
             parts.append(self._column_node("project"))
         may_be_shadowed = self._may_be_top_level(key)
-        for steps in self._paths(METADATA_COLUMN, key):
+        for steps in self._possible_paths(METADATA_COLUMN, key):
             text = self._attribute_text(METADATA_COLUMN, steps)
             if may_be_shadowed and first_key != "project":
                 top = self._path_node(EXTRAS_COLUMN, (steps[0],))
@@ -72,7 +72,7 @@ class Attributes(msgspec.Struct):
         texts = [
             fill("nullif(@text, '')", text=self._attribute_text(column, steps))
             for column, key in _SEVERITY_KEYS
-            for steps in self._paths(column, key)
+            for steps in self._possible_paths(column, key)
         ]
         if not texts:
             return text_value(_DEFAULT_SEVERITY)
@@ -80,13 +80,13 @@ class Attributes(msgspec.Struct):
         node.meta["bigquery_name"] = "COALESCE"
         return Value(internal_call("upper", node), STRING)
 
-    def document(self, name: str) -> exp.Expr:
+    def json_of_column(self, name: str) -> exp.Expr:
         """Return the JSON of the event's column `name`; for `project`, its text, or NULL unless `has_own_project`."""
         if name != "project":
             return internal_call("json_text", self._column_node(name))
         return self._column_node("project") if self.has_own_project else fill("cast(null as string)")
 
-    def levels(self) -> int:
+    def max_depth(self) -> int:
         """Return the maximum nesting of objects in the events, up to the limit to which they are flattened."""
         depths = [self.records.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
         return max((MAX_STEPS if depth is None else depth for depth in depths), default=1)
@@ -97,13 +97,13 @@ class Attributes(msgspec.Struct):
 
     def _may_be_top_level(self, key: str) -> bool:
         top = self._column_lineage(EXTRAS_COLUMN)
-        return any(self._may_exist(lineage_below(top, (first,))) for first in _possible_top_level_keys(key))
+        return any(self._may_have_values(lineage_below(top, (first,))) for first in _possible_top_level_keys(key))
 
-    def _may_exist(self, lineage: Lineage) -> bool:
+    def _may_have_values(self, lineage: Lineage) -> bool:
         return self.records.kinds(lineage) != frozenset()
 
-    def _paths(self, column: str, key: str) -> list[tuple[str, ...]]:
-        if column == EXTRAS_COLUMN and key in _TABLE_COLUMNS:
+    def _possible_paths(self, column: str, key: str) -> list[tuple[str, ...]]:
+        if column == EXTRAS_COLUMN and key in _KEYS_WITH_COLUMN:
             return []
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
@@ -111,12 +111,14 @@ class Attributes(msgspec.Struct):
             # Return no path for a longer key, because the map of all attributes is flattened only to this depth, too.
             return []
         paths = (
-            [steps_of_key] if "" not in steps_of_key and self._may_exist(lineage_below(lineage, steps_of_key)) else []
+            [steps_of_key]
+            if "" not in steps_of_key and self._may_have_values(lineage_below(lineage, steps_of_key))
+            else []
         )
         for steps in self._split_by_seen_keys(lineage, key, ()):
-            if len(paths) >= _MAX_PATHS:
+            if len(paths) >= _MAX_PATHS_PER_KEY:
                 break
-            if steps not in paths and self._may_exist(lineage_below(lineage, steps)):
+            if steps not in paths and self._may_have_values(lineage_below(lineage, steps)):
                 paths.append(steps)
         return paths
 
@@ -156,15 +158,15 @@ def _possible_top_level_keys(key: str) -> Iterator[str]:
 
 
 # The alias of the relation in FROM, in the translated tree.
-LOGS: Final = "logs"
+LOGS_ALIAS: Final = "logs"
 
 
 class AttributeForm(StrEnum):
     """Forms in which all attributes of an event are read at once."""
 
-    MAP = internal_function("attributes")
-    KEYS = internal_function("attribute_keys")
-    VALUES = internal_function("attribute_values")
+    MAP = internal_function_name("attributes")
+    KEYS = internal_function_name("attribute_keys")
+    VALUES = internal_function_name("attribute_values")
 
 
 class RowItem(msgspec.Struct, frozen=True):
@@ -183,17 +185,17 @@ def attribute_item(key: str) -> RowItem:
 
 
 _JSON_COLUMNS: Final = ("metadata", "extras", "project")
-_LEVELS_ITEM: Final = RowItem("levels", "")
+_MAX_DEPTH_ITEM: Final = RowItem("levels", "")
 
 
-def whole_attributes(row: "Row", form: AttributeForm) -> exp.Expr | None:
+def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
     """Return all attributes of an event, computed from the JSON of its parts; None if the rows are not events.
 
     A union passes on the JSON, so that the computation is written only once.
     """
     values = [row.value(RowItem("document", name)) for name in _JSON_COLUMNS]
     documents = [value.node for value in values if value is not None]
-    levels = row.value(_LEVELS_ITEM)
+    levels = row.value(_MAX_DEPTH_ITEM)
     if levels is None or len(documents) < len(values):
         return None
     return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
@@ -207,7 +209,7 @@ def element_item(node: exp.Expr) -> RowItem:
     return RowItem(ELEMENT_KIND, str(node.meta_get(ELEMENT_KIND)))
 
 
-class Row(Protocol):
+class RowScope(Protocol):
     """The columns in scope of an expression."""
 
     @property
@@ -220,25 +222,25 @@ class Row(Protocol):
         ...
 
 
-class Branch(Row, Protocol):
+class RowSource(RowScope, Protocol):
     """The source of the rows of one SELECT in the translated tree."""
 
-    def relation(self) -> exp.Expr:
+    def build_relation(self) -> exp.Expr:
         """Return the relation for FROM. Called once, after all values were requested."""
         ...
 
 
-def column(name: str, *, table: str = LOGS) -> exp.Expr:
+def column_node(name: str, *, table: str = LOGS_ALIAS) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
 
 
 def named_table(name: str) -> exp.Expr:
-    alias = exp.TableAlias(this=exp.to_identifier(LOGS, quoted=True))
+    alias = exp.TableAlias(this=exp.to_identifier(LOGS_ALIAS, quoted=True))
     return exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias)
 
 
 def derived_table(query: exp.Expr) -> exp.Expr:
-    alias = exp.TableAlias(this=exp.to_identifier(LOGS, quoted=True))
+    alias = exp.TableAlias(this=exp.to_identifier(LOGS_ALIAS, quoted=True))
     return exp.Subquery(this=query, alias=alias)
 
 
@@ -260,25 +262,25 @@ class SubQueryBranch(msgspec.Struct):
         if item.kind == "attribute":
             return self.attributes.value(item.name)
         if item.kind == "document":
-            return Value(self.attributes.document(item.name), STRING.or_null())
-        if item == _LEVELS_ITEM:
-            levels = self.attributes.levels()
+            return Value(self.attributes.json_of_column(item.name), STRING.as_nullable())
+        if item == _MAX_DEPTH_ITEM:
+            levels = self.attributes.max_depth()
             return Value(exp.Literal.number(levels), INT, constant=levels)
         if item.name == "source":
             return text_value(self.name)
         if item.name == "timestamp":
-            return Value(column("timestamp"), DATETIME64)
+            return Value(column_node("timestamp"), DATETIME64)
         if item.name == "id":
-            return Value(column("id"), STRING)
+            return Value(column_node("id"), STRING)
         if item.name == "severity_text":
             return self.attributes.severity()
-        return Value(column(item.name), STRING, default="") if item.name in _TEXT_COLUMNS else None
+        return Value(column_node(item.name), STRING, default="") if item.name in _TEXT_COLUMNS else None
 
-    def relation(self) -> exp.Expr:
+    def build_relation(self) -> exp.Expr:
         return named_table(self.sub_query)
 
 
-class QueryBranch(msgspec.Struct):
+class DerivedTableBranch(msgspec.Struct):
     """The rows of a derived table, with its columns."""
 
     query: exp.Expr
@@ -292,18 +294,18 @@ class QueryBranch(msgspec.Struct):
         column_value = self.columns.get(item.name) if item.kind == "column" else None
         return None if column_value is None else copy_value(column_value)
 
-    def relation(self) -> exp.Expr:
+    def build_relation(self) -> exp.Expr:
         return derived_table(self.query)
 
 
 def copy_value(value: Value) -> Value:
-    return msgspec.structs.replace(value, node=copied(value.node))
+    return msgspec.structs.replace(value, node=copy_tree(value.node))
 
 
 class FilteredBranch(msgspec.Struct):
     """A branch with the condition on its rows, and the ORDER BY of its SELECT."""
 
-    branch: Branch
+    branch: RowSource
     where: exp.Expr | None = None
     order: exp.Expr | None = None
 
@@ -315,51 +317,51 @@ class UnionRows(msgspec.Struct):
     """
 
     branches: Sequence[FilteredBranch]
-    evaluate: Callable[[Row, str], Value]
+    evaluate: Callable[[RowScope, str], Value]
     limit: int | None = None
-    values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
-    nodes: list[list[exp.Expr]] = msgspec.field(default_factory=list)
+    requested_values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
+    selected_nodes: list[list[exp.Expr]] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
         return all(filtered.branch.has_attributes for filtered in self.branches)
 
     def value(self, item: RowItem) -> Value | None:
-        requested = self.values.get(item)
+        requested = self.requested_values.get(item)
         if requested is None:
-            requested = self._read_item(item)
+            requested = self._value_of_item(item)
             if requested is None:
                 return None
-            self.values[item] = requested
+            self.requested_values[item] = requested
         return copy_value(requested)
 
-    def _read_item(self, item: RowItem) -> Value | None:
+    def _value_of_item(self, item: RowItem) -> Value | None:
         branch_values = [self._branch_value(filtered.branch, item) for filtered in self.branches]
         values = [value for value in branch_values if value is not None]
         if len(values) < len(branch_values):
             return None
-        if item == _LEVELS_ITEM:
+        if item == _MAX_DEPTH_ITEM:
             return max(values, key=lambda value: int(str(value.constant)))
-        return self._select_values(_with_missing_attributes(values) if item.kind == "attribute" else values)
+        return self._select_values(_null_missing_attributes(values) if item.kind == "attribute" else values)
 
     def _select_values(self, values: list[Value]) -> Value:
         """Select one value in each branch; return the union's column with these values."""
         first = values[0]
-        self.nodes.append([value.node for value in values])
-        spend(len(values))
+        self.selected_nodes.append([value.node for value in values])
+        count_nodes(len(values))
         constant = (
             first.constant if len(values) == 1 or all(_have_equal_constants(first, value) for value in values) else None
         )
-        node = column(f"c{len(self.nodes)}")
+        node = column_node(f"c{len(self.selected_nodes)}")
         default = next((value.default for value in values if value.default is not None), None)
         if constant is not None and first.is_constant:
             return Value(node, first.type, constant=first.constant, default=default)
         return Value(node, first.type, default=default)
 
-    def _branch_value(self, branch: Branch, item: RowItem) -> Value | None:
+    def _branch_value(self, branch: RowSource, item: RowItem) -> Value | None:
         return self.evaluate(branch, item.name) if item.kind == "expression" else branch.value(item)
 
-    def relation(self) -> exp.Expr:
+    def build_relation(self) -> exp.Expr:
         """Return the union of one SELECT for each branch."""
         selects = [self._select_branch(index, filtered) for index, filtered in enumerate(self.branches)]
         tree = selects[0]
@@ -370,11 +372,11 @@ class UnionRows(msgspec.Struct):
     def _select_branch(self, index: int, filtered: FilteredBranch) -> exp.Expr:
         items: list[exp.Expr] = [
             exp.Alias(this=nodes[index], alias=exp.to_identifier(f"c{number}", quoted=True))
-            for number, nodes in enumerate(self.nodes, 1)
+            for number, nodes in enumerate(self.selected_nodes, 1)
         ]
         if not items:
             items = [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
-        select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.relation()))
+        select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.build_relation()))
         if filtered.where is not None:
             select.set("where", exp.Where(this=filtered.where))
         if self.limit is None:
@@ -385,7 +387,7 @@ class UnionRows(msgspec.Struct):
         return exp.Subquery(this=select) if len(self.branches) > 1 else select
 
 
-def _with_missing_attributes(values: list[Value]) -> list[Value]:
+def _null_missing_attributes(values: list[Value]) -> list[Value]:
     """Return an attribute's values, with NULL in branches whose events never had the attribute.
 
     With an empty text instead of NULL, mapContains would report that the attribute exists. If no branch ever had it,
@@ -406,33 +408,33 @@ class JoinedRows(msgspec.Struct):
 
     union: UnionRows
     arrays: Sequence[Value]
-    values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
-    items: list[exp.Expr] = msgspec.field(default_factory=list)
+    requested_values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
+    select_items: list[exp.Expr] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
         return self.union.has_attributes
 
     def value(self, item: RowItem) -> Value | None:
-        if item == _LEVELS_ITEM:
+        if item == _MAX_DEPTH_ITEM:
             return self.union.value(item)
-        if item not in self.values:
+        if item not in self.requested_values:
             source_value = self._array_element(item.name) if item.kind == ELEMENT_KIND else self.union.value(item)
             if source_value is None:
                 return None
-            name = f"j{len(self.items) + 1}"
-            self.items.append(exp.Alias(this=source_value.node, alias=exp.to_identifier(name, quoted=True)))
-            self.values[item] = msgspec.structs.replace(source_value, node=column(name))
-        return copy_value(self.values[item])
+            name = f"j{len(self.select_items) + 1}"
+            self.select_items.append(exp.Alias(this=source_value.node, alias=exp.to_identifier(name, quoted=True)))
+            self.requested_values[item] = msgspec.structs.replace(source_value, node=column_node(name))
+        return copy_value(self.requested_values[item])
 
     def _array_element(self, name: str) -> Value:
         element: Type = self.arrays[int(name)].type.element or STRING
         node = exp.Column(this=exp.to_identifier(f"e{name}", quoted=True))
         return Value(node, element)
 
-    def relation(self) -> exp.Expr:
-        items = self.items or [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
-        select = exp.Select(expressions=items, from_=exp.From(this=self.union.relation()))
+    def build_relation(self) -> exp.Expr:
+        items = self.select_items or [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
+        select = exp.Select(expressions=items, from_=exp.From(this=self.union.build_relation()))
         joins = [
             exp.Join(this=_unnest(array.node, f"e{index}"), kind="CROSS") for index, array in enumerate(self.arrays)
         ]

@@ -10,24 +10,24 @@ from cordwood.clickhouse_sql.aliases import ExpandedSelect, canonical_text, expa
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.comparisons import as_number
 from cordwood.clickhouse_sql.functions import FUNCTIONS
-from cordwood.clickhouse_sql.functions.aggregates import aggregate
+from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
 from cordwood.clickhouse_sql.scope import (
     ELEMENT_KIND,
-    LOGS,
-    Branch,
+    LOGS_ALIAS,
+    DerivedTableBranch,
     FilteredBranch,
     JoinedRows,
-    QueryBranch,
-    Row,
     RowItem,
+    RowScope,
+    RowSource,
     UnionRows,
-    column,
+    column_node,
 )
-from cordwood.clickhouse_sql.translate import Condition, Translator, map_as_json
+from cordwood.clickhouse_sql.translate import Condition, ExpressionTranslator, map_as_json
 from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copied, spend
+from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import internal_call
 
@@ -39,7 +39,7 @@ class _NamedQuery(msgspec.Struct, frozen=True):
     """
 
     query: exp.Expr
-    names: "_NamedQueries"
+    visible_queries: "_NamedQueries"
     is_value: bool = False
 
 
@@ -59,26 +59,26 @@ class TranslatedQuery(msgspec.Struct, frozen=True):
 class QueryTranslator(msgspec.Struct):
     """The translator of a whole query.
 
-    `logs` returns new branches of the table for each query that reads it; the answer has at most `max_rows` rows.
+    `make_log_branches` returns new branches of the table for each query that reads it; the answer has at most `max_rows` rows.
     """
 
     text: str
-    logs: Callable[[], Sequence[Branch]]
+    make_log_branches: Callable[[], Sequence[RowSource]]
     parameters: Mapping[str, Parameter]
     max_rows: int
 
     def translate(self, node: exp.Expr, names: _NamedQueries | None = None, *, is_outermost: bool) -> TranslatedQuery:
-        spend()
-        names = self._read_with(node, names or {})
+        count_nodes()
+        names = self._read_with_clause(node, names or {})
         if isinstance(node, exp.Subquery):
             return self.translate(node.this, names, is_outermost=is_outermost)
         if isinstance(node, exp.Union):
             return self._translate_union(node, names, is_outermost=is_outermost)
         if not isinstance(node, exp.Select):
             raise self._refused_error(node, "Only a SELECT can be sent.")
-        return _SelectTranslator(self, names, is_outermost).build(node)
+        return _SelectTranslator(self, names, is_outermost).translate(node)
 
-    def _read_with(self, node: exp.Expr, outer_queries: _NamedQueries) -> _NamedQueries:
+    def _read_with_clause(self, node: exp.Expr, outer_queries: _NamedQueries) -> _NamedQueries:
         with_ = node.args.get("with_")
         named_queries = dict(outer_queries)
         for cte in with_.expressions if with_ is not None else ():
@@ -116,36 +116,36 @@ class QueryTranslator(msgspec.Struct):
                     message = f'The column "{name[:40]}" is a {left.type} in one branch and a {right.type} in another.'
                     raise self._refused_error(node, message, "Convert one of them, as in toString(…).")
 
-    def branches(self, select: exp.Expr, names: _NamedQueries) -> tuple[Sequence[Branch], frozenset[str]]:
+    def branches_of_from(self, select: exp.Expr, names: _NamedQueries) -> tuple[Sequence[RowSource], frozenset[str]]:
         """Return the branches of FROM, and the names that may qualify its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
-            return [QueryBranch(_one_row_query(), {})], frozenset()
+            return [DerivedTableBranch(_one_row_query(), {})], frozenset()
         source = from_.this
         if isinstance(source, exp.Subquery):
-            return [self._query_branch(source.this, names)], frozenset({source.alias})
+            return [self._derived_table_branch(source.this, names)], frozenset({source.alias})
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise self._refused_error(source, "Table functions are refused.", "Read FROM logs.")
         qualifiers = frozenset({source.name, source.alias or source.name})
         if source.name in names and not names[source.name].is_value:
             named = names[source.name]
-            return [self._query_branch(copied(named.query), named.names)], qualifiers
-        if source.name != LOGS:
+            return [self._derived_table_branch(copy_tree(named.query), named.visible_queries)], qualifiers
+        if source.name != LOGS_ALIAS:
             raise QueryRefused(
                 f'"{source.name[:60]}" cannot be read here.',
                 hint="There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source.",
                 span=span_of(source, self.text),
             )
-        return self.logs(), qualifiers
+        return self.make_log_branches(), qualifiers
 
-    def _query_branch(self, node: exp.Expr, names: _NamedQueries) -> Branch:
+    def _derived_table_branch(self, node: exp.Expr, names: _NamedQueries) -> RowSource:
         translated = self.translate(node, names, is_outermost=False)
         columns: dict[str, Value] = {}
         for name, value in translated.columns:
             if name in columns:
                 raise self._refused_error(node, f'Two columns are called "{name[:60]}".', "Give one of them an alias.")
-            columns[name] = msgspec.structs.replace(value, node=column(name), default=None)
-        return QueryBranch(translated.tree, columns)
+            columns[name] = msgspec.structs.replace(value, node=column_node(name), default=None)
+        return DerivedTableBranch(translated.tree, columns)
 
     def _refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=span_of(node, self.text))
@@ -160,11 +160,11 @@ def _one_row_query() -> exp.Expr:
     return exp.Select(expressions=[exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))])
 
 
-class _GroupTranslator(Translator, kw_only=True):
+class _GroupTranslator(ExpressionTranslator, kw_only=True):
     """The translator of expressions over groups: their keys, and aggregates of the columns of `rows`."""
 
-    rows: Translator
-    keys: Mapping[str, RowItem]
+    row_translator: ExpressionTranslator
+    group_keys: Mapping[str, RowItem]
 
     def value(self, node: exp.Expr) -> Value:
         key = self._group_key_value(node)
@@ -181,16 +181,16 @@ class _GroupTranslator(Translator, kw_only=True):
         key = self._group_key_value(node)
         if key is None:
             return super().condition(node)
-        return Condition(Translator.condition_value(self, node).expression())
+        return Condition(ExpressionTranslator.condition_value(self, node).node_with_default())
 
     def _group_key_value(self, node: exp.Expr) -> Value | None:
-        if not self.keys or isinstance(node.unnest(), exp.Literal):
+        if not self.group_keys or isinstance(node.unnest(), exp.Literal):
             return None
-        item = self.keys.get(canonical_text(node))
-        return None if item is None else self.rows.row.value(item)
+        item = self.group_keys.get(canonical_text(node))
+        return None if item is None else self.row_translator.row.value(item)
 
-    def call(self, call: Call) -> Value:
-        return aggregate(self.rows, call) if call.is_aggregate else super().call(call)
+    def translate_call(self, call: Call) -> Value:
+        return translate_aggregate(self.row_translator, call) if call.is_aggregate else super().translate_call(call)
 
 
 class _GroupedRow:
@@ -217,8 +217,8 @@ class _SelectTranslator(msgspec.Struct):
     is_outermost: bool
     expressions: dict[str, exp.Expr] = {}
 
-    def build(self, select: exp.Expr) -> TranslatedQuery:
-        branches, tables = self.query_translator.branches(select, self.names)
+    def translate(self, select: exp.Expr) -> TranslatedQuery:
+        branches, tables = self.query_translator.branches_of_from(select, self.names)
         self._check_qualifiers(select, tables)
         values = {name: named_query.query for name, named_query in self.names.items() if named_query.is_value}
         expanded = expand_aliases(select, self.query_translator.text, values)
@@ -228,9 +228,9 @@ class _SelectTranslator(msgspec.Struct):
             joined_rows = self._join_rows(filtered_branches, arrays)
             condition = self._conjunction(joined_rows, array_conditions)
             filtered_branches = [FilteredBranch(joined_rows, None if condition.constant is True else condition.node)]
-        if self._is_aggregate(expanded):
+        if self._needs_aggregation(expanded):
             return self._translate_aggregated(expanded, filtered_branches)
-        return self._translate_rows(expanded, filtered_branches)
+        return self._translate_unaggregated(expanded, filtered_branches)
 
     def _check_qualifiers(self, select: exp.Expr, tables: frozenset[str]) -> None:
         for node in select.walk(prune=lambda node: isinstance(node, exp.Query) and node is not select):
@@ -239,27 +239,27 @@ class _SelectTranslator(msgspec.Struct):
                 span = span_of(node, self.query_translator.text)
                 raise UnknownName(f'There is no table "{node.table[:60]}" here.', hint=hint, span=span)
 
-    def _translator(self, row: Row) -> Translator:
-        return Translator(self.query_translator.text, row, FUNCTIONS, self.query_translator.parameters)
+    def _translator(self, row: RowScope) -> ExpressionTranslator:
+        return ExpressionTranslator(self.query_translator.text, row, FUNCTIONS, self.query_translator.parameters)
 
-    def _evaluate(self, row: Row, name: str) -> Value:
+    def _evaluate(self, row: RowScope, name: str) -> Value:
         return self._translator(row).value_with_default(self.expressions[name])
 
-    def _conjunction(self, row: Row, conjuncts: Sequence[exp.Expr]) -> Condition:
+    def _conjunction(self, row: RowScope, conjuncts: Sequence[exp.Expr]) -> Condition:
         tree = conjuncts[0] if conjuncts else exp.Boolean(this=True)
         for part in conjuncts[1:]:
             tree = exp.And(this=tree, expression=part)
         return self._translator(row).condition(tree)
 
     def _prune_branches(
-        self, branches: Sequence[Branch], expanded: ExpandedSelect
+        self, branches: Sequence[RowSource], expanded: ExpandedSelect
     ) -> tuple[list[FilteredBranch], list[exp.Expr]]:
         """Return the sources of rows that WHERE does not exclude, at least one, each with its filter.
 
         The conditions on elements of arrays are returned too; they apply once the arrays are joined.
         """
-        array_conditions = [part for part in expanded.where if _has_array_join(part)]
-        row_conditions = [part for part in expanded.where if not _has_array_join(part)]
+        array_conditions = [part for part in expanded.where_conjuncts if _has_array_join(part)]
+        row_conditions = [part for part in expanded.where_conjuncts if not _has_array_join(part)]
         conditions = [(branch, self._conjunction(branch, row_conditions)) for branch in branches]
         remaining = [pair for pair in conditions if pair[1].constant is not False] or conditions[:1]
         filtered = [
@@ -286,23 +286,23 @@ class _SelectTranslator(msgspec.Struct):
     def _join_rows(self, filtered: Sequence[FilteredBranch], arrays: Sequence[exp.Expr]) -> JoinedRows:
         union = UnionRows(filtered, self._evaluate)
         inner = self._translator(union)
-        return JoinedRows(union, [inner.array(array) for array in arrays])
+        return JoinedRows(union, [inner.array_value(array) for array in arrays])
 
-    def _is_aggregate(self, expanded: ExpandedSelect) -> bool:
+    def _needs_aggregation(self, expanded: ExpandedSelect) -> bool:
         if expanded.is_grouped or expanded.is_distinct or expanded.having is not None:
             return True
         return any(map(has_aggregate, _all_expressions(expanded)))
 
-    def _translate_rows(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
+    def _translate_unaggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
         """Translate a query without aggregation. Several branches are limited individually before their union."""
         if len(filtered) == 1:
-            return self._translate_selected(expanded, self._translator(filtered[0].branch), filtered[0])
+            return self._translate_from_branch(expanded, self._translator(filtered[0].branch), filtered[0])
         branch_limit = self._branch_limit(expanded)
         union = UnionRows(filtered, self._evaluate, limit=branch_limit)
         if branch_limit is not None:
             for branch in filtered:
                 branch.order = self._order_by(expanded, self._translator(branch.branch))
-        return self._translate_selected(expanded, self._translator(union), FilteredBranch(union))
+        return self._translate_from_branch(expanded, self._translator(union), FilteredBranch(union))
 
     def _branch_limit(self, expanded: ExpandedSelect) -> int | None:
         """Return the number of rows that each branch must read for the answer; None for all rows.
@@ -313,17 +313,21 @@ class _SelectTranslator(msgspec.Struct):
             return None
         return expanded.limit + expanded.offset
 
-    def _translate_selected(
-        self, expanded: ExpandedSelect, translator: Translator, filtered: FilteredBranch
+    def _translate_from_branch(
+        self, expanded: ExpandedSelect, translator: ExpressionTranslator, filtered: FilteredBranch
     ) -> TranslatedQuery:
-        columns = [(item.name, self._output_value(translator, item.node)) for item in expanded.items]
+        columns = [(item.name, self._output_value(translator, item.node)) for item in expanded.columns]
         order = self._order_by(expanded, translator)
         return self._make_select(expanded, columns, filtered, order)
 
     def _translate_aggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
         union = UnionRows(filtered, self._evaluate)
         rows = self._translator(union)
-        key_nodes = [item.node for item in expanded.items] if self._groups_items(expanded) else list(expanded.keys)
+        key_nodes = (
+            [item.node for item in expanded.columns]
+            if self._groups_by_all_columns(expanded)
+            else list(expanded.group_keys)
+        )
         keys: dict[str, RowItem] = {}
         for key in key_nodes:
             if has_aggregate(key):
@@ -334,19 +338,19 @@ class _SelectTranslator(msgspec.Struct):
         grouping = [self._group_key(union, row_item) for row_item in keys.values()]
         text = self.query_translator.text
         groups = _GroupTranslator(
-            text, _GroupedRow(text), FUNCTIONS, self.query_translator.parameters, rows=rows, keys=keys
+            text, _GroupedRow(text), FUNCTIONS, self.query_translator.parameters, row_translator=rows, group_keys=keys
         )
-        columns = [(item.name, self._output_value(groups, item.node)) for item in expanded.items]
+        columns = [(item.name, self._output_value(groups, item.node)) for item in expanded.columns]
         order = self._order_by(expanded, groups)
         having_condition = groups.condition(expanded.having) if expanded.having is not None else None
         group = exp.Group(expressions=grouping) if grouping else None
         return self._make_select(expanded, columns, FilteredBranch(union), order, group=group, having=having_condition)
 
-    def _groups_items(self, expanded: ExpandedSelect) -> bool:
+    def _groups_by_all_columns(self, expanded: ExpandedSelect) -> bool:
         """Return whether DISTINCT is translated to a grouping by all columns; refuse it with aggregates."""
         if not expanded.is_distinct:
             return False
-        if expanded.is_grouped or any(has_aggregate(item.node) for item in expanded.items):
+        if expanded.is_grouped or any(has_aggregate(item.node) for item in expanded.columns):
             raise QueryUnsupported("DISTINCT beside aggregates is not supported.")
         return True
 
@@ -356,14 +360,14 @@ class _SelectTranslator(msgspec.Struct):
             raise QueryUnsupported(f"Rows cannot be grouped by {item.name[:60]}.")
         return value.node
 
-    def _order_by(self, expanded: ExpandedSelect, translator: Translator) -> exp.Expr | None:
+    def _order_by(self, expanded: ExpandedSelect, translator: ExpressionTranslator) -> exp.Expr | None:
         orders: list[exp.Expr] = []
-        for ordering in expanded.orders:
+        for ordering in expanded.sort_keys:
             value = translator.value_with_default(ordering.node)
             if value.is_constant:
                 continue
             if value.type.name in ("Map", "Interval"):
-                raise translator.refusal(ordering.node, f"Rows cannot be ordered by a {value.type}.")
+                raise translator.refused_error(ordering.node, f"Rows cannot be ordered by a {value.type}.")
             nulls_first = ordering.nulls_first if value.type.nullable else not ordering.is_descending
             node = value.node
             if value.type.name == "Float64":
@@ -371,7 +375,7 @@ class _SelectTranslator(msgspec.Struct):
             orders.append(exp.Ordered(this=node, desc=ordering.is_descending, nulls_first=nulls_first))
         return exp.Order(expressions=orders) if orders else None
 
-    def _output_value(self, translator: Translator, node: exp.Expr) -> Value:
+    def _output_value(self, translator: ExpressionTranslator, node: exp.Expr) -> Value:
         value = translator.value(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
             # Select the value without its default, so that it is redacted after the rows are chosen.
@@ -380,7 +384,7 @@ class _SelectTranslator(msgspec.Struct):
         if value.type.name == "Map":
             return map_as_json(translator, node, value)
         if value.type.name == "Interval":
-            raise translator.refusal(node, "An interval cannot be selected.")
+            raise translator.refused_error(node, "An interval cannot be selected.")
         return _to_answer_form(value) if self.is_outermost else value
 
     def _make_select(
@@ -394,7 +398,7 @@ class _SelectTranslator(msgspec.Struct):
         having: Condition | None = None,
     ) -> TranslatedQuery:
         items = [exp.Alias(this=value.node, alias=exp.to_identifier(name, quoted=True)) for name, value in columns]
-        select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.relation()))
+        select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.build_relation()))
         if filtered.where is not None:
             select.set("where", exp.Where(this=filtered.where))
         if group is not None:
@@ -421,17 +425,17 @@ def _to_answer_form(value: Value) -> Value:
         case "Float64" if not value.is_constant:
             return msgspec.structs.replace(value, node=internal_call("finite", value.node))
         case "Nothing":
-            return msgspec.structs.replace(value, node=fill("cast(null as string)"), type=STRING.or_null())
+            return msgspec.structs.replace(value, node=fill("cast(null as string)"), type=STRING.as_nullable())
     return value
 
 
 def _all_expressions(expanded: ExpandedSelect) -> Iterator[exp.Expr]:
-    yield from (item.node for item in expanded.items)
-    yield from expanded.where
-    yield from expanded.keys
+    yield from (item.node for item in expanded.columns)
+    yield from expanded.where_conjuncts
+    yield from expanded.group_keys
     if expanded.having is not None:
         yield expanded.having
-    yield from (ordering.node for ordering in expanded.orders)
+    yield from (ordering.node for ordering in expanded.sort_keys)
 
 
 def _is_array_join(node: exp.Expr) -> bool:

@@ -11,17 +11,17 @@ from cordwood.clickhouse_sql.casts import cast_to, type_named, type_of
 from cordwood.clickhouse_sql.comparisons import (
     COMPARISON_NODES,
     as_number,
-    at_position,
-    between,
     compare,
     compare_constants,
-    compare_tuples,
-    is_null,
-    like,
-    membership,
+    copy_position,
+    null_test,
+    rewrite_tuple_comparison,
+    translate_between,
+    translate_in,
+    translate_like,
 )
-from cordwood.clickhouse_sql.datetimes import add_interval, add_number, interval_of, subtract_times, to_datetime
-from cordwood.clickhouse_sql.scope import AttributeForm, Row, attribute_item, column_item, whole_attributes
+from cordwood.clickhouse_sql.datetimes import add_interval, add_number_to_time, interval_of, subtract_times, to_datetime
+from cordwood.clickhouse_sql.scope import AttributeForm, RowScope, all_attributes, attribute_item, column_item
 from cordwood.clickhouse_sql.values import (
     BOOL,
     CONDITION_TYPES,
@@ -46,13 +46,13 @@ from cordwood.clickhouse_sql.values import (
 )
 from cordwood.errors import QueryRefused, Span, UnknownName
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copied, spend
-from cordwood.sql.diagnostics import span_of, start_of
+from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.diagnostics import span_of, start_offset
 from cordwood.sql.nodes import internal_call
 
-FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
+CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
-_TABLE_COLUMNS: Final = "id, timestamp, project, source, event_message, severity_text and log_attributes"
+_COLUMN_NAMES_TEXT: Final = "id, timestamp, project, source, event_message, severity_text and log_attributes"
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -65,38 +65,38 @@ class Condition(msgspec.Struct, frozen=True):
     constant: bool | None = None
 
 
-class Translator(msgspec.Struct):
+class ExpressionTranslator(msgspec.Struct):
     """The translator of expressions.
 
     `row` has the columns in scope, `parameters` those that the endpoint declares.
     """
 
     text: str
-    row: Row
-    functions: Mapping[str, FunctionTranslation]
+    row: RowScope
+    functions: Mapping[str, CallTranslator]
     parameters: Mapping[str, Parameter] = {}
 
     def value(self, node: exp.Expr) -> Value:
-        spend()
+        count_nodes()
         node = node.unnest()
         rule = _RULE_BY_NODE_CLASS.get(type(node))
         if rule is not None:
             return rule(self, node)
         if isinstance(node, exp.Query):
             hint = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
-            raise self.refusal(node, "A query cannot stand in an expression.", hint)
+            raise self.refused_error(node, "A query cannot stand in an expression.", hint)
         call = call_of(node)
         if call is None:
-            raise self.refusal(node, f"{type(node).__name__.upper()} is refused here.")
-        return self.call(call)
+            raise self.refused_error(node, f"{type(node).__name__.upper()} is refused here.")
+        return self.translate_call(call)
 
-    def call(self, call: Call) -> Value:
+    def translate_call(self, call: Call) -> Value:
         function = self.functions.get(call.name)
         if function is None and call.is_aggregate:
             hint = "Write HAVING for groups, or aggregate in a query in brackets."
-            raise self.refusal(call.node, f"The aggregate {call.display_name} cannot stand here.", hint)
+            raise self.refused_error(call.node, f"The aggregate {call.display_name} cannot stand here.", hint)
         if function is None:
-            raise self.refusal(call.node, f"The function {call.display_name} cannot be called here.")
+            raise self.refused_error(call.node, f"The function {call.display_name} cannot be called here.")
         return function(self, call)
 
     def value_with_default(self, node: exp.Expr) -> Value:
@@ -104,7 +104,7 @@ class Translator(msgspec.Struct):
         return self.value(node).with_default()
 
     def condition(self, node: exp.Expr) -> Condition:
-        spend()
+        count_nodes()
         node = node.unnest()
         if isinstance(node, (exp.And, exp.Or)):
             return self._fold_connector(node)
@@ -112,9 +112,9 @@ class Translator(msgspec.Struct):
             return self._comparison_condition(node)
         if isinstance(node, (exp.In, exp.Like, exp.ILike)) and not node.args.get("negate"):
             flag = (
-                membership(self, node, may_be_null=True)
+                translate_in(self, node, may_be_null=True)
                 if isinstance(node, exp.In)
-                else like(self, node, may_be_null=True)
+                else translate_like(self, node, may_be_null=True)
             )
             return _as_condition(flag)
         if isinstance(node, exp.Not):
@@ -129,9 +129,9 @@ class Translator(msgspec.Struct):
         if value.type.name in CONDITION_TYPES:
             return value
         if value.type.name == "Nothing":
-            return Value(exp.Null(), FLAG.or_null())
+            return Value(exp.Null(), FLAG.as_nullable())
         if value.type.name not in NUMBER_TYPES:
-            raise self.refusal(node, f"A {value.type} is not a condition.", "Compare it, as in method = 'GET'.")
+            raise self.refused_error(node, f"A {value.type} is not a condition.", "Compare it, as in method = 'GET'.")
         is_nonzero = exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0))
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
@@ -140,7 +140,7 @@ class Translator(msgspec.Struct):
         """Return AND or OR without its constant operands."""
         deciding = not isinstance(node, exp.And)
         conditions: list[exp.Expr] = []
-        for part in _flatten_chain(node):
+        for part in _connector_operands(node):
             translated = self.condition(part)
             if translated.constant is deciding:
                 return _constant_condition(deciding)
@@ -152,7 +152,7 @@ class Translator(msgspec.Struct):
 
     def _comparison_condition(self, node: exp.Expr) -> Condition:
         if isinstance(node.this, exp.Tuple):
-            return self.condition(compare_tuples(self, node))
+            return self.condition(rewrite_tuple_comparison(self, node))
         left, right = self.value(node.this), self.value(node.expression)
         for operand, counterpart in ((left, right), (right, left)):
             # The operand is NULL for a missing key, in place of its default. If the comparison with the default is
@@ -166,73 +166,73 @@ class Translator(msgspec.Struct):
                     break
         return _as_condition(compare(self, node, left, right))
 
-    def filter(self, node: exp.Expr) -> exp.Expr:
+    def filter_condition(self, node: exp.Expr) -> exp.Expr:
         return self.condition(node).node
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
         """Return a filled template of BigQuery SQL, whose nodes get the node's position in the author's text."""
-        return fill(template, start_of(node), **parts)
+        return fill(template, start_offset(node), **parts)
 
     def span(self, node: exp.Expr) -> Span | None:
         return span_of(node, self.text)
 
-    def refusal(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
+    def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=self.span(node))
 
-    def string(self, node: exp.Expr) -> Value:
+    def string_value(self, node: exp.Expr) -> Value:
         """Return an argument that must be text."""
         value = self.value_with_default(node)
         if value.type.name == "Nothing":
-            return Value(exp.Null(), STRING.or_null())
+            return Value(exp.Null(), STRING.as_nullable())
         if value.type.name != "String":
-            raise self.refusal(
+            raise self.refused_error(
                 node, f"A text is wanted here, and this is a {value.type}.", "Convert it with toString(…)."
             )
         return value
 
-    def number(self, node: exp.Expr) -> Value:
+    def number_value(self, node: exp.Expr) -> Value:
         """Return an argument that must be a number; a condition counts as 0 or 1."""
-        return self.number_of(node, self.value_with_default(node))
+        return self.require_number(node, self.value_with_default(node))
 
-    def number_of(self, node: exp.Expr, value: Value) -> Value:
+    def require_number(self, node: exp.Expr, value: Value) -> Value:
         """Return the value as a number; refuse any other value at the node's position."""
         if value.type.name == "Nothing":
-            return Value(exp.Null(), INT.or_null())
+            return Value(exp.Null(), INT.as_nullable())
         if value.type.name not in NUMBER_TYPES:
             hint = "Convert it with toInt64OrZero(…) or toFloat64OrZero(…)."
-            raise self.refusal(node, f"A number is wanted here, and this is a {value.type}.", hint)
+            raise self.refused_error(node, f"A number is wanted here, and this is a {value.type}.", hint)
         return as_number(value)
 
-    def array(self, node: exp.Expr) -> Value:
+    def array_value(self, node: exp.Expr) -> Value:
         value = self.value_with_default(node)
         if value.type.name != "Array":
-            raise self.refusal(node, f"An array is wanted here, and this is a {value.type}.")
+            raise self.refused_error(node, f"An array is wanted here, and this is a {value.type}.")
         return value
 
     def constant_text(self, node: exp.Expr, subject: str) -> str:
         value = self.value(node)
         if not isinstance(value.constant, str):
-            raise self.refusal(node, f"{subject} must be a text in quotes.")
+            raise self.refused_error(node, f"{subject} must be a text in quotes.")
         return value.constant
 
     def constant_number(self, node: exp.Expr, subject: str) -> float:
         value = self.value(node)
         if not isinstance(value.constant, (int, float)):
-            raise self.refusal(node, f"{subject} must be a number.")
+            raise self.refused_error(node, f"{subject} must be a number.")
         return value.constant
 
 
 def _as_condition(value: Value) -> Condition:
     if value.is_constant:
         return _constant_condition(bool(value.constant))
-    return Condition(value.expression())
+    return Condition(value.node_with_default())
 
 
 def _constant_condition(is_true: bool) -> Condition:  # noqa: FBT001 - one or the other
     return Condition(exp.Boolean(this=is_true), is_true)
 
 
-def _flatten_chain(node: exp.Expr) -> list[exp.Expr]:
+def _connector_operands(node: exp.Expr) -> list[exp.Expr]:
     """Return the operands of a chain of one connector, without recursion."""
     kind = type(node)
     pending, operands = [node], []
@@ -265,7 +265,7 @@ def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if value is None:
         raise UnknownName(
             f'There is no column "{name[:60]}".',
-            hint=f"The table logs has {_TABLE_COLUMNS}; other fields are log_attributes['{name[:60]}'].",
+            hint=f"The table logs has {_COLUMN_NAMES_TEXT}; other fields are log_attributes['{name[:60]}'].",
             span=translator.span(node),
         )
     return value
@@ -277,12 +277,12 @@ def _translate_literal(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     text = str(node.this)
     if text.isdigit():
         if int(text) >= 2**63:
-            raise translator.refusal(node, "The number is too large: whole numbers have 64 bits.")
+            raise translator.refused_error(node, "The number is too large: whole numbers have 64 bits.")
         return Value(exp.Literal.number(text), INT, constant=int(text))
     try:
         number = float(text)
     except ValueError:
-        raise translator.refusal(node, f"{text[:40]} is not a number that can be read here.") from None
+        raise translator.refused_error(node, f"{text[:40]} is not a number that can be read here.") from None
     return Value(exp.Literal.number(repr(number)), FLOAT, constant=number)
 
 
@@ -295,7 +295,7 @@ def _translate_null(_t: ArgumentTranslator, _node: exp.Expr) -> Value:
 
 
 def _translate_negative(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    value = translator.number(node.this)
+    value = translator.number_value(node.this)
     constant = -value.constant if isinstance(value.constant, (int, float)) else value.constant
     if isinstance(constant, (int, float)):
         return Value(literal_node(constant), value.type, constant=constant)
@@ -303,7 +303,7 @@ def _translate_negative(translator: ArgumentTranslator, node: exp.Expr) -> Value
 
 
 def _translate_connector(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    parts = [translator.condition_value(part) for part in _flatten_chain(node)]
+    parts = [translator.condition_value(part) for part in _connector_operands(node)]
     type_ = msgspec.structs.replace(FLAG, nullable=any(part.type.nullable for part in parts))
     if all(part.is_constant for part in parts):
         is_true = (
@@ -322,20 +322,20 @@ def _translate_not(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
 def _translate_is(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if not isinstance(node.expression, exp.Null):
-        raise translator.refusal(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
-    return is_null(translator.value_with_default(node.this))
+        raise translator.refused_error(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
+    return null_test(translator.value_with_default(node.this))
 
 
 def _translate_comparison(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if isinstance(node.this, exp.Tuple):
-        return translator.condition_value(compare_tuples(translator, node))
+        return translator.condition_value(rewrite_tuple_comparison(translator, node))
     return compare(translator, node, translator.value(node.this), translator.value(node.expression))
 
 
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 
-def arithmetic(
+def apply_arithmetic(
     translator: ArgumentTranslator, node: exp.Expr, kind: type[exp.Expr], left: Value, right: Value
 ) -> Value:
     """Return the translation of `+`, `-` or `*`, including arithmetic of times and intervals."""
@@ -346,24 +346,26 @@ def arithmetic(
     if len(times) == 2 and kind is exp.Sub:
         return subtract_times(translator, node, left, right)
     if times and kind is not exp.Mul:
-        return add_number(translator, node, left, right, is_minus=kind is exp.Sub)
+        return add_number_to_time(translator, node, left, right, is_minus=kind is exp.Sub)
     for value in (left, right):
         if value.type.name not in (*NUMBER_TYPES, "Nothing"):
             sign = _OPERATOR_SYMBOLS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
-            raise translator.refusal(node, f'"{sign}" needs numbers, but this is a {value.type}.', hint)
+            raise translator.refused_error(node, f'"{sign}" needs numbers, but this is a {value.type}.', hint)
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
     left, right = as_number(left), as_number(right)
-    return Value(at_position(node, kind(this=as_operand(left.node), expression=as_operand(right.node))), type_)
+    return Value(copy_position(node, kind(this=as_operand(left.node), expression=as_operand(right.node))), type_)
 
 
 def _translate_arithmetic(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    return arithmetic(translator, node, type(node), translator.value(node.this), translator.value(node.expression))
+    return apply_arithmetic(
+        translator, node, type(node), translator.value(node.this), translator.value(node.expression)
+    )
 
 
-def divide(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
+def apply_division(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
     """Return a Float64 for operands of any numeric type; a division by 0 is infinite or NaN."""
-    dividend, divisor = translator.number(left), translator.number(right)
+    dividend, divisor = translator.number_value(left), translator.number_value(right)
     parts = {"one": as_float(dividend).node, "other": as_float(divisor).node}
     nullable = dividend.type.nullable or divisor.type.nullable
     return Value(
@@ -381,10 +383,10 @@ def as_float(value: Value) -> Value:
     )
 
 
-def remainder(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
-    dividend, divisor = translator.number(left), translator.number(right)
+def apply_modulo(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
+    dividend, divisor = translator.number_value(left), translator.number_value(right)
     if "Float64" in (dividend.type.name, divisor.type.name):
-        raise translator.refusal(
+        raise translator.refused_error(
             node, "The operands of a remainder must be whole numbers.", "Convert them with toInt64(…)."
         )
     type_ = common_type(dividend.type, divisor.type) or INT
@@ -400,16 +402,16 @@ def unify_values(
         wider = common_type(type_, value.type)
         if wider is None:
             hint = "Convert one of them, as in toString(…)."
-            raise translator.refusal(node, f"A {type_} and a {value.type} have no type together.", hint)
+            raise translator.refused_error(node, f"A {type_} and a {value.type} have no type together.", hint)
         type_ = wider
     if all(value.type.name == "Nothing" for value in values):
         return [exp.Null() for _ in values], NOTHING
     if not any(value.type.nullable for value in values):
-        type_ = type_.never_null()
-    return [convert(translator, node, value, type_) for value in values], type_
+        type_ = type_.as_not_null()
+    return [convert_to_type(translator, node, value, type_) for value in values], type_
 
 
-def convert(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
+def convert_to_type(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
     """Return the expression of a value, converted to a wider type."""
     value = value.with_default()
     if value.type.name == "Nothing":
@@ -427,22 +429,24 @@ def _translate_case(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     subject = node.args.get("this")
     conditions = []
     for branch in node.args["ifs"]:
-        test = exp.EQ(this=copied(subject), expression=copied(branch.this)) if subject is not None else branch.this
-        conditions.append(translator.filter(test))
-    spend(sum(1 for _ in node.walk()))
+        test = (
+            exp.EQ(this=copy_tree(subject), expression=copy_tree(branch.this)) if subject is not None else branch.this
+        )
+        conditions.append(translator.filter_condition(test))
+    count_nodes(sum(1 for _ in node.walk()))
     default = node.args.get("default")
     values = [translator.value(branch.args["true"]) for branch in node.args["ifs"]]
     values.append(translator.value(default) if default is not None else Value(exp.Null(), NOTHING))
-    return choose(translator, node, conditions, values)
+    return build_case(translator, node, conditions, values)
 
 
-def choose(
+def build_case(
     translator: ArgumentTranslator, node: exp.Expr, conditions: Sequence[exp.Expr], values: Sequence[Value]
 ) -> Value:
     """Return the value for the first condition that holds, or else the last value."""
     nodes, type_ = unify_values(translator, node, values)
     ifs = [exp.If(this=condition, true=value) for condition, value in zip(conditions, nodes[:-1], strict=True)]
-    return Value(at_position(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
+    return Value(copy_position(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
 
 
 def _translate_cast(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -463,7 +467,7 @@ def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> Valu
     sqlglot counts elements from 0, ClickHouse from 1.
     """
     if len(node.expressions) != 1:
-        raise translator.refusal(node, "One key or one place is wanted in the brackets.")
+        raise translator.refused_error(node, "One key or one place is wanted in the brackets.")
     value = translator.value(node.this)
     key = node.expressions[0]
     if value.type.name == "Map":
@@ -472,14 +476,14 @@ def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> Valu
     if isinstance(number, exp.Literal) and str(number.this).isdigit():
         index_from_1 = int(number.this) * (-1 if number is not key else 1) + 1
         key = exp.Literal.number(index_from_1) if index_from_1 >= 0 else exp.Neg(this=exp.Literal.number(-index_from_1))
-    return element(translator, node, value, key)
+    return array_element(translator, node, value, key)
 
 
 def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
     """Return the value of a map's key; for a missing key, the default of the values' type."""
     key = translator.value(key_node)
-    if value.parts is None:
-        if isinstance(key.constant, str) and is_json(value):
+    if value.map_entries is None:
+        if isinstance(key.constant, str) and is_json_map(value):
             return Value(internal_call("json_string", value.node, key.node), STRING, default="")
         if isinstance(key.constant, str):
             item = translator.row.value(attribute_item(key.constant))
@@ -487,9 +491,13 @@ def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_n
                 return item
         return _dynamic_map_item(translator, node, value, key_node)
     if not isinstance(key.constant, str):
-        raise translator.refusal(node, "The key of a map must be a text in quotes.")
-    item = next((part for name, part in value.parts if name == key.constant), None)
-    return item if item is not None else _missing_value(value.parts[0][1].type if value.parts else STRING)
+        raise translator.refused_error(node, "The key of a map must be a text in quotes.")
+    item = next((part for name, part in value.map_entries if name == key.constant), None)
+    return (
+        item
+        if item is not None
+        else _value_of_missing_key(value.map_entries[0][1].type if value.map_entries else STRING)
+    )
 
 
 _MAX_CONSTANT_KEYS: Final = 50
@@ -501,7 +509,7 @@ def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Val
     If the key is the arrayJoin of an array of constants, each constant key is read at its own path.
     """
     key_node = key_node.unnest()
-    if isinstance(key_node, exp.Explode) and isinstance(key_node.this.unnest(), exp.Array) and not is_json(value):
+    if isinstance(key_node, exp.Explode) and isinstance(key_node.this.unnest(), exp.Array) and not is_json_map(value):
         keys = [
             key.this for key in key_node.this.unnest().expressions if isinstance(key, exp.Literal) and key.is_string
         ]
@@ -511,15 +519,18 @@ def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Val
             and len(keys) == len(key_node.this.unnest().expressions)
             and None not in items
         ):
-            tests = [exp.EQ(this=copied(key_node), expression=exp.Literal.string(key)) for key in keys]
-            return choose(
-                translator, node, [translator.filter(test) for test in tests], [*filter(None, items), text_value("")]
+            tests = [exp.EQ(this=copy_tree(key_node), expression=exp.Literal.string(key)) for key in keys]
+            return build_case(
+                translator,
+                node,
+                [translator.filter_condition(test) for test in tests],
+                [*filter(None, items), text_value("")],
             )
-    key = translator.string(key_node)
+    key = translator.string_value(key_node)
     return Value(internal_call("json_member", map_as_json(translator, node, value).node, key.node), STRING, default="")
 
 
-def _missing_value(type_: Type) -> Value:
+def _value_of_missing_key(type_: Type) -> Value:
     """Return the value for a key that the map does not have."""
     if type_.nullable:
         return Value(exp.Null(), type_)
@@ -527,19 +538,19 @@ def _missing_value(type_: Type) -> Value:
     return text_value("") if default is None else Value(literal_node(default), type_, constant=default)
 
 
-def element(translator: ArgumentTranslator, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
+def array_element(translator: ArgumentTranslator, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
     """Return an array's element by its index from 1, or from the end if negative; the default if it is out of range."""
     if value.type.name != "Array" or value.type.element is None:
-        raise translator.refusal(node, f"A {value.type} has no elements.")
-    index = translator.number(index_node)
+        raise translator.refused_error(node, f"A {value.type} has no elements.")
+    index = translator.number_value(index_node)
     element_type = value.type.element
-    array = value.expression()
+    array = value.node_with_default()
     if isinstance(index.constant, (int, float)) and index.constant < 0:
         array, index.node = (
             translator.fill(node, "array_reverse(@array)", array=array),
             literal_node(-int(index.constant)),
         )
-    bracket = at_position(node, exp.Bracket(this=array, expressions=[index.node], offset=1, safe=True))
+    bracket = copy_position(node, exp.Bracket(this=array, expressions=[index.node], offset=1, safe=True))
     return Value(bracket, element_type, default=default_of(element_type))
 
 
@@ -562,9 +573,11 @@ def array_of_values(translator: ArgumentTranslator, node: exp.Expr, values: Sequ
     if type_.name in CONDITION_TYPES:
         nodes, type_ = [as_number(value).node for value in values], INT
     if type_.nullable and values:
-        raise translator.refusal(node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…).")
+        raise translator.refused_error(
+            node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…)."
+        )
     return Value(
-        at_position(node, exp.Array(expressions=nodes)), array_of(STRING if type_.name == "Nothing" else type_)
+        copy_position(node, exp.Array(expressions=nodes)), array_of(STRING if type_.name == "Nothing" else type_)
     )
 
 
@@ -583,7 +596,7 @@ def _translate_placeholder(translator: ArgumentTranslator, node: exp.Expr) -> Va
     slot = exp.Parameter(this=exp.Var(this=name))
     declared_type = _PARAMETER_TYPES.get(str(translator.parameters[name].type), STRING)
     return cast_to(
-        translator, node, Value(slot, declared_type.or_null()), type_of(translator, node.args["kind"]).or_null()
+        translator, node, Value(slot, declared_type.as_nullable()), type_of(translator, node.args["kind"]).as_nullable()
     )
 
 
@@ -596,28 +609,28 @@ _PARAMETER_TYPES: Final = {
 }
 
 
-def is_json(value: Value) -> bool:
+def is_json_map(value: Value) -> bool:
     """Return whether a map is the JSON object of a derived table."""
-    return value.parts is None and not isinstance(value.node, exp.Null)
+    return value.map_entries is None and not isinstance(value.node, exp.Null)
 
 
 def map_as_json(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
     """Return a map as a JSON object, which is also its form in the answer."""
-    if value.parts is None:
-        if is_json(value):
+    if value.map_entries is None:
+        if is_json_map(value):
             return value
-        attributes = whole_attributes(translator.row, AttributeForm.MAP)
+        attributes = all_attributes(translator.row, AttributeForm.MAP)
         if attributes is None:
-            raise translator.refusal(node, "The map is not known here.")
+            raise translator.refused_error(node, "The map is not known here.")
         return Value(attributes, MAP)
     arguments: list[exp.Expr] = []
-    for key, part in value.parts:
-        arguments += [exp.Literal.string(key), part.expression()]
-    return Value(internal_call("json_object", *arguments), MAP, parts=value.parts)
+    for key, part in value.map_entries:
+        arguments += [exp.Literal.string(key), part.node_with_default()]
+    return Value(internal_call("json_object", *arguments), MAP, map_entries=value.map_entries)
 
 
 def _translate_tuple(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    raise translator.refusal(node, "A tuple can be compared only.", "Select the values as columns of their own.")
+    raise translator.refused_error(node, "A tuple can be compared only.", "Select the values as columns of their own.")
 
 
 _Rule = Callable[[ArgumentTranslator, exp.Expr], Value]
@@ -633,13 +646,13 @@ _RULE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _Rule]] = {
     exp.Not: _translate_not,
     exp.Is: _translate_is,
     **dict.fromkeys(COMPARISON_NODES, _translate_comparison),
-    exp.Between: between,
-    exp.In: membership,
-    exp.Like: like,
-    exp.ILike: like,
+    exp.Between: translate_between,
+    exp.In: translate_in,
+    exp.Like: translate_like,
+    exp.ILike: translate_like,
     **dict.fromkeys(_OPERATOR_SYMBOLS, _translate_arithmetic),
-    exp.Div: lambda translator, node: divide(translator, node, node.this, node.expression),
-    exp.Mod: lambda translator, node: remainder(translator, node, node.this, node.expression),
+    exp.Div: lambda translator, node: apply_division(translator, node, node.this, node.expression),
+    exp.Mod: lambda translator, node: apply_modulo(translator, node, node.this, node.expression),
     exp.Case: _translate_case,
     exp.Cast: _translate_cast,
     exp.CastToStrType: _translate_cast,

@@ -5,8 +5,8 @@ from typing import Final, Union
 import msgspec
 from sqlglot import exp
 
-from cordwood.sql.budget import copied, spend
-from cordwood.sql.nodes import swap
+from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.nodes import replace_node
 from cordwood.sql.query_templates import parse_template
 
 
@@ -22,10 +22,10 @@ class Type(msgspec.Struct, frozen=True):
         inner = f"Array({self.element})" if self.name == "Array" else self.name
         return f"Nullable({inner})" if self.nullable and self.name not in ("Array", "Map", "Nothing") else inner
 
-    def or_null(self) -> "Type":
+    def as_nullable(self) -> "Type":
         return msgspec.structs.replace(self, nullable=True)
 
-    def never_null(self) -> "Type":
+    def as_not_null(self) -> "Type":
         return msgspec.structs.replace(self, nullable=False)
 
 
@@ -47,7 +47,7 @@ NUMBER_TYPES: Final = ("Int64", "Float64", "UInt8", "Bool")
 TIME_TYPES: Final = ("DateTime", "Date")
 
 # The value of a constant expression; Unknown for other expressions.
-ConstantOrUnknown = str | int | float | bool | None
+ConstantValue = str | int | float | bool | None
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -67,16 +67,16 @@ class Value(msgspec.Struct):
 
     node: exp.Expr
     type: Type
-    constant: ConstantOrUnknown | Unknown = UNKNOWN
+    constant: ConstantValue | Unknown = UNKNOWN
     default: str | int | float | None = None
-    parts: "tuple[tuple[str, Value], ...] | None" = None
-    unit: str = ""
+    map_entries: "tuple[tuple[str, Value], ...] | None" = None
+    interval_unit: str = ""
 
     @property
     def is_constant(self) -> bool:
         return not isinstance(self.constant, Unknown)
 
-    def expression(self) -> exp.Expr:
+    def node_with_default(self) -> exp.Expr:
         """Return the expression, with its default instead of NULL."""
         if self.default is None:
             return self.node
@@ -84,7 +84,9 @@ class Value(msgspec.Struct):
 
     def with_default(self) -> "Value":
         """Return the same value with an expression that is NULL only if its type is nullable."""
-        return self if self.default is None else msgspec.structs.replace(self, node=self.expression(), default=None)
+        return (
+            self if self.default is None else msgspec.structs.replace(self, node=self.node_with_default(), default=None)
+        )
 
 
 def array_of(element: Type) -> Type:
@@ -112,9 +114,9 @@ def common_type(first: Type, second: Type) -> Type | None:
     nullable = first.nullable or second.nullable
     for candidate, counterpart in ((first, second), (second, first)):
         if candidate.name == "Nothing":
-            return counterpart.or_null()
+            return counterpart.as_nullable()
     if first.name == second.name == "Array":
-        return _common_array(first, second)
+        return _common_array_type(first, second)
     if first.name == second.name:
         return msgspec.structs.replace(first, nullable=nullable, scale=max(first.scale, second.scale))
     if first.name in NUMBER_TYPES and second.name in NUMBER_TYPES:
@@ -125,7 +127,7 @@ def common_type(first: Type, second: Type) -> Type | None:
     return None
 
 
-def _common_array(first: Type, second: Type) -> Type | None:
+def _common_array_type(first: Type, second: Type) -> Type | None:
     if first.element is None or second.element is None:
         return first if second.element is None else second
     element = common_type(first.element, second.element)
@@ -138,8 +140,8 @@ def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.
     A part without a parent is moved, and copied for further uses. All nodes of the template get the position `offset`
     in the author's text.
     """
-    tree = copied(parse_template(template))
-    spend(1)
+    tree = copy_tree(parse_template(template))
+    count_nodes(1)
     for node in tree.walk():
         node.meta.pop("start", None)
         if offset is not None:
@@ -148,11 +150,13 @@ def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.
     used_parts: set[str] = set()
     for placeholder in placeholders:
         part = parts[placeholder.name]
-        replacement = copied(part) if placeholder.name in used_parts or part.parent is not None else part
+        replacement = copy_tree(part) if placeholder.name in used_parts or part.parent is not None else part
         used_parts.add(placeholder.name)
         if placeholder is tree:
             return replacement
-        swap(placeholder, as_operand(replacement) if isinstance(placeholder.parent, _OPERATOR_NODES) else replacement)
+        replace_node(
+            placeholder, as_operand(replacement) if isinstance(placeholder.parent, _OPERATOR_NODES) else replacement
+        )
     return tree
 
 

@@ -33,22 +33,22 @@ class AnswerLimits(msgspec.Struct, frozen=True):
     """
 
     max_rows: int
-    seconds: float
+    timeout_seconds: float
 
 
-class Appended(msgspec.Struct, frozen=True):
+class BatchAppendResult(msgspec.Struct, frozen=True):
     """The result of appending one batch.
 
-    `duplicates` counts events whose ids were stored already and were skipped; `repeated` has the positions of these
+    `duplicates` counts events whose ids were stored already and were skipped; `repeated_positions` has the positions of these
     events in the batch, in order.
     """
 
     accepted: int
     duplicates: int
-    repeated: Sequence[int] = ()
+    repeated_positions: Sequence[int] = ()
 
 
-class StreamFacts(msgspec.Struct, frozen=True):
+class StreamStats(msgspec.Struct, frozen=True):
     events: int
     newest_us: int | None
     oldest_us: int | None
@@ -100,7 +100,7 @@ class Progress(msgspec.Struct, frozen=True):
     A value that the engine does not report is None.
     """
 
-    part: float | None = None
+    fraction_done: float | None = None
     rows_read: int | None = None
     rows_total: int | None = None
 
@@ -109,7 +109,7 @@ class Progress(msgspec.Struct, frozen=True):
 ReadProgress = Callable[[], Progress | None]
 
 
-class Cancel(Protocol):
+class Cancellation(Protocol):
     """Cancellation of a running `answer`: the engine registers functions to stop its work and to read its progress.
 
     The registered functions return at once, may be called from any thread and at any time, and do not raise.
@@ -170,17 +170,17 @@ class Engine(Protocol):
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Raise BadStreamFile if `prepare` would refuse the streams; create nothing."""
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Store all batches or none, durably, before returning; skip and count ids that are stored already."""
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         """Run the question and return its rows in batches; stop at cancellation or at the time limit.
 
-        Raises IsolationBroken, without running the statement, if the engine's own parser finds that it is not one query
+        Raises IsolationCheckFailed, without running the statement, if the engine's own parser finds that it is not one query
         that reads only `statement.streams`.
         """
 
-    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
         """Run the question and return its encoded answer; the process that has the rows encodes them.
 
         In-process engines use `run_locally`.
@@ -195,10 +195,10 @@ class Engine(Protocol):
     def shapes(self) -> Mapping[str, Shape]:
         """Return the shape of each stream by name, up to date with the last `append` that returned."""
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
         """Return the shapes of single projects by stream; the engine continues to update the returned objects."""
 
-    def facts(self) -> Mapping[str, StreamFacts]:
+    def stream_stats(self) -> Mapping[str, StreamStats]:
         """Return event counts and time ranges for metrics and status pages; must be cheap."""
 
     def newest_receipt_us(self) -> int | None:
@@ -207,7 +207,7 @@ class Engine(Protocol):
         Return None if a later event may have an earlier receive time: then queries cannot be followed on this engine.
         """
 
-    def sizes(self) -> Mapping[str, int]:
+    def stored_bytes_by_stream(self) -> Mapping[str, int]:
         """Estimate the stored bytes of each stream; may take a moment."""
 
     def sweep(self, now_us: int) -> int:
@@ -219,7 +219,7 @@ class Engine(Protocol):
         Appends continue. Raises NothingToBackUp where the events are stored by another system.
         """
 
-    def is_regex(self, pattern: str) -> str | None:
+    def regex_error(self, pattern: str) -> str | None:
         """Return None if the pattern is a valid regular expression (RE2) of this engine, else the error message."""
 
     def close(self) -> None:

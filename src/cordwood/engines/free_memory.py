@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Callable
 
 
-def load_function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
+def load_library_function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
     """Return a function of a C library, or None if the library lacks it."""
     try:
         symbol = getattr(ctypes.CDLL(library), name)
@@ -15,9 +15,9 @@ def load_function(library: str | None, name: str, result: type = ctypes.c_int) -
     return function
 
 
-_trim = load_function(None, "malloc_trim")
+_malloc_trim = load_library_function(None, "malloc_trim")
 
 
 def trim_heap() -> None:
-    if _trim is not None:
-        _trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)

@@ -15,25 +15,25 @@ from typing import Final, Literal, NoReturn, TypeVar, Union, get_args, get_origi
 import msgspec
 from msgspec.structs import fields
 
-from cordwood.errors import IsolationBroken, QueryRefused, QueryUnsupported
-from cordwood.observe.observation import IsolationRefused, Note, note_nothing
+from cordwood.errors import IsolationCheckFailed, QueryRefused, QueryUnsupported
+from cordwood.observe.observation import IsolationRefused, RecordObservation, ignore_observation
 
 # The maximum number of accepted statements whose digests are kept; each takes some 100 bytes of memory.
 _MAX_ACCEPTED_DIGESTS: Final = 20_000
 _DIGEST_BYTES: Final = 16
 # The maximum number of different refused texts that are logged, and their maximum length. Every refusal is counted.
-_MAX_LOGGED: Final = 1000
+_MAX_LOGGED_TEXTS: Final = 1000
 _MAX_LOGGED_CHARACTERS: Final = 100_000
 
 
-class BreachError(Exception):
+class IsolationBreachError(Exception):
     """A forbidden read or action of a statement, described for the operator's log."""
 
 
 class IsolationCheck:
     """Checks statements and caches those that passed; logs and refuses all others. Safe from several threads."""
 
-    def __init__(self, engine: str, note: Note = note_nothing) -> None:
+    def __init__(self, engine: str, note: RecordObservation = ignore_observation) -> None:
         self._engine = engine
         self._note = note
         self._lock = Lock()
@@ -41,23 +41,23 @@ class IsolationCheck:
         self._logged: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
-        """Run `inspect` unless this text has passed for these streams before; raise IsolationBroken on BreachError."""
+        """Run `inspect` unless this text has passed for these streams before; raise IsolationCheckFailed on IsolationBreachError."""
         digest = _digest_of_check(text, streams)
         if digest in self._accepted_digests:
             return
         try:
             inspect()
-        except BreachError as breach:
-            self._refuse(text, digest, str(breach))
+        except IsolationBreachError as breach:
+            self._log_and_refuse(text, digest, str(breach))
         with self._lock:
             if len(self._accepted_digests) >= _MAX_ACCEPTED_DIGESTS:
                 self._accepted_digests.clear()
             self._accepted_digests.add(digest)
 
-    def _refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
+    def _log_and_refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
         incident = f"isolation-{digest.hex()[:12]}"
         with self._lock:
-            is_new = digest not in self._logged and len(self._logged) < _MAX_LOGGED
+            is_new = digest not in self._logged and len(self._logged) < _MAX_LOGGED_TEXTS
             if is_new:
                 self._logged.add(digest)
         self._note(
@@ -69,7 +69,7 @@ class IsolationCheck:
                 level="error" if is_new else "debug",
             )
         )
-        raise IsolationBroken(
+        raise IsolationCheckFailed(
             "The query was refused before it ran: its compiled form failed the isolation check.",
             hint=f"Report the incident {incident}.",
         )
@@ -81,11 +81,11 @@ def _digest_of_check(text: str, streams: Collection[str]) -> bytes:
 
 
 # The names of the CTEs that are visible at a node.
-Scope = frozenset[str]
-Children = Iterable[tuple[msgspec.Struct, Scope]]
-Visit = Callable[[msgspec.Struct, Scope], Children]
+VisibleCtes = frozenset[str]
+ScopedNodes = Iterable[tuple[msgspec.Struct, VisibleCtes]]
+NodeVisitor = Callable[[msgspec.Struct, VisibleCtes], ScopedNodes]
 
-Tree = TypeVar("Tree")
+ParseTree = TypeVar("ParseTree")
 
 _SCALAR_TYPES: Final = (bool, float, int, str, NoneType, msgspec.Raw)
 
@@ -99,35 +99,37 @@ class UnlistedFunctionError(Exception):
 
 
 def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
-    """Run `inspect`; an unlisted function raises BreachError if the engine has it, and otherwise QueryUnsupported."""
+    """Run `inspect`; an unlisted function raises IsolationBreachError if the engine has it, and otherwise QueryUnsupported."""
     try:
         inspect()
     except UnlistedFunctionError as unlisted:
         if is_known(unlisted.name):
-            raise BreachError(f"the function {unlisted.name}") from unlisted
+            raise IsolationBreachError(f"the function {unlisted.name}") from unlisted
         raise QueryUnsupported("This query takes a form that is not supported.") from unlisted
 
 
-def decode_tree(decoder: msgspec.json.Decoder[Tree], serialized: bytes | str) -> Tree:
-    """Decode the parser's output as known structs; raise BreachError for an unknown node or field."""
+def decode_tree(decoder: msgspec.json.Decoder[ParseTree], serialized: bytes | str) -> ParseTree:
+    """Decode the parser's output as known structs; raise IsolationBreachError for an unknown node or field."""
     try:
         return decoder.decode(serialized)
     except msgspec.ValidationError as unknown:
-        raise BreachError(f"an unknown node or field: {unknown}") from unknown
+        raise IsolationBreachError(f"an unknown node or field: {unknown}") from unknown
     except RecursionError as deep:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from deep
 
 
-def walk(root: msgspec.Struct, visit: Visit) -> None:
+def walk_tree(root: msgspec.Struct, visit: NodeVisitor) -> None:
     """Visit each node with its scope; `visit` returns the nodes below it. Iterative, because trees may be deep."""
-    pending: list[tuple[msgspec.Struct, Scope]] = [(root, frozenset())]
+    pending: list[tuple[msgspec.Struct, VisibleCtes]] = [(root, frozenset())]
     while pending:
         pending += visit(*pending.pop())
 
 
-def children(node: msgspec.Struct, scope: Scope, *excluded: str) -> list[tuple[msgspec.Struct, Scope]]:
+def scoped_children(
+    node: msgspec.Struct, scope: VisibleCtes, *excluded: str
+) -> list[tuple[msgspec.Struct, VisibleCtes]]:
     """Return the child structs of a node, also from lists, each with the node's scope; skip the `excluded` fields."""
-    nested: list[tuple[msgspec.Struct, Scope]] = []
+    nested: list[tuple[msgspec.Struct, VisibleCtes]] = []
     for name in _child_fields(type(node)):
         value = getattr(node, name)
         if not value or name in excluded:

@@ -1,6 +1,6 @@
 """Redaction at run time: run the optimistic variant first, and redact columns that are used only in the answer.
 
-`AnswerTexts` caches only texts that redaction leaves unchanged. A cache hit makes an answer faster, so the time of the
+`TextRedactor` caches only texts that redaction leaves unchanged. A cache hit makes an answer faster, so the time of the
 answer reveals whether a text was seen before. For a text that is returned unchanged this reveals nothing new. For any
 other text it would reveal which events share a private value, or whether a guessed value occurs.
 """
@@ -11,18 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.errors import QueryValue
+from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Rows
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.plan import EventRange
-from cordwood.sql.redaction.masking import MAY_NEED_REDACTION
+from cordwood.sql.redaction.masking import MAY_NEED_REDACTION_MESSAGE
 from cordwood.sql.stages import Statement
 
 # The rows of an optimistic run are buffered, because only after the last one is it certain that none must be redacted.
 # A run with this many rows is stopped, and the redacting variant is run.
 _MAX_BUFFERED_ROWS: Final = 1000
-_MAX_REMEMBERED: Final = 2000
+_MAX_REMEMBERED_STATEMENTS: Final = 2000
 
 # A function that runs the optimistic variant for True, and the redacting one for False.
 RunVariant = Callable[[bool], Rows]
@@ -34,16 +34,16 @@ class OptimisticRedaction:
     def __init__(self) -> None:
         self._digests_to_redact_first: set[bytes] = set()
 
-    def rows(self, statement: Statement, run: RunVariant) -> Rows:
+    def run_statement(self, statement: Statement, run: RunVariant) -> Rows:
         """Return the optimistic variant's rows if it finds nothing to redact, else those of the redacting variant."""
         if (
-            statement.plan.choose(EventRange.ALL, optimistic=True) is not None
+            statement.plan.choose_variant(EventRange.ALL, optimistic=True) is not None
             and statement.digest not in self._digests_to_redact_first
         ):
             rows = _try_optimistic(run)
             if rows is not None:
                 return rows
-            if len(self._digests_to_redact_first) >= _MAX_REMEMBERED:
+            if len(self._digests_to_redact_first) >= _MAX_REMEMBERED_STATEMENTS:
                 self._digests_to_redact_first.clear()
             self._digests_to_redact_first.add(statement.digest)
         return run(False)  # noqa: FBT003 - what the callback takes
@@ -53,9 +53,9 @@ def _try_optimistic(run: RunVariant) -> Rows | None:
     """Return the optimistic rows; None if a text may have to be redacted, or if there are too many rows to buffer."""
     try:
         return _fetch_all(run(True))  # noqa: FBT003 - what the callback takes
-    except QueryValue as fault:
+    except BadQueryValue as fault:
         # ClickHouse omits the full stop, or appends its own message.
-        if not fault.message.startswith(MAY_NEED_REDACTION.rstrip(".")):
+        if not fault.message.startswith(MAY_NEED_REDACTION_MESSAGE.rstrip(".")):
             raise
     return None
 
@@ -80,18 +80,18 @@ _MAX_CACHE_BYTES: Final = 16 * 2**20
 # The first characters of JSON values that may contain a text: strings, objects and arrays.
 _FIRST_CHARACTERS_WITH_TEXTS: Final = ('"', "{", "[")
 
-Texts = Sequence[str | None]
+OptionalTexts = Sequence[str | None]
 # The engine's function that redacts JSON texts and returns them in the same order.
 RedactTexts = Callable[[Sequence[str]], Sequence[str]]
 
 
-class AnswerTexts:
+class TextRedactor:
     """Redacts fetched texts and caches those that need no redaction; safe from several threads."""
 
     def __init__(self, max_bytes: int = _MAX_CACHE_BYTES) -> None:
-        self._clean = _CleanTexts(max_bytes)
+        self._clean = _CleanTextCache(max_bytes)
 
-    def json(self, mode: RedactMode, texts: Texts, redact: RedactTexts) -> list[str | None]:
+    def redact_json(self, mode: RedactMode, texts: OptionalTexts, redact: RedactTexts) -> list[str | None]:
         """Redact JSON texts; numbers and booleans are returned unchanged."""
         redacted = list(texts)
         positioned_texts = [
@@ -112,7 +112,7 @@ class AnswerTexts:
             )
         return redacted
 
-    def rows(
+    def redact_rows(
         self, mode: RedactMode, rows: Sequence[Sequence[Any]], positions: Mapping[int, bool], redact: RedactTexts
     ) -> list[tuple[Any, ...]]:
         """Return the rows with some columns redacted; `positions` has True for a column of text, and False for JSON.
@@ -120,22 +120,22 @@ class AnswerTexts:
         All columns are redacted in one call, because compiling the patterns costs as much as redacting a hundred texts.
         """
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        json_columns = [_to_json(columns[position], is_text=is_text) for position, is_text in positions.items()]
-        redacted = iter(self.json(mode, list(chain.from_iterable(json_columns)), redact))
+        json_columns = [_texts_to_json(columns[position], is_text=is_text) for position, is_text in positions.items()]
+        redacted = iter(self.redact_json(mode, list(chain.from_iterable(json_columns)), redact))
         for position, is_text in positions.items():
-            columns[position] = _from_json(list(islice(redacted, len(rows))), is_text=is_text)
+            columns[position] = _texts_from_json(list(islice(redacted, len(rows))), is_text=is_text)
         return list(zip(*columns, strict=True))
 
 
-def _to_json(column: Texts, *, is_text: bool) -> Texts:
+def _texts_to_json(column: OptionalTexts, *, is_text: bool) -> OptionalTexts:
     return [None if text is None else msgspec.json.encode(text).decode() for text in column] if is_text else column
 
 
-def _from_json(column: Texts, *, is_text: bool) -> Texts:
+def _texts_from_json(column: OptionalTexts, *, is_text: bool) -> OptionalTexts:
     return [None if text is None else msgspec.json.decode(text, type=str) for text in column] if is_text else column
 
 
-class _CleanTexts:
+class _CleanTextCache:
     """A bounded cache of texts that redaction leaves unchanged, which evicts the least recently used first."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -151,4 +151,4 @@ class _CleanTexts:
 
 
 def _text_bytes(key: tuple[RedactMode, str], _: bool) -> int:  # noqa: FBT001 - a cache's value
-    return bytes_of(key[1])
+    return estimate_memory_bytes(key[1])

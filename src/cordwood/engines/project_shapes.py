@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.event import Kinds, Path, Shape, ValueKind
+from cordwood.model.event import EventPath, KindsByPath, Shape, ValueKind
 
 # The maximum number of projects of one stream whose shapes are kept. A key that is pinned to any other project sees only
 # the declared columns.
@@ -18,19 +18,19 @@ MAX_PROJECTS: Final = 10_000
 # The maximum number of pairs of path and kind in the set of one project.
 MAX_PAIRS_OF_PROJECT: Final = 1_000
 # The maximum number of pairs in the list that the sets of a stream share.
-MAX_PAIRS: Final = 30_000
+MAX_PAIRS_OF_STREAM: Final = 30_000
 # The key of the one set that all projects beyond `MAX_PROJECTS` share. It is limited like the set of one project, and
 # is shown to no caller.
-OTHER_PROJECTS: Final = ""
+OTHER_PROJECTS_KEY: Final = ""
 _MAX_CACHED_SHAPE_PARTS: Final = 256
 
-PathAndKind = tuple[Path, ValueKind]
-KindsByProject = Mapping[str, Kinds]
+PathAndKind = tuple[EventPath, ValueKind]
+KindsByProject = Mapping[str, KindsByPath]
 
 
-class _ShapePart(msgspec.Struct, frozen=True):
-    kinds: Kinds
-    unlisted: frozenset[Path]
+class _CachedKinds(msgspec.Struct, frozen=True):
+    kinds: KindsByPath
+    unlisted: frozenset[EventPath]
 
 
 class ProjectShapes:
@@ -44,55 +44,55 @@ class ProjectShapes:
         self._interned_sets: dict[int, int] = {}
         self._version_numbers: dict[int, int] = {}
         self._next_number = 1
-        self._parts: OrderedDict[int, _ShapePart] = OrderedDict()
+        self._parts: OrderedDict[int, _CachedKinds] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._sets)
 
-    def sets(self) -> Mapping[str, int]:
+    def bit_sets_by_project(self) -> Mapping[str, int]:
         """Return the bit set of each project."""
         return dict(self._sets)
 
-    def set_of(self, project: str) -> int:
+    def bit_set_of_project(self, project: str) -> int:
         return self._sets.get(project, 0)
 
     def has_room_for(self, project: str) -> bool:
-        return project in self._sets or project == OTHER_PROJECTS or len(self._sets) < MAX_PROJECTS
+        return project in self._sets or project == OTHER_PROJECTS_KEY or len(self._sets) < MAX_PROJECTS
 
-    def known_bit(self, pair: PathAndKind) -> int:
+    def find_bit(self, pair: PathAndKind) -> int:
         """Return the bit of the pair; 0 if it is not in the list."""
         position = self._positions.get(pair)
         return 0 if position is None else 1 << position
 
-    def bit(self, pair: PathAndKind) -> int:
+    def find_or_add_bit(self, pair: PathAndKind) -> int:
         """Return the bit of the pair, which is added to the list if necessary; 0 if the list is full."""
         with self._lock:
-            if pair not in self._positions and len(self.pairs) < MAX_PAIRS:
+            if pair not in self._positions and len(self.pairs) < MAX_PAIRS_OF_STREAM:
                 self.pairs.append(pair)
                 self._positions[pair] = len(self.pairs) - 1
-        return self.known_bit(pair)
+        return self.find_bit(pair)
 
-    def bits(self, kinds: Kinds) -> int:
+    def bit_set_of_kinds(self, kinds: KindsByPath) -> int:
         """Return the bit set of these pairs, without pairs for which the list has no room."""
         bit_set = 0
         for path, path_kinds in kinds.items():
             for kind in path_kinds:
-                bit_set |= self.known_bit((path, kind)) or self.bit((path, kind))
+                bit_set |= self.find_bit((path, kind)) or self.find_or_add_bit((path, kind))
         return bit_set
 
-    def kinds(self, bits: int) -> Kinds:
+    def kinds_of_bit_set(self, bits: int) -> KindsByPath:
         """Return the paths with their kinds in a bit set."""
-        kinds_by_path: dict[Path, frozenset[ValueKind]] = {}
-        for path, kind in self._pairs_in(bits):
+        kinds_by_path: dict[EventPath, frozenset[ValueKind]] = {}
+        for path, kind in self._pairs_of_bit_set(bits):
             kinds_by_path[path] = kinds_by_path.get(path, frozenset()) | {kind}
         return kinds_by_path
 
-    def learn(self, project: str, kinds: Kinds) -> None:
+    def add_kinds(self, project: str, kinds: KindsByPath) -> None:
         """Add these paths and kinds to the project's set."""
-        self.add(project, self.bits(kinds))
+        self.add_bit_set(project, self.bit_set_of_kinds(kinds))
 
-    def add(self, project: str, bits: int) -> None:
+    def add_bit_set(self, project: str, bits: int) -> None:
         with self._lock:
             if not self.has_room_for(project):
                 return
@@ -101,7 +101,7 @@ class ProjectShapes:
             if len(self._interned_sets) > 2 * MAX_PROJECTS:
                 self._interned_sets = {bit_set: bit_set for bit_set in self._sets.values()}
 
-    def version(self, project: str | None) -> int:
+    def version_of_project(self, project: str | None) -> int:
         """Return a number that identifies the content of the project's set: equal sets have equal numbers."""
         bits = self._bits_of_project(project)
         number = self._version_numbers.get(bits)
@@ -113,27 +113,27 @@ class ProjectShapes:
                 number = self._version_numbers[bits] = self._next_number
         return number
 
-    def shape(self, project: str | None, stream_shape: Shape) -> Shape:
+    def shape_of_project(self, project: str | None, stream_shape: Shape) -> Shape:
         """Return the shape that is shown to a key of one project; for None, that of a project without known paths."""
         bits = self._bits_of_project(project)
         part = self._parts.get(bits)
         if part is None:
-            part = self._shape_part(bits)
-        return Shape(part.kinds, self.version(project), part.unlisted, whole=stream_shape)
+            part = self._cache_kinds(bits)
+        return Shape(part.kinds, self.version_of_project(project), part.unlisted, whole_shape=stream_shape)
 
     def _bits_of_project(self, project: str | None) -> int:
-        return self._sets.get(project, 0) if project and project != OTHER_PROJECTS else 0
+        return self._sets.get(project, 0) if project and project != OTHER_PROJECTS_KEY else 0
 
-    def _shape_part(self, bits: int) -> _ShapePart:
-        values = Shape().with_learnt(self.kinds(bits))
-        part = _ShapePart(values.kinds, values.unlisted)
+    def _cache_kinds(self, bits: int) -> _CachedKinds:
+        values = Shape().merged_with_kinds(self.kinds_of_bit_set(bits))
+        part = _CachedKinds(values.kinds, values.unlisted)
         with self._lock:
             self._parts[bits] = part
             while len(self._parts) > _MAX_CACHED_SHAPE_PARTS:
                 self._parts.popitem(last=False)
         return part
 
-    def _pairs_in(self, bits: int) -> Iterator[PathAndKind]:
+    def _pairs_of_bit_set(self, bits: int) -> Iterator[PathAndKind]:
         return (self.pairs[position] for position in set_bit_positions(bits))
 
 

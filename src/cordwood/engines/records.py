@@ -7,27 +7,31 @@ import msgspec
 from cordwood.model.datatype import Datatype, Kind
 
 _decoder = msgspec.json.Decoder()
-_checker = msgspec.json.Decoder(msgspec.Raw)
+_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
 _encoder = msgspec.json.Encoder()
 
 
-def as_records(text: str) -> msgspec.Raw:
+def wrap_as_records(text: str) -> msgspec.Raw:
     """Wrap the objects in an engine's JSON text, which may contain `Infinity` and `NaN`, in arrays of one."""
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
     wrapped = _wrap_by_replacement(text)
     try:
-        return _checker.decode(wrapped) if wrapped else msgspec.Raw(_encoder.encode(_wrap_value(_decoder.decode(text))))
+        return (
+            _raw_decoder.decode(wrapped)
+            if wrapped
+            else msgspec.Raw(_encoder.encode(_wrap_value(_decoder.decode(text))))
+        )
     except (msgspec.DecodeError, RecursionError):
         return msgspec.Raw(_wrap_by_tokens(text).encode())
 
 
-def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
+def render_structured(text: str, datatype: Datatype) -> msgspec.Raw:
     """Render a STRUCT or an ARRAY: its structs stay objects, and objects of event values inside it are wrapped."""
     try:
         return msgspec.Raw(_encoder.encode(_wrap_structured(_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
-        return as_records(text)
+        return wrap_as_records(text)
 
 
 def _wrap_structured(value: object, datatype: Datatype | None) -> object:
@@ -64,7 +68,7 @@ def _wrap_members(record: dict[str, object]) -> dict[str, object]:
 
 # After one of these characters, a quote may begin a string instead of ending a key. The empty string stands for a
 # brace, at which the text was split.
-_TEXT_BEFORE_QUOTE = frozenset((":", ",", "{", "[", ""))
+_CHARACTERS_BEFORE_STRING = frozenset((":", ",", "{", "[", ""))
 
 
 def _wrap_by_replacement(text: str) -> str | None:
@@ -77,7 +81,9 @@ def _wrap_by_replacement(text: str) -> str | None:
     if "\\" in text and '\\"' in text:
         return None
     opened = text.split("{")
-    if opened[0] or not all(head[-2:] == '":' and head[-3:-2] not in _TEXT_BEFORE_QUOTE for head in opened[1:-1]):
+    if opened[0] or not all(
+        head[-2:] == '":' and head[-3:-2] not in _CHARACTERS_BEFORE_STRING for head in opened[1:-1]
+    ):
         return None
     closed = "[{".join(opened).split("}")
     return "}]".join(closed) if len(closed) == len(opened) else None

@@ -3,15 +3,15 @@
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
-from cordwood.engines.engine import Cancel, Engine, RunRequest, RunStats
+from cordwood.engines.engine import Cancellation, Engine, RunRequest, RunStats
 from cordwood.errors import TooManyBytes
 from cordwood.model.datatype import LastRow, Row, Rows
-from cordwood.settings.quantities import show_size
-from cordwood.sql.redaction.flow import still_textless
+from cordwood.settings.quantities import format_size
+from cordwood.sql.redaction.flow import are_paths_still_textless
 from cordwood.sql.stages import Statement
 
 
-class OutdatedError(Exception):
+class OutdatedStatementError(Exception):
     """Raised if a path that the statement reads unredacted may contain a text by now: it must be recompiled."""
 
 
@@ -53,20 +53,20 @@ class LocalRun:
 
 
 def _too_large_error(max_bytes: int) -> TooManyBytes:
-    return TooManyBytes(f"The answer is larger than {show_size(max_bytes)}.", hint="Ask for fewer rows or columns.")
+    return TooManyBytes(f"The answer is larger than {format_size(max_bytes)}.", hint="Ask for fewer rows or columns.")
 
 
-def run_locally(engine: Engine, request: RunRequest, cancel: Cancel) -> LocalRun:
+def run_locally(engine: Engine, request: RunRequest, cancel: Cancellation) -> LocalRun:
     """Run a question on an engine in this process.
 
-    A path that had no text when the statement was compiled is read without redaction. Raises OutdatedError, before any
+    A path that had no text when the statement was compiled is read without redaction. Raises OutdatedStatementError, before any
     row is returned, if such a path may have a text by now. The shape is checked after the query has started, so it
     includes every text that the query can read.
     """
     rows = engine.answer(request.question, request.limits, cancel)
-    if not still_textless(request.question.statement.textless_paths, engine.shapes()):
+    if not are_paths_still_textless(request.question.statement.textless_paths, engine.shapes()):
         _close_batches(rows)
-        raise OutdatedError
+        raise OutdatedStatementError
     return LocalRun(request, rows)
 
 
@@ -81,20 +81,24 @@ def _close_batches(rows: Rows) -> None:
 _MAX_ID_CHARACTERS = 100
 
 
-def without_paging_columns(rows: Rows, statement: Statement) -> Rows:
+def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
     """Remove the columns time and id that were appended for paging; keep their values of the last row for the cursor."""
     paging = statement.paging
     if paging is None or not paging.is_by_time:
         return rows
-    rows.columns = rows.columns[: statement.answered_columns]
+    rows.columns = rows.columns[: statement.answer_column_count]
     batches = rows.batches
-    taken = _keep_whole_events(rows, batches) if paging.has_elements else _keep_all_rows(rows, batches)
+    taken = (
+        _strip_positions_of_whole_events(rows, batches)
+        if paging.has_array_elements
+        else _strip_positions(rows, batches)
+    )
     # Keep a generator lazy: it holds the engine's cursor until it is exhausted or closed. Other batches are in memory.
     rows.batches = taken if isinstance(batches, Generator) else list(taken)
     return rows
 
 
-def _keep_all_rows(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+def _strip_positions(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
     with _close_when_done(batches):
         for batch in batches:
             if batch:
@@ -102,7 +106,7 @@ def _keep_all_rows(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[R
             yield _without_position_columns(batch)
 
 
-def _keep_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+def _strip_positions_of_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
     """Leave out the rows of the last event if the answer is cut off, because the next page has all of them.
 
     An event that has more rows than a page is split between pages, because no page could contain it.
@@ -112,7 +116,7 @@ def _keep_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[li
     with _close_when_done(batches):
         for batch in batches:
             pending = held + batch
-            count = _last_group(pending)
+            count = _last_event_row_count(pending)
             complete, held = pending[: len(pending) - count], pending[len(pending) - count :]
             if complete:
                 has_others = True
@@ -128,13 +132,13 @@ def _close_when_done(batches: Iterable[list[Row]]) -> AbstractContextManager[obj
 
 
 def _record_last_row(rows: Rows, batch: list[Row]) -> None:
-    place, count, before = _position_of_row(batch[-1]), _last_group(batch), rows.last_row
+    place, count, before = _position_of_row(batch[-1]), _last_event_row_count(batch), rows.last_row
     if before is not None and count == len(batch) and (before.time_us, before.id) == place:
         count += before.rows
     rows.last_row = LastRow(*place, count)
 
 
-def _last_group(batch: list[Row]) -> int:
+def _last_event_row_count(batch: list[Row]) -> int:
     """Return how many rows at the end of the batch have the same time and id."""
     places = (_position_of_row(row) for row in reversed(batch))
     last = _position_of_row(batch[-1]) if batch else None

@@ -10,30 +10,35 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cordwood.engines.engine import Appended, Engine
-from cordwood.errors import BadBody, NotReplayable
-from cordwood.ingest.build_events import build_events, read_exported
-from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields, derived_fields
-from cordwood.ingest.event_validator import EventValidator, count_past_retention, needs_validation, reasons
+from cordwood.engines.engine import BatchAppendResult, Engine
+from cordwood.errors import BadBody, ItemNotReplayable
+from cordwood.ingest.build_events import build_events, read_exported_events
+from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields, derived_fields_of_stream
+from cordwood.ingest.event_validator import (
+    EventValidator,
+    count_past_retention,
+    first_refusal_reasons,
+    needs_validation,
+)
 from cordwood.ingest.event_values import is_too_deep
-from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.group_commit import GroupCommit, OnStored
+from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.group_commit import GroupCommit, StoredCallback
 from cordwood.ingest.limits import BodyBudget, LargeEventLimiter, StreamRateLimiter
 from cordwood.ingest.parsed_body import MAX_ITEMS, MAX_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
 from cordwood.ingest.quarantine import (
     QUARANTINE,
     ItemTruncator,
     QuarantinedItem,
-    decode_again,
-    quarantined,
-    replay_mark,
+    decode_quarantined_item,
+    make_quarantine_batch,
+    make_replay_mark_batch,
 )
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event
 
-__all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Part", "QuarantinedItem", "Sent"]
+__all__ = ["BodyDescription", "BodyForm", "IngestOutcome", "Intake", "IntakeLimits", "QuarantinedItem", "StreamPart"]
 
 # A body up to this size is decoded on the event loop; a larger one in a thread, because it would delay other requests.
 _MAX_INLINE_BYTES = 32 * 1024
@@ -42,7 +47,7 @@ _MAX_REASONS = 10
 _DECODER_THREADS = 2
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class IngestOutcome(msgspec.Struct, frozen=True):
     """The outcome of a body. `reasons` are the positions and reasons of the first ten quarantined items.
 
     `late` and `future` count events beyond the stream's time bounds or its retention, whether they were stored or not.
@@ -57,57 +62,57 @@ class Accepted(msgspec.Struct, frozen=True):
     late: int = 0
     future: int = 0
     transformed: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
-    items: Mapping[int, ItemOutcome] = msgspec.field(default_factory=dict)
+    item_outcomes: Mapping[int, ItemOutcome] = msgspec.field(default_factory=dict)
 
     @property
     def dropped(self) -> int:
         return sum(count for (_, outcome), count in self.transformed.items() if outcome == "dropped")
 
 
-class Sent(msgspec.Struct, frozen=True):
+class BodyDescription(msgspec.Struct, frozen=True):
     """How a body was sent: its form (such as events, syslog or OTLP), and the headers with names in lower case."""
 
-    form: Form = Form.EVENTS
+    form: BodyForm = BodyForm.EVENTS
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-AS_EVENTS = Sent()
+EVENTS_BODY = BodyDescription()
 
 
-class Part(msgspec.Struct, frozen=True):
+class StreamPart(msgspec.Struct, frozen=True):
     """The events of a body that go to one stream."""
 
     stream: Stream
     parsed: ParsedBody
 
 
-class _Prepared(msgspec.Struct, frozen=True):
+class _PreparedPart(msgspec.Struct, frozen=True):
     """The batches of a part, and the counts of its items that are not stored."""
 
     stream: Stream
     batches: list[Batch]
-    not_stored: Accepted
+    rejected_counts: IngestOutcome
     decoded: DecodedItems | None = None
 
     @property
-    def events(self) -> int:
+    def event_count(self) -> int:
         return sum(len(batch.events) for batch in self.batches)
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
     """Limits of one event, the default rate of a stream, and the memory of bodies that are being stored.
 
-    `items` limits the items of a body, `large_bytes` the bytes of large events among recent ones (see `LargeEventLimiter`).
+    `items` limits the items of a body, `max_large_event_bytes` the bytes of large events among recent ones (see `LargeEventLimiter`).
     """
 
     event_bytes: int = 2**20
     events_per_second: float | None = None
     body_budget_bytes: int = 64 * 2**20
     items: int = MAX_ITEMS
-    large_bytes: int | None = None
+    max_large_event_bytes: int | None = None
 
 
-AS_SHIPPED = IntakeLimits()
+DEFAULT_INTAKE_LIMITS = IntakeLimits()
 
 
 _T = TypeVar("_T")
@@ -120,37 +125,41 @@ class Intake:
     """
 
     def __init__(
-        self, engine: Engine, clock_us: Callable[[], int], limits: IntakeLimits = AS_SHIPPED, hash_key: bytes = b""
+        self,
+        engine: Engine,
+        clock_us: Callable[[], int],
+        limits: IntakeLimits = DEFAULT_INTAKE_LIMITS,
+        hash_key: bytes = b"",
     ) -> None:
         self._clock_us = clock_us
         self._transforms = StreamTransforms(hash_key, limits.body_budget_bytes // 2)
         self._limits = limits
         self._stream_rates = StreamRateLimiter(limits.events_per_second, time.monotonic)
         self.body_budget = BodyBudget(limits.body_budget_bytes)
-        self._large = LargeEventLimiter(limits.large_bytes)
+        self._large = LargeEventLimiter(limits.max_large_event_bytes)
         self._truncator = ItemTruncator(limits.event_bytes, clock_us, self._large)
         engine.prepare([QUARANTINE])
         self._group_commit = GroupCommit(engine)
         self._readers = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="read")
-        self._shapes = ShapeReader(engine.shapes, engine.projects)
+        self._shapes = ShapeInferrer(engine.shapes, engine.project_shapes)
 
     @property
-    def fault(self) -> str | None:
+    def last_write_error(self) -> str | None:
         """The error of the last write, or None if it succeeded."""
         return self._group_commit.fault
 
-    def on_stored(self, tell: OnStored | None) -> None:
+    def set_stored_callback(self, tell: StoredCallback | None) -> None:
         """Register a callback that the storing thread calls with the streams of each stored group; None removes it."""
         self._group_commit.on_stored = tell
 
     @property
-    def item_bytes(self) -> int:
+    def max_item_bytes(self) -> int:
         """The maximum bytes of an item; a larger one is quarantined without being decoded."""
         return 2 * self._limits.event_bytes
 
-    def admit(self, stream: Stream) -> None:
+    def check_stream_rate(self, stream: Stream) -> None:
         """Check the rate of the stream before the body is read; raise StreamRateExceeded beyond it."""
-        self._stream_rates.admit(stream)
+        self._stream_rates.check(stream)
 
     def accept(
         self,
@@ -158,16 +167,18 @@ class Intake:
         content_type: str,
         body: bytes,
         pins: Mapping[str, str] | None = None,
-        sent: Sent = AS_EVENTS,
-    ) -> Coroutine[Any, Any, Accepted]:
+        sent: BodyDescription = EVENTS_BODY,
+    ) -> Coroutine[Any, Any, IngestOutcome]:
         """Store the events of a body; return once they are durable and visible to the next query."""
-        return self._accepted(stream, self._body(body, content_type, sent.headers), pins or {}, sent.form)
+        return self._decode_and_store(stream, self._body(body, content_type, sent.headers), pins or {}, sent.form)
 
-    async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
-        reading = self.run_decoder(len(arrived.data), self._read, stream, form, arrived, pins)
+    async def _decode_and_store(
+        self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: BodyForm
+    ) -> IngestOutcome:
+        reading = self.run_decoder(len(arrived.data), self._decode_and_prepare, stream, form, arrived, pins)
         # Decoded events are copies, so the body is released before they are stored, which may take long.
         del arrived
-        (accepted,) = await self._stored([await reading])
+        (accepted,) = await self._store_prepared([await reading])
         return accepted
 
     def decode(
@@ -186,40 +197,42 @@ class Intake:
 
     async def store(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[StreamPart],
         body_bytes: int,
-        form: Form,
+        form: BodyForm,
         pins: Mapping[str, str] | None = None,
         *,
         is_itemized: bool = False,
-    ) -> list[Accepted]:
+    ) -> list[IngestOutcome]:
         """Store the parts of a decoded body together; return their outcomes once all of them are durable.
 
         With `is_itemized`, an outcome has that of each item. Quarantined items are stored with `form`. The parts are
         emptied, so that the body is not kept in memory while its events are stored.
         """
-        prepare = partial(self._prepare_all, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
-        return await self._stored(await self.run_decoder(body_bytes, prepare))
+        prepare = partial(self._prepare_parts, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
+        return await self._store_prepared(await self.run_decoder(body_bytes, prepare))
 
-    async def _stored(self, prepared: Sequence[_Prepared]) -> list[Accepted]:
+    async def _store_prepared(self, prepared: Sequence[_PreparedPart]) -> list[IngestOutcome]:
         for one in prepared:
-            self._stream_rates.charge(one.stream, one.events)
+            self._stream_rates.charge_events(one.stream, one.event_count)
         batches = [batch for one in prepared for batch in one.batches]
         appended = iter(await self._group_commit.append(batches) if batches else ())
         return [_outcome_of_part(one, list(islice(appended, len(one.batches)))) for one in prepared]
 
-    async def replay(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None) -> Accepted:
-        """Store a quarantined item and mark it as replayed; raise NotReplayable if it would be quarantined again."""
-        batches = await self._in_decoder_thread(self._decode_again, stream, item, pins or {})
+    async def replay(
+        self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None
+    ) -> IngestOutcome:
+        """Store a quarantined item and mark it as replayed; raise ItemNotReplayable if it would be quarantined again."""
+        batches = await self._run_in_decoder_thread(self._prepare_replay, stream, item, pins or {})
         events, _ = await self._group_commit.append(batches)
         late = count_past_retention(stream, batches[0].events, self._clock_us())
-        return Accepted(events.accepted, events.duplicates, 0, late=late)
+        return IngestOutcome(events.accepted, events.duplicates, 0, late=late)
 
-    async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
+    async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> IngestOutcome:
         """Store exported events unchanged, with their times of receipt. Duplicates are counted and skipped."""
-        batch = await self._in_decoder_thread(self._read_exported, stream, body, pinned_project)
+        batch = await self._run_in_decoder_thread(self._read_exported_batch, stream, body, pinned_project)
         (appended,) = await self._group_commit.append([batch])
-        return Accepted(
+        return IngestOutcome(
             appended.accepted, appended.duplicates, 0, late=count_past_retention(stream, batch.events, self._clock_us())
         )
 
@@ -237,82 +250,97 @@ class Intake:
         """Call a function; if the body is large, in one of the few threads that decode bodies."""
         if body_bytes <= _MAX_INLINE_BYTES:
             return read(*about)
-        return await self._in_decoder_thread(read, *about)
+        return await self._run_in_decoder_thread(read, *about)
 
-    def _in_decoder_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
+    def _run_in_decoder_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
 
-    def _read_exported(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
+    def _read_exported_batch(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
         return self._batch(
-            stream, read_exported(body, pinned_project, stream.project_at, self._limits.items), self._clock_us()
+            stream, read_exported_events(body, pinned_project, stream.project_at, self._limits.items), self._clock_us()
         )
 
-    def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> _Prepared:
-        return self._prepared(Part(stream, read_body(form, body)), len(body.data), form, pins)
+    def _decode_and_prepare(self, stream: Stream, form: BodyForm, body: Body, pins: Mapping[str, str]) -> _PreparedPart:
+        return self._prepare_part(StreamPart(stream, read_body(form, body)), len(body.data), form, pins)
 
-    def _prepare_all(
-        self, parts: Sequence[Part], body_bytes: int, form: Form, pins: Mapping[str, str], *, is_itemized: bool
-    ) -> list[_Prepared]:
-        return [self._prepared(part, body_bytes, form, pins, is_itemized=is_itemized) for part in parts]
+    def _prepare_parts(
+        self,
+        parts: Sequence[StreamPart],
+        body_bytes: int,
+        form: BodyForm,
+        pins: Mapping[str, str],
+        *,
+        is_itemized: bool,
+    ) -> list[_PreparedPart]:
+        return [self._prepare_part(part, body_bytes, form, pins, is_itemized=is_itemized) for part in parts]
 
-    def _prepared(
-        self, part: Part, body_bytes: int, form: Form, pins: Mapping[str, str], *, is_itemized: bool = False
-    ) -> _Prepared:
+    def _prepare_part(
+        self, part: StreamPart, body_bytes: int, form: BodyForm, pins: Mapping[str, str], *, is_itemized: bool = False
+    ) -> _PreparedPart:
         received_us = self._clock_us()
         stream, parsed = part.stream, part.parsed
         decoded = build_events(parsed, received_us)
         # The posted events would keep the body in memory, so they are dropped.
         parsed.events, parsed.extras = [], {}
-        items = DecodedItems.of(decoded, parsed) if is_itemized else None
-        events, transformed = self._transforms.applied(stream, decoded, parsed)
+        items = DecodedItems.from_events(decoded, parsed) if is_itemized else None
+        events, transformed = self._transforms.apply(stream, decoded, parsed)
         is_changed = bool(stream.transforms)
         if (
             is_changed
             or needs_validation(stream, pins, body_bytes, self._limits.event_bytes)
             or any(map(is_too_deep, events))
         ):
-            events = EventValidator(stream, pins, received_us, self._limits.event_bytes).valid(events, parsed)
-        batches = [self._batch(stream, events, received_us, derived_fields(stream))] if events else []
-        if parsed.refused:
-            parsed.refused = [self._truncator.truncated(item) for item in parsed.refused]
-            batches.append(quarantined(stream.name, form, parsed.refused, pins.get("project"), received_us))
-        late, future = parsed.beyond["late"], parsed.beyond["future"]
-        not_stored = Accepted(0, 0, len(parsed.refused), reasons(parsed, _MAX_REASONS), late, future, transformed)
-        return _Prepared(stream, batches, not_stored, items and items.with_quarantined(parsed.refused))
+            events = EventValidator(stream, pins, received_us, self._limits.event_bytes).validate_events(events, parsed)
+        batches = [self._batch(stream, events, received_us, derived_fields_of_stream(stream))] if events else []
+        if parsed.refused_items:
+            parsed.refused_items = [self._truncator.truncate(item) for item in parsed.refused_items]
+            batches.append(
+                make_quarantine_batch(stream.name, form, parsed.refused_items, pins.get("project"), received_us)
+            )
+        late, future = parsed.out_of_bounds_counts["late"], parsed.out_of_bounds_counts["future"]
+        not_stored = IngestOutcome(
+            0, 0, len(parsed.refused_items), first_refusal_reasons(parsed, _MAX_REASONS), late, future, transformed
+        )
+        return _PreparedPart(stream, batches, not_stored, items and items.with_quarantine_reasons(parsed.refused_items))
 
-    def _decode_again(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str]) -> list[Batch]:
+    def _prepare_replay(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str]) -> list[Batch]:
         try:
-            parsed = decode_again(item)
+            parsed = decode_quarantined_item(item)
         except BadBody as broken:
-            raise NotReplayable(f"It would be refused again: {broken.message}") from broken
+            raise ItemNotReplayable(f"It would be refused again: {broken.message}") from broken
         events = build_events(parsed, item.received_us)
         if not item.is_transformed:
-            events, _ = self._transforms.applied(stream, events, parsed)
-            if not events and not parsed.refused:
-                raise NotReplayable("A transform of the stream drops it.")
-        events = EventValidator(stream, pins, item.received_us, self._limits.event_bytes).valid(events, parsed)
-        if parsed.refused:
-            raise NotReplayable(f"It would be quarantined again: {parsed.refused[0].reason}")
+            events, _ = self._transforms.apply(stream, events, parsed)
+            if not events and not parsed.refused_items:
+                raise ItemNotReplayable("A transform of the stream drops it.")
+        events = EventValidator(stream, pins, item.received_us, self._limits.event_bytes).validate_events(
+            events, parsed
+        )
+        if parsed.refused_items:
+            raise ItemNotReplayable(f"It would be quarantined again: {parsed.refused_items[0].reason}")
         now_us = self._clock_us()
-        replayed = self._batch(stream, events, now_us, derived_fields(stream))
-        return [replayed, replay_mark(item.id, stream.name, item.project, now_us)]
+        replayed = self._batch(stream, events, now_us, derived_fields_of_stream(stream))
+        return [replayed, make_replay_mark_batch(item.id, stream.name, item.project, now_us)]
 
     def _batch(
         self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> Batch:
-        self._large.take(stream.name, events)
-        learnt = self._shapes.read(stream, events, derived_fields)
-        return Batch(stream.name, learnt.events, received_us, learnt.kinds, learnt.by_project)
+        self._large.charge_events(stream.name, events)
+        learnt = self._shapes.infer(stream, events, derived_fields)
+        return Batch(stream.name, learnt.events, received_us, learnt.stream_kinds, learnt.kinds_by_project)
 
 
-def _outcome_of_part(prepared: _Prepared, appended: Sequence[Appended]) -> Accepted:
+def _outcome_of_part(prepared: _PreparedPart, appended: Sequence[BatchAppendResult]) -> IngestOutcome:
     """Combine the outcome of storing a part with its other counts. A batch of quarantined items does not count."""
-    appended_own = Appended(0, 0)
+    appended_own = BatchAppendResult(0, 0)
     events: Sequence[Event] = ()
     for batch, one in zip(prepared.batches, appended, strict=True):
         if batch.stream == prepared.stream.name:
             appended_own, events = one, batch.events
-    items = prepared.decoded.outcomes(events, appended_own.repeated) if prepared.decoded else {}
+    items = prepared.decoded.outcomes(events, appended_own.repeated_positions) if prepared.decoded else {}
     return msgspec.structs.replace(
-        prepared.not_stored, accepted=appended_own.accepted, duplicates=appended_own.duplicates, items=items
+        prepared.rejected_counts,
+        accepted=appended_own.accepted,
+        duplicates=appended_own.duplicates,
+        item_outcomes=items,
     )

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from cordwood.errors import BadBody, Forbidden
 from cordwood.ingest.event_validator import ForeignProject, with_pinned_project
-from cordwood.ingest.items import too_many
+from cordwood.ingest.items import too_many_items
 from cordwood.ingest.parsed_body import MAX_ITEMS, ParsedBody, PostedEvent
 from cordwood.model.event import Event
 from cordwood.model.json_checks import describe_json_error
@@ -28,8 +28,8 @@ from cordwood.model.timestamps import EPOCH
 _MICROSECOND = timedelta(microseconds=1)
 
 # The years 1 to 9999. The offset of its zone may move a time beyond them, and then it could not be formatted.
-_FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
-_LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+_MIN_TIMESTAMP_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+_MAX_TIMESTAMP_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 # The magnitude of a number determines its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
 _SECONDS_LIMIT = 10**11
@@ -42,13 +42,13 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 def read_timestamp(value: str | float | None) -> int | None:
     if isinstance(value, str):
-        return _from_text(value)
+        return _timestamp_from_text(value)
     if isinstance(value, float):
-        return _from_float(value)
-    return None if value is None else _from_integer(value)
+        return _timestamp_from_float(value)
+    return None if value is None else _timestamp_from_integer(value)
 
 
-def _from_integer(value: int) -> int | None:
+def _timestamp_from_integer(value: int) -> int | None:
     if value <= 0 or value >= _NANOSECONDS_LIMIT:
         return None
     if value < _SECONDS_LIMIT:
@@ -58,38 +58,38 @@ def _from_integer(value: int) -> int | None:
     return value if value < _MICROSECONDS_LIMIT else value // 1000
 
 
-def _from_float(value: float) -> int | None:
+def _timestamp_from_float(value: float) -> int | None:
     if not isfinite(value) or value <= 0:
         return None
     if value < _SECONDS_LIMIT:
         return round(value * 1e6)
-    return round(value * 1000) if value < _MILLISECONDS_LIMIT else _from_integer(int(value))
+    return round(value * 1000) if value < _MILLISECONDS_LIMIT else _timestamp_from_integer(int(value))
 
 
-def _from_text(text: str) -> int | None:
+def _timestamp_from_text(text: str) -> int | None:
     try:
-        return _microseconds(datetime.fromisoformat(text))
+        return _to_microseconds(datetime.fromisoformat(text))
     except ValueError:
         return _time_from_unusual_text(text.strip())
 
 
 def _time_from_unusual_text(text: str) -> int | None:
     if _NUMBER.fullmatch(text):
-        return _from_float(float(text)) if "." in text else _from_integer(int(text[:21]))
+        return _timestamp_from_float(float(text)) if "." in text else _timestamp_from_integer(int(text[:21]))
     for attempt in (_parse_lenient_iso, _parse_rfc_2822, _parse_access_log_time):
         try:
-            return _microseconds(attempt(text))
+            return _to_microseconds(attempt(text))
         except (ValueError, OverflowError, IndexError, TypeError):
             continue
     return None
 
 
-def _microseconds(moment: datetime) -> int:
+def _to_microseconds(moment: datetime) -> int:
     """Return the microseconds of a time; a time without a zone is UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     found = (moment - EPOCH) // _MICROSECOND
-    if not _FIRST_US <= found <= _LAST_US:
+    if not _MIN_TIMESTAMP_US <= found <= _MAX_TIMESTAMP_US:
         raise ValueError
     return found
 
@@ -129,7 +129,7 @@ def _event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | No
     timestamp = read_timestamp(posted.timestamp)
     message = posted.event_message
     if posted.message is not None and posted.message != message:
-        message, extras = _one_message(posted.message, message, extras)
+        message, extras = _merge_messages(posted.message, message, extras)
     return Event(
         str(posted.id) if posted.id not in {None, ""} else str(uuid4()),
         received_us if timestamp is None else timestamp,
@@ -141,7 +141,7 @@ def _event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | No
     )
 
 
-def _one_message(
+def _merge_messages(
     message: str, event_message: str | None, extras: Mapping[str, msgspec.Raw] | None
 ) -> tuple[str, Mapping[str, msgspec.Raw] | None]:
     """Return one message and the extras: `event_message`, with `message` as an extra field, or `message` alone."""
@@ -175,12 +175,12 @@ class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 
 
-def read_exported(
+def read_exported_events(
     body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_ITEMS
 ) -> list[Event]:
     """Decode exported events, without derived fields, time bounds or quarantine; raise BadBody for an invalid line."""
     if body.count(b"\n") > limit:
-        raise too_many(limit)
+        raise too_many_items(limit)
     try:
         lines = _decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -18,8 +18,8 @@ from cordwood.ingest.event_values import values_at, with_exact_numbers
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 
-_GROUP = re.compile(r"\{\w+\}(?:\.\{\w+\})*")
-_NAME = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER_GROUP = re.compile(r"\{\w+\}(?:\.\{\w+\})*")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -34,10 +34,10 @@ class DerivedField:
     def __init__(self, path: str, template: str) -> None:
         self._steps = path.split(".")[1:]
         self._template = template
-        self._presence = msgspec.json.Decoder(_presence_type(self._steps))
+        self._presence = msgspec.json.Decoder(_presence_struct_type(self._steps))
 
     def fill(self, event: Event) -> Event:
-        if event.metadata is None or self._is_filled(event.metadata):
+        if event.metadata is None or self._has_value(event.metadata):
             return event
         # Encoding the event again must not change numbers beyond the decoder's range.
         event = with_exact_numbers(event)
@@ -46,11 +46,11 @@ class DerivedField:
             extras = _decode(event.extras or "{}")
         except (msgspec.DecodeError, RecursionError):
             return event
-        if not self._fill_in(metadata, partial(_value_at_top, event.project, extras)):
+        if not self._fill_in(metadata, partial(_top_level_value, event.project, extras)):
             return event
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
-    def _is_filled(self, metadata: str) -> bool:
+    def _has_value(self, metadata: str) -> bool:
         """Return whether the field has a value, using a decoder that skips all other fields."""
         try:
             found = self._presence.decode(metadata)
@@ -66,33 +66,33 @@ class DerivedField:
         """Fill the field in every record that lacks it; return whether any record did."""
         *outer, name = self._steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
-        texts = [filled(self._template, partial(_value_beside_or_at_top, record, top)) for record in lacking]
+        texts = [fill_template(self._template, partial(_sibling_or_top_level_value, record, top)) for record in lacking]
         for record, text in zip(lacking, texts, strict=True):
             if text is not None:
                 record[name] = text
         return any(text is not None for text in texts)
 
 
-def filled(template: str, value_of: Callable[[str], str | None]) -> str | None:
+def fill_template(template: str, value_of: Callable[[str], str | None]) -> str | None:
     """Return the template filled with values, or None if a required value is missing."""
-    texts = [_joined(_NAME.findall(group), value_of) for group in _GROUP.findall(template)]
+    texts = [_join_values(_PLACEHOLDER.findall(group), value_of) for group in _PLACEHOLDER_GROUP.findall(template)]
     if any(text is None for text in texts):
         return None
     rest = iter(texts)
-    return _GROUP.sub(lambda _: str(next(rest)), template)
+    return _PLACEHOLDER_GROUP.sub(lambda _: str(next(rest)), template)
 
 
-def _joined(names: Sequence[str], value_of: Callable[[str], str | None]) -> str | None:
+def _join_values(names: Sequence[str], value_of: Callable[[str], str | None]) -> str | None:
     values = [value for name in names if (value := value_of(name))]
     kept = [value for value, later in pairwise([*values, ""]) if value not in later]
     return ".".join(kept) or None
 
 
-def _value_beside_or_at_top(record: Record, top: TopLevelLookup, name: str) -> str | None:
-    return _value_beside(record, name) or top(name)
+def _sibling_or_top_level_value(record: Record, top: TopLevelLookup, name: str) -> str | None:
+    return _sibling_value(record, name) or top(name)
 
 
-def _value_beside(record: Record, name: str) -> str | None:
+def _sibling_value(record: Record, name: str) -> str | None:
     headers = record.get("headers")
     for place in (record, headers if isinstance(headers, dict) else {}):
         value = place.get(name)
@@ -101,11 +101,11 @@ def _value_beside(record: Record, name: str) -> str | None:
     return None
 
 
-def _value_at_top(project: str | None, extras: Record, name: str) -> str | None:
-    return project if name == "project" else _value_beside(extras, name)
+def _top_level_value(project: str | None, extras: Record, name: str) -> str | None:
+    return project if name == "project" else _sibling_value(extras, name)
 
 
-def _presence_type(steps: Sequence[str]) -> Any:
+def _presence_struct_type(steps: Sequence[str]) -> Any:
     """Return a type for the decoder that finds whether the field at this path is present, and skips everything else."""
     found: Any = str | None
     for place, step in reversed(list(enumerate(steps))):
@@ -121,7 +121,7 @@ class DerivedFields:
         self._derivations = [DerivedField(path, template) for path, template in derive]
         self.paths = tuple(tuple(path.split(".")) for path, _ in derive)
 
-    def filled(self, event: Event) -> Event:
+    def fill(self, event: Event) -> Event:
         for derivation in self._derivations:
             event = derivation.fill(event)
         return event
@@ -135,5 +135,5 @@ def _derived_fields(derive: tuple[tuple[str, str], ...]) -> DerivedFields:
     return DerivedFields(derive)
 
 
-def derived_fields(stream: Stream) -> DerivedFields:
+def derived_fields_of_stream(stream: Stream) -> DerivedFields:
     return _derived_fields(tuple(stream.derive.items()))

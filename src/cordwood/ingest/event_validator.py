@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from cordwood.ingest.event_values import MAX_LEVELS, is_too_deep
-from cordwood.ingest.items import text_of
-from cordwood.ingest.limits import size_of
+from cordwood.ingest.items import raw_to_text
+from cordwood.ingest.limits import event_size
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.model.definitions import ClockPolicy, Stream
 from cordwood.model.event import Event
@@ -43,31 +43,36 @@ def with_pinned_project(event: Event, project_path: Sequence[str], project: str)
 
 def _set_project(value: msgspec.Raw, project_path: Sequence[str], project: str) -> msgspec.Raw:
     """Set the project in a record, or in each record of an array; return other values unchanged."""
-    match _kind(value):
+    match _first_character(value):
         case "{":
-            return _set_in_record(value, project_path, project)
+            return _set_project_in_record(value, project_path, project)
         case "[":
             elements = _elements.decode(value)
             return msgspec.Raw(
-                _encode([_set_in_record(one, project_path, project) if _kind(one) == "{" else one for one in elements])
+                _encode(
+                    [
+                        _set_project_in_record(one, project_path, project) if _first_character(one) == "{" else one
+                        for one in elements
+                    ]
+                )
             )
         case _:
             return value
 
 
-def _set_in_record(value: msgspec.Raw, project_path: Sequence[str], project: str) -> msgspec.Raw:
+def _set_project_in_record(value: msgspec.Raw, project_path: Sequence[str], project: str) -> msgspec.Raw:
     fields, (step, *rest) = _fields.decode(value), project_path
     there = fields.get(step, msgspec.Raw(b"null"))
     if rest:
-        fields[step] = _set_project(_NO_FIELDS if text_of(there) is None else there, rest, project)
-    elif (claimed := text_of(there)) is None:
+        fields[step] = _set_project(_NO_FIELDS if raw_to_text(there) is None else there, rest, project)
+    elif (claimed := raw_to_text(there)) is None:
         fields[step] = msgspec.Raw(_encode(project))
     elif claimed != project:
         raise ForeignProject(claimed)
     return msgspec.Raw(_encode(fields))
 
 
-def _kind(value: msgspec.Raw) -> str:
+def _first_character(value: msgspec.Raw) -> str:
     return bytes(value).lstrip()[:1].decode()
 
 
@@ -84,41 +89,41 @@ class EventValidator(msgspec.Struct, frozen=True):
     received_us: int
     max_event_bytes: int
 
-    def valid(self, events: list[Event], parsed: ParsedBody) -> list[Event]:
+    def validate_events(self, events: list[Event], parsed: ParsedBody) -> list[Event]:
         """Return the valid events; the others are added to the quarantined items of the body."""
         if not (self.pins or self._any_out_of_bounds(events)) and not any(map(self._is_oversized, events)):
             return events
         kept = []
         for project_path, event in enumerate(events):
-            parsed.beyond.update(self._exceeded_bound(event))
-            outcome = self._validated(event)
+            parsed.out_of_bounds_counts.update(self._exceeded_bound(event))
+            outcome = self._validate_event(event)
             if isinstance(outcome, Event):
                 kept.append(outcome)
             else:
-                parsed.refuse(parsed.index_of(project_path), outcome, posted_again(event), is_event=True)
+                parsed.refuse_item(parsed.item_index(project_path), outcome, encode_for_repost(event), is_event=True)
         return kept
 
-    def _validated(self, event: Event) -> Event | str:
+    def _validate_event(self, event: Event) -> Event | str:
         """Return the event in the form in which it is stored, or the reason for quarantining it."""
-        if size_of(event) > self.max_event_bytes:
+        if event_size(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
         if is_too_deep(event):
             return f"The event is nested deeper than {MAX_LEVELS} levels."
-        held = self._enforce_project(event)
+        held = self._enforce_pins(event)
         return self._apply_time_policy(held) if isinstance(held, Event) else held
 
     def _is_oversized(self, event: Event) -> bool:
-        return size_of(event) > self.max_event_bytes or is_too_deep(event)
+        return event_size(event) > self.max_event_bytes or is_too_deep(event)
 
-    def _enforce_project(self, event: Event) -> Event | str:
+    def _enforce_pins(self, event: Event) -> Event | str:
         for name, value in self.pins.items():
-            outcome = _with_pin(event, name, value)
+            outcome = _apply_pin(event, name, value)
             if not isinstance(outcome, Event):
                 return outcome
             event = outcome
-        return self._enforce_project_within(event)
+        return self._enforce_project_in_metadata(event)
 
-    def _enforce_project_within(self, event: Event) -> Event | str:
+    def _enforce_project_in_metadata(self, event: Event) -> Event | str:
         project = self.pins.get("project")
         if project is None or not self.stream.project_at:
             return event
@@ -130,30 +135,30 @@ class EventValidator(msgspec.Struct, frozen=True):
 
     def _any_out_of_bounds(self, events: list[Event]) -> bool:
         times = [event.timestamp_us for event in events]
-        return bool(times) and (min(times) < self._late_us or max(times) > self._future_us)
+        return bool(times) and (min(times) < self._earliest_us or max(times) > self._latest_us)
 
     def _exceeded_bound(self, event: Event) -> tuple[str, ...]:
         """Return which of the stream's time bounds the event exceeds, at most one."""
-        if event.timestamp_us < self._late_us:
+        if event.timestamp_us < self._earliest_us:
             return ("late",)
-        return ("future",) if event.timestamp_us > self._future_us else ()
+        return ("future",) if event.timestamp_us > self._latest_us else ()
 
     @property
-    def _late_us(self) -> float:
+    def _earliest_us(self) -> float:
         late = self.stream.late_after_seconds
         return -math.inf if late is None else self.received_us - late * 1e6
 
     @property
-    def _future_us(self) -> float:
+    def _latest_us(self) -> float:
         future = self.stream.future_seconds
         return math.inf if future is None else self.received_us + future * 1e6
 
     def _apply_time_policy(self, event: Event) -> Event | str:
         match self._exceeded_bound(event):
             case ("late",):
-                return _apply_policy(event, self.stream.late, round(self._late_us), "late")
+                return _apply_clock_policy(event, self.stream.late, round(self._earliest_us), "late")
             case ("future",):
-                return _apply_policy(event, self.stream.future, round(self._future_us), "from the future")
+                return _apply_clock_policy(event, self.stream.future, round(self._latest_us), "from the future")
             case _:
                 return event
 
@@ -166,29 +171,29 @@ def count_past_retention(stream: Stream, events: Sequence[Event], now_us: int) -
     return sum(event.timestamp_us < oldest_us for event in events)
 
 
-def _with_pin(event: Event, name: str, value: str) -> Event | str:
+def _apply_pin(event: Event, name: str, value: str) -> Event | str:
     """Return the event with the pinned field set, or the reason for quarantining it."""
     if name in _UNPINNABLE_FIELDS:
         return f"The key is pinned to {name} {value!r}, and {name} cannot be set by a pin."
-    claimed = event.project if name == "project" else _extra(event, name)
+    claimed = event.project if name == "project" else _extra_text(event, name)
     if claimed == value:
         return event
     if claimed is not None:
         return f"The key is pinned to {name} {value!r}, the event is of {claimed!r}."
-    return msgspec.structs.replace(event, project=value) if name == "project" else _with_extra(event, name, value)
+    return msgspec.structs.replace(event, project=value) if name == "project" else _set_extra(event, name, value)
 
 
-def _extras(event: Event) -> dict[str, msgspec.Raw]:
+def _decode_extras(event: Event) -> dict[str, msgspec.Raw]:
     return msgspec.json.decode(event.extras, type=dict[str, msgspec.Raw]) if event.extras else {}
 
 
-def _extra(event: Event, name: str) -> str | None:
+def _extra_text(event: Event, name: str) -> str | None:
     """Return the value of a top-level field: a string unchanged, any other value as JSON text, as for `project`."""
-    return text_of(_extras(event).get(name))
+    return raw_to_text(_decode_extras(event).get(name))
 
 
-def _with_extra(event: Event, name: str, value: str) -> Event:
-    stamped = _extras(event) | {name: msgspec.Raw(msgspec.json.encode(value))}
+def _set_extra(event: Event, name: str, value: str) -> Event:
+    stamped = _decode_extras(event) | {name: msgspec.Raw(msgspec.json.encode(value))}
     return msgspec.structs.replace(event, extras=msgspec.json.encode(stamped).decode())
 
 
@@ -197,7 +202,7 @@ def needs_validation(stream: Stream, pins: Mapping[str, str], body_bytes: int, m
     return bool(pins) or has_bounds or body_bytes > max_event_bytes
 
 
-def _apply_policy(event: Event, policy: ClockPolicy, bound_us: int, direction: str) -> Event | str:
+def _apply_clock_policy(event: Event, policy: ClockPolicy, bound_us: int, direction: str) -> Event | str:
     if policy is ClockPolicy.CLAMP:
         return msgspec.structs.replace(event, timestamp_us=bound_us, timestamp_inferred=True)
     if policy is ClockPolicy.QUARANTINE:
@@ -205,7 +210,7 @@ def _apply_policy(event: Event, policy: ClockPolicy, bound_us: int, direction: s
     return event
 
 
-def posted_again(event: Event) -> str:
+def encode_for_repost(event: Event) -> str:
     """Return the event as JSON that can be posted again."""
     fields: dict[str, object] = {
         "id": event.id,
@@ -222,5 +227,5 @@ def posted_again(event: Event) -> str:
     return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 
-def reasons(parsed: ParsedBody, limit: int) -> Sequence[tuple[int, str]]:
-    return [(item.index, item.reason) for item in sorted(parsed.refused, key=lambda item: item.index)[:limit]]
+def first_refusal_reasons(parsed: ParsedBody, limit: int) -> Sequence[tuple[int, str]]:
+    return [(item.index, item.reason) for item in sorted(parsed.refused_items, key=lambda item: item.index)[:limit]]

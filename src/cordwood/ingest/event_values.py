@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.event import ELEMENT, MAX_STEPS, Event, Path, ValueKind, is_listable
+from cordwood.model.event import ELEMENT_STEP, MAX_STEPS, Event, EventPath, ValueKind, is_listable
 
-Found = dict[Path, set[ValueKind]]
-Member = tuple[Path, object]
+MutableKindsByPath = dict[EventPath, set[ValueKind]]
+PathAndValue = tuple[EventPath, object]
 
 # One level more than the longest path in a shape, so that an object at the end of such a path is not decoded as null.
 _DECODED_LEVELS: Final = MAX_STEPS + 1
@@ -19,14 +19,14 @@ _DECODED_LEVELS: Final = MAX_STEPS + 1
 _decode = msgspec.json.Decoder().decode
 
 
-def collect_paths(event: Event, found: Found, objects: list[Path]) -> set[Path]:
+def collect_paths(event: Event, found: MutableKindsByPath, objects: list[EventPath]) -> set[EventPath]:
     """Add the paths of an event and their kinds to `found`; return the parents of paths that are too long to be listed.
 
     A path with only null has no kind. The walk is iterative, because events may be nested as deep as the decoder
     allows.
     """
     waiting = [_top_level_values(event)]
-    parents_of_too_long: set[Path] = set()
+    parents_of_too_long: set[EventPath] = set()
     while waiting:
         member = next(waiting[-1], None)
         if member is None:
@@ -41,15 +41,15 @@ def collect_paths(event: Event, found: Found, objects: list[Path]) -> set[Path]:
             continue
         kinds.add(_kind_of(value))
         if isinstance(value, dict):
-            if ELEMENT not in path:
+            if ELEMENT_STEP not in path:
                 objects.append(path)
             waiting.append(_values_by_key(path, value))
         elif isinstance(value, list):
-            waiting.append(zip(repeat((*path, ELEMENT)), value, strict=False))
+            waiting.append(zip(repeat((*path, ELEMENT_STEP)), value, strict=False))
     return parents_of_too_long
 
 
-def _top_level_values(event: Event) -> Iterator[Member]:
+def _top_level_values(event: Event) -> Iterator[PathAndValue]:
     if event.project is not None:
         yield ("project",), event.project
     if event.metadata is not None:
@@ -58,7 +58,7 @@ def _top_level_values(event: Event) -> Iterator[Member]:
         yield from _values_by_key((), _decode_json(event.extras))
 
 
-def _values_by_key(path: Path, record: object) -> Iterator[Member]:
+def _values_by_key(path: EventPath, record: object) -> Iterator[PathAndValue]:
     if isinstance(record, dict):
         for key, value in record.items():
             yield (*path, key), value
@@ -94,7 +94,7 @@ def _decode_json(text: str) -> object:
     except msgspec.DecodeError:
         return None
     except RecursionError:
-        return _decode(cut_below(text, _DECODED_LEVELS))
+        return _decode(replace_below_depth(text, _DECODED_LEVELS))
 
 
 def _kind_of(value: object) -> ValueKind:
@@ -116,27 +116,27 @@ def _kind_of(value: object) -> ValueKind:
 # During that time nothing else is stored and the process cannot stop.
 MAX_LEVELS: Final = 100
 
-_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_BRACKET_OR_STRING: Final = re.compile(rf"{_STRING.pattern}|[\[\]{{}}]", re.DOTALL)
-# Brackets are translated to indexes of `_STEPS`.
-_STEPS: Final = (-1, 1)
-_BRACKETS_AS_BITS: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+_STRING_PATTERN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKET_OR_STRING: Final = re.compile(rf"{_STRING_PATTERN.pattern}|[\[\]{{}}]", re.DOTALL)
+# Brackets are translated to indexes of `_DEPTH_CHANGES`.
+_DEPTH_CHANGES: Final = (-1, 1)
+_BRACKET_TRANSLATION: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
+_NON_BRACKET_BYTES: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
 def is_too_deep(event: Event) -> bool:
     metadata, extras = event.metadata, event.extras
     return bool(
-        (metadata is not None and len(metadata) > 2 * MAX_LEVELS and _is_deeper(metadata))
-        or (extras is not None and len(extras) > 2 * MAX_LEVELS and _is_deeper(extras))
+        (metadata is not None and len(metadata) > 2 * MAX_LEVELS and _exceeds_max_levels(metadata))
+        or (extras is not None and len(extras) > 2 * MAX_LEVELS and _exceeds_max_levels(extras))
     )
 
 
-def cut_below(text: str, levels: int) -> str:
+def replace_below_depth(text: str, levels: int) -> str:
     """Return the JSON text with null in place of every object and array below a depth."""
     result: list[str] = []
     end = 0
-    for bracket, depth in _brackets(text):
+    for bracket, depth in _iterate_brackets(text):
         if depth == levels + 1 and bracket[0] in "[{":
             result += text[end : bracket.start()], "null"
         elif depth == levels and bracket[0] in "]}":
@@ -144,15 +144,15 @@ def cut_below(text: str, levels: int) -> str:
     return "".join((*result, text[end:]))
 
 
-def _is_deeper(text: str) -> bool:
+def _exceeds_max_levels(text: str) -> bool:
     # The number of all brackets is a quick upper bound, which most texts do not reach.
     if text.count("{") + text.count("[") <= MAX_LEVELS:
         return False
-    brackets = _STRING.sub("", text).encode().translate(_BRACKETS_AS_BITS, _NO_BRACKETS)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_LEVELS
+    brackets = _STRING_PATTERN.sub("", text).encode().translate(_BRACKET_TRANSLATION, _NON_BRACKET_BYTES)
+    return max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets)), default=0) > MAX_LEVELS
 
 
-def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
+def _iterate_brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
     """Yield the brackets outside of strings, with the depth after each."""
     depth = 0
     for token in _BRACKET_OR_STRING.finditer(text):
@@ -184,11 +184,11 @@ def with_exact_numbers(event: Event) -> Event:
 def _with_exact_numbers(text: str | None) -> str | None:
     if text is None or not _POSSIBLY_INEXACT_NUMBER.search(text):
         return text
-    result = _NUMBER_OR_STRING.sub(_as_text_if_needed, text)
+    result = _NUMBER_OR_STRING.sub(_quote_if_inexact, text)
     return text if result == text else result
 
 
-def _as_text_if_needed(token: re.Match[str]) -> str:
+def _quote_if_inexact(token: re.Match[str]) -> str:
     written = token[0]
     return written if written[0] == '"' or _is_exact(written) else f'"{written}"'
 

@@ -8,25 +8,25 @@ from itertools import islice
 
 import msgspec
 
-from cordwood.engines.engine import Appended, Engine
-from cordwood.errors import Backlog, EngineFault, OutOfDisk
+from cordwood.engines.engine import BatchAppendResult, Engine
+from cordwood.errors import BacklogFull, EngineFault, OutOfDisk
 from cordwood.model.event import Batch
 
 # The maximum number of queued events, and of events in one group.
-_MAX_WAITING_EVENTS = 200_000
+_MAX_PENDING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
 
 
-OnStored = Callable[[frozenset[str], int], None]
+StoredCallback = Callable[[frozenset[str], int], None]
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _PendingAppend(msgspec.Struct, frozen=True):
     batches: Sequence[Batch]
     loop: asyncio.AbstractEventLoop
-    done: "asyncio.Future[list[Appended]]"
+    outcome: "asyncio.Future[list[BatchAppendResult]]"
 
     @property
-    def events(self) -> int:
+    def event_count(self) -> int:
         return sum(len(batch.events) for batch in self.batches)
 
 
@@ -35,26 +35,26 @@ class GroupCommit:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_PendingAppend] = deque()
         self._waiting_events = 0
         self._changed = threading.Condition()
         self._closing = False
         # The error of the last write, or None.
         self.fault: str | None = None
         # Called in this thread with the streams whose events were stored and the last receive time.
-        self.on_stored: OnStored | None = None
+        self.on_stored: StoredCallback | None = None
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
 
-    async def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    async def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[list[Appended]] = loop.create_future()
+        done: asyncio.Future[list[BatchAppendResult]] = loop.create_future()
         with self._changed:
-            if self._waiting_events > _MAX_WAITING_EVENTS:
-                raise Backlog("Too many events are pending.", retry_after=3)
-            waiting = _Waiting(batches, loop, done)
+            if self._waiting_events > _MAX_PENDING_EVENTS:
+                raise BacklogFull("Too many events are pending.", retry_after=3)
+            waiting = _PendingAppend(batches, loop, done)
             self._queue.append(waiting)
-            self._waiting_events += waiting.events
+            self._waiting_events += waiting.event_count
             self._changed.notify()
         return await done
 
@@ -67,21 +67,21 @@ class GroupCommit:
 
     def _run(self) -> None:
         # No reference to a group may remain: its events would stay in memory until the next group arrives.
-        while self._store(self._next_group()):
+        while self._store_group(self._next_group()):
             pass
 
-    def _next_group(self) -> list[_Waiting]:
+    def _next_group(self) -> list[_PendingAppend]:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closing)
-            group: list[_Waiting] = []
+            group: list[_PendingAppend] = []
             events = 0
             while self._queue and (not group or events < _MAX_GROUP_EVENTS):
                 group.append(self._queue.popleft())
-                events += group[-1].events
+                events += group[-1].event_count
             self._waiting_events -= events
             return group
 
-    def _store(self, group: Sequence[_Waiting]) -> bool:
+    def _store_group(self, group: Sequence[_PendingAppend]) -> bool:
         """Store a group and wake its callers; return False for the empty group that ends the thread."""
         try:
             appended = self._engine.append([batch for waiting in group for batch in waiting.batches])
@@ -89,7 +89,7 @@ class GroupCommit:
             if isinstance(problem, OutOfDisk | EngineFault):
                 self.fault = problem.message
             for waiting in group:
-                waiting.loop.call_soon_threadsafe(_fail, waiting.done, problem)
+                waiting.loop.call_soon_threadsafe(_set_failure, waiting.outcome, problem)
             return bool(group)
         self.fault = None
         if self.on_stored is not None:
@@ -97,21 +97,23 @@ class GroupCommit:
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))
-            waiting.loop.call_soon_threadsafe(_succeed, waiting.done, outcome)
+            waiting.loop.call_soon_threadsafe(_set_outcome, waiting.outcome, outcome)
         return bool(group)
 
-    def _notify_stored(self, on_stored: OnStored, batches: Sequence[Batch], appended: Sequence[Appended]) -> None:
+    def _notify_stored(
+        self, on_stored: StoredCallback, batches: Sequence[Batch], appended: Sequence[BatchAppendResult]
+    ) -> None:
         streams = frozenset(batch.stream for batch, one in zip(batches, appended, strict=True) if one.accepted)
         newest_us = self._engine.newest_receipt_us()
         if streams and newest_us is not None:
             on_stored(streams, newest_us)
 
 
-def _succeed(done: "asyncio.Future[list[Appended]]", outcome: list[Appended]) -> None:
+def _set_outcome(done: "asyncio.Future[list[BatchAppendResult]]", outcome: list[BatchAppendResult]) -> None:
     if not done.done():
         done.set_result(outcome)
 
 
-def _fail(done: "asyncio.Future[list[Appended]]", problem: Exception) -> None:
+def _set_failure(done: "asyncio.Future[list[BatchAppendResult]]", problem: Exception) -> None:
     if not done.done():
         done.set_exception(problem)

@@ -14,22 +14,22 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import BadBody, TooLarge
+from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
 # Splitting an item costs a tenth of decoding it, so up to this many times the limit may be split before items are
 # counted exactly.
-_CHEAP_ITEMS: Final = 8
+_UNCOUNTED_ITEMS_FACTOR: Final = 8
 # The maximum number of JSON values in a document of any structure, for each item that it may have.
 _VALUES_PER_ITEM: Final = 64
 # The nesting depth up to which the pattern can skip an item.
-_MAX_LEVELS: Final = 32
+_MAX_PATTERN_LEVELS: Final = 32
 
 _STRING_PATTERN: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 
-def _one_item(levels: int) -> str:
+def _item_pattern(levels: int) -> str:
     """Return a possessive pattern, which never backtracks, for one item up to the comma or bracket after it."""
     return rf"(?:[^\"\[\]{{}},]++|{_STRING_PATTERN}|[\[{{]{_bracket_content_pattern(levels)}*+[\]}}])*+"
 
@@ -42,51 +42,51 @@ def _bracket_content_pattern(levels: int) -> str:
     return nested
 
 
-_ITEM_PATTERN: Final = re.compile(_one_item(_MAX_LEVELS).encode(), re.DOTALL)
-_OBJECT: Final = re.compile(rf"\{{{_bracket_content_pattern(_MAX_LEVELS)}*+\}}", re.DOTALL)
-_WHITESPACE: Final = re.compile(r"[ \t\r\n]*+")
+_ITEM_PATTERN: Final = re.compile(_item_pattern(_MAX_PATTERN_LEVELS).encode(), re.DOTALL)
+_OBJECT_PATTERN: Final = re.compile(rf"\{{{_bracket_content_pattern(_MAX_PATTERN_LEVELS)}*+\}}", re.DOTALL)
+_WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*+")
 
 
-class _RawBatch(msgspec.Struct, gc=False):
+class _RequiredBatch(msgspec.Struct, gc=False):
     batch: msgspec.Raw
 
 
-_required_batch_decoder = msgspec.json.Decoder(_RawBatch)
+_required_batch_decoder = msgspec.json.Decoder(_RequiredBatch)
 
 
 def check_objects(document: bytes | str, limit: int) -> None:
-    """Raise TooLarge for a JSON array, or the array `batch` of an object, of more objects than the limit."""
+    """Raise BodyTooLarge for a JSON array, or the array `batch` of an object, of more objects than the limit."""
     if _count_occurrences(document, "{") > limit:
-        _check_exactly(document, limit)
+        _check_item_count(document, limit)
 
 
 def check_items(document: bytes | str, limit: int) -> None:
-    """Raise TooLarge for an array, or the array `batch` of an object, of far more items than the limit."""
-    if _count_occurrences(document, ",") > limit * _CHEAP_ITEMS:
-        _check_exactly(document, limit)
+    """Raise BodyTooLarge for an array, or the array `batch` of an object, of far more items than the limit."""
+    if _count_occurrences(document, ",") > limit * _UNCOUNTED_ITEMS_FACTOR:
+        _check_item_count(document, limit)
 
 
 def check_lines(text: str, limit: int) -> None:
-    """Raise TooLarge for a text of far more lines than the limit, counting empty lines."""
-    if _count_occurrences(text, "\n") > limit * _CHEAP_ITEMS:
-        raise too_many(limit)
+    """Raise BodyTooLarge for a text of far more lines than the limit, counting empty lines."""
+    if _count_occurrences(text, "\n") > limit * _UNCOUNTED_ITEMS_FACTOR:
+        raise too_many_items(limit)
 
 
 def check_values(document: bytes | str, limit: int) -> None:
-    """Raise TooLarge for a JSON document of more values than `limit` items may have."""
+    """Raise BodyTooLarge for a JSON document of more values than `limit` items may have."""
     if _count_occurrences(document, ",") > limit * _VALUES_PER_ITEM:
-        raise too_many(limit)
+        raise too_many_items(limit)
 
 
-def too_many(limit: int) -> TooLarge:
-    return TooLarge(f"The body holds more than {limit} items.", hint="Send fewer at once.")
+def too_many_items(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body holds more than {limit} items.", hint="Send fewer at once.")
 
 
 def _count_occurrences(text: bytes | str, mark: str) -> int:
     return text.count(mark) if isinstance(text, str) else text.count(mark.encode())
 
 
-def _check_exactly(document: bytes | str, limit: int) -> None:
+def _check_item_count(document: bytes | str, limit: int) -> None:
     data = document.encode() if isinstance(document, str) else document
     start = data[:64].lstrip()[:1]
     if start == b"{":
@@ -96,10 +96,10 @@ def _check_exactly(document: bytes | str, limit: int) -> None:
             return
         start = data[:1]
     if start == b"[":
-        _count_array(data, data.index(b"[") + 1, limit)
+        _check_array_length(data, data.index(b"[") + 1, limit)
 
 
-def _count_array(data: bytes, position: int, limit: int) -> None:
+def _check_array_length(data: bytes, position: int, limit: int) -> None:
     """Count items one by one, up to the first one beyond the limit."""
     for _ in range(limit):
         item = _ITEM_PATTERN.match(data, position)
@@ -108,12 +108,12 @@ def _count_array(data: bytes, position: int, limit: int) -> None:
         if after in (b"]", b""):
             return
         if after != b",":
-            raise TooLarge(
-                f"The body has an item of more than {_MAX_LEVELS} levels, and too many others.",
+            raise BodyTooLarge(
+                f"The body has an item of more than {_MAX_PATTERN_LEVELS} levels, and too many others.",
                 hint="Send less at once.",
             )
         position += 1
-    raise too_many(limit)
+    raise too_many_items(limit)
 
 
 class _PossibleBatch(msgspec.Struct, gc=False):
@@ -135,16 +135,16 @@ def _finite_or_text(text: str) -> object:
 
 
 # Decodes JSON to plain values; a number beyond the range of a double becomes a string of its digits.
-decoded_values = msgspec.json.Decoder(float_hook=_finite_or_text).decode
+decode_values = msgspec.json.Decoder(float_hook=_finite_or_text).decode
 
 
-def items_of(text: str, limit: int) -> list[str]:
-    """Return the items of a document; raise BadBody if it is not JSON, TooLarge if it has too many items."""
+def split_items(text: str, limit: int) -> list[str]:
+    """Return the items of a document; raise BadBody if it is not JSON, BodyTooLarge if it has too many items."""
     check_items(text, limit)
     try:
         items = _split_document(text)
         if len(items) > limit:
-            raise too_many(limit)
+            raise too_many_items(limit)
         return [bytes(item).decode() for item in items]
     except msgspec.DecodeError as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
@@ -163,19 +163,19 @@ def _split_document(text: str) -> list[msgspec.Raw]:
     return [_document_decoder.decode(text)]
 
 
-def fields_of(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Raw] | None:
+def decode_fields(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Raw] | None:
     """Return the members of an item. If it is too large or not an object, quarantine it and return None."""
-    if len(item) > parsed.item_bytes:
-        parsed.refuse(index, f"The item is larger than {parsed.item_bytes} bytes.", item)
+    if len(item) > parsed.max_item_bytes:
+        parsed.refuse_item(index, f"The item is larger than {parsed.max_item_bytes} bytes.", item)
         return None
     try:
         return _object_decoder.decode(item)
     except msgspec.ValidationError:
-        parsed.refuse(index, "The item is not an object.", item)
+        parsed.refuse_item(index, "The item is not an object.", item)
     except msgspec.DecodeError as problem:
-        parsed.refuse(index, f"The item is not JSON: {describe_json_error(problem, item.encode())}.", item)
+        parsed.refuse_item(index, f"The item is not JSON: {describe_json_error(problem, item.encode())}.", item)
     except RecursionError:
-        parsed.refuse(index, TOO_DEEP, item)
+        parsed.refuse_item(index, TOO_DEEP, item)
     return None
 
 
@@ -194,14 +194,14 @@ def without_unpaired_surrogates(text: str) -> str:
 
 
 _DEPTH_CHANGES = {"[": 1, "{": 1, "]": -1, "}": -1}
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
+_STRUCTURAL_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
 # The maximum number of characters that are split in Python: tokenizing five million brackets takes about one second.
-_MAX_TOKENIZED = 8 * 2**20
+_MAX_TOKENIZED_CHARACTERS = 8 * 2**20
 
 
 def _split_by_tokens(text: str) -> list[str]:
     """Split a document that is nested deeper than the decoder's recursion limit."""
-    if len(text) > _MAX_TOKENIZED:
+    if len(text) > _MAX_TOKENIZED_CHARACTERS:
         raise BadBody(
             "The body is nested too deeply.", hint="Send fewer items at once, and only that item is quarantined."
         )
@@ -209,32 +209,32 @@ def _split_by_tokens(text: str) -> list[str]:
     if end is None or text[end:].strip():
         raise BadBody("The body is not JSON: its brackets are not closed.")
     start = text.index("[") if text.lstrip()[:1] == "[" else _batch_start(text)
-    return [text] if start is None else list(_elements_by_tokens(text, start))
+    return [text] if start is None else list(_array_elements_by_tokens(text, start))
 
 
 def _structural_tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
     """Yield strings, commas and brackets with the depth after each, until the first bracket is closed."""
     depth = 0
-    for token in _TOKEN.finditer(text, start):
+    for token in _STRUCTURAL_TOKEN.finditer(text, start):
         depth += _DEPTH_CHANGES.get(token[0], 0)
         yield token, depth
         if depth <= 0:
             return
 
 
-def objects_of(text: str, limit: int) -> Iterator[str | None]:
+def split_objects(text: str, limit: int) -> Iterator[str | None]:
     """Yield the texts of concatenated JSON objects; at the first text that is not an object, yield None and stop.
 
-    The content between the brackets of an object is not validated. Raise TooLarge for too many objects.
+    The content between the brackets of an object is not validated. Raise BodyTooLarge for too many objects.
     """
     position = found = 0
-    tokenizer_budget = _MAX_TOKENIZED
+    tokenizer_budget = _MAX_TOKENIZED_CHARACTERS
     while (start := _skip_whitespace(text, position)) < len(text):
         found += 1
         if found > limit:
-            raise too_many(limit)
-        match = _OBJECT.match(text, start)
-        end = match.end() if match else _end_by_tokens(text, start, tokenizer_budget)
+            raise too_many_items(limit)
+        match = _OBJECT_PATTERN.match(text, start)
+        end = match.end() if match else _object_end_by_tokens(text, start, tokenizer_budget)
         if end is None:
             yield None
             return
@@ -245,16 +245,16 @@ def objects_of(text: str, limit: int) -> Iterator[str | None]:
 
 
 def _skip_whitespace(text: str, position: int) -> int:
-    match = _WHITESPACE.match(text, position)
+    match = _WHITESPACE_PATTERN.match(text, position)
     return match.end() if match else position
 
 
-def _end_by_tokens(text: str, start: int, limit: int) -> int | None:
+def _object_end_by_tokens(text: str, start: int, limit: int) -> int | None:
     """Return the end of an object nested too deeply for the pattern; None if it has more than `limit` characters."""
     if text[start] != "{":
         return None
     depth = 0
-    for token in _TOKEN.finditer(text, start, start + limit):
+    for token in _STRUCTURAL_TOKEN.finditer(text, start, start + limit):
         depth += _DEPTH_CHANGES.get(token[0], 0)
         if depth <= 0:
             return token.end()
@@ -271,7 +271,7 @@ def _batch_start(text: str) -> int | None:
     return None
 
 
-def _elements_by_tokens(text: str, start: int) -> Iterator[str]:
+def _array_elements_by_tokens(text: str, start: int) -> Iterator[str]:
     """Yield the elements of the array that begins at `start`."""
     start += 1
     for token, depth in _structural_tokens(text, start - 1):
@@ -283,32 +283,32 @@ def _elements_by_tokens(text: str, start: int) -> Iterator[str]:
 _value_decoder = msgspec.json.Decoder()
 _EVENT_FIELDS = ("id", "timestamp", "event_message", "message", "project", "metadata")
 
-Fields = dict[str, msgspec.Raw]
+RawFields = dict[str, msgspec.Raw]
 
 
-def read_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
+def add_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
     """Add items to an empty decoded body."""
     for index, item in enumerate(items):
-        fields = fields_of(item, index, parsed)
+        fields = decode_fields(item, index, parsed)
         if fields is not None:
-            add_fields(fields, index, parsed)
+            add_event_of_fields(fields, index, parsed)
     return parsed
 
 
-def add_fields(fields: Fields, index: int, parsed: ParsedBody) -> None:
+def add_event_of_fields(fields: RawFields, index: int, parsed: ParsedBody) -> None:
     known = {name: fields.pop(name) for name in _EVENT_FIELDS if name in fields}
     posted = PostedEvent(
-        id=text_of(known.get("id")),
-        timestamp=scalar_of(known.get("timestamp")),
-        event_message=text_of(known.get("event_message")),
-        message=text_of(known.get("message")),
-        project=text_of(known.get("project")),
+        id=raw_to_text(known.get("id")),
+        timestamp=raw_to_scalar(known.get("timestamp")),
+        event_message=raw_to_text(known.get("event_message")),
+        message=raw_to_text(known.get("message")),
+        project=raw_to_text(known.get("project")),
         metadata=known.get("metadata", msgspec.Raw(b"")),
     )
-    parsed.add(posted, index, fields)
+    parsed.add_event(posted, index, fields)
 
 
-def text_of(raw: msgspec.Raw | None) -> str | None:
+def raw_to_text(raw: msgspec.Raw | None) -> str | None:
     """Return a string unchanged, any other value as JSON text, and None for null."""
     if raw is None:
         return None
@@ -318,7 +318,7 @@ def text_of(raw: msgspec.Raw | None) -> str | None:
     return None if text == "null" else text
 
 
-def scalar_of(raw: msgspec.Raw | None) -> str | int | float | None:
+def raw_to_scalar(raw: msgspec.Raw | None) -> str | int | float | None:
     if raw is None:
         return None
     try:
@@ -331,10 +331,10 @@ def scalar_of(raw: msgspec.Raw | None) -> str | int | float | None:
 _CHUNK_BYTES: Final = 256 * 1024
 _JSON_WHITESPACE: Final = re.compile(r"[ \t\r\n]*")
 # Matches the end of a text after which the value may continue, as a number does.
-_MAY_CONTINUE: Final = re.compile(r"[\d.eE+-]*\Z")
+_MAY_CONTINUE_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
 # At least as long as any token other than strings and numbers, and as a pair of surrogate escapes.
 _MAX_TOKEN_LENGTH: Final = 16
-_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+_JSON_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 class JsonItem(msgspec.Struct, frozen=True):
@@ -344,7 +344,7 @@ class JsonItem(msgspec.Struct, frozen=True):
     text: str
 
 
-class JsonDocuments:
+class JsonItemReader:
     """Reads the items of concatenated JSON documents. `read` returns the next bytes, and empty bytes at the end.
 
     An item of more than `max_characters` raises BadBody.
@@ -361,17 +361,17 @@ class JsonDocuments:
 
     def items(self) -> Iterator[JsonItem]:
         """Yield the items; raise BadBody with the line where the text is not JSON."""
-        while self._next_character():
+        while self._peek_character():
             if self._text[self._at] == "[":
-                yield from self._elements()
+                yield from self._read_array_items()
             else:
-                yield self._item()
+                yield self._read_item()
 
-    def _elements(self) -> Iterator[JsonItem]:
+    def _read_array_items(self) -> Iterator[JsonItem]:
         self._skip(1)
-        while self._next_character() != "]":
-            yield self._item()
-            following = self._next_character()
+        while self._peek_character() != "]":
+            yield self._read_item()
+            following = self._peek_character()
             if following == ",":
                 self._skip(1)
             elif following != "]":
@@ -380,36 +380,36 @@ class JsonDocuments:
                 )
         self._skip(1)
 
-    def _item(self) -> JsonItem:
-        if not self._next_character():
+    def _read_item(self) -> JsonItem:
+        if not self._peek_character():
             raise self._syntax_fault("the array is not closed")
-        end, line = self._end_of_item(), self._line
+        end, line = self._find_item_end(), self._line
         text = self._text[self._at : end]
         self._skip(end - self._at)
         return JsonItem(line, text)
 
-    def _end_of_item(self) -> int:
+    def _find_item_end(self) -> int:
         """Return the end of the next value. While the value may be incomplete, read more."""
         while True:
             try:
-                _, end = _DECODER.raw_decode(self._text, self._at)
+                _, end = _JSON_DECODER.raw_decode(self._text, self._at)
             except RecursionError:
                 raise self._syntax_fault("it is nested too deeply") from None
             except json.JSONDecodeError as problem:
                 if self._is_exhausted or not self._may_be_cut(problem):
                     raise self._syntax_fault(problem.msg.rstrip(".").lower(), problem.pos) from None
             else:
-                if self._is_exhausted or not _MAY_CONTINUE.match(self._text, end):
+                if self._is_exhausted or not _MAY_CONTINUE_PATTERN.match(self._text, end):
                     return end
             if len(self._text) - self._at > self._limit:
                 raise self._syntax_fault(f"an item is longer than {self._limit:,} characters, or is not JSON")
-            self._fill(max(_CHUNK_BYTES, len(self._text) - self._at))
+            self._read_more(max(_CHUNK_BYTES, len(self._text) - self._at))
 
     def _may_be_cut(self, problem: json.JSONDecodeError) -> bool:
         """Return whether a value may be incomplete: within a string, or at a token at the end of the text."""
         return problem.msg.startswith("Unterminated string") or len(self._text) - problem.pos <= _MAX_TOKEN_LENGTH
 
-    def _next_character(self) -> str:
+    def _peek_character(self) -> str:
         """Skip white space; return the next character, or an empty text at the end."""
         while True:
             end = _JSON_WHITESPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
@@ -418,14 +418,14 @@ class JsonDocuments:
                 return self._text[self._at]
             if self._is_exhausted:
                 return ""
-            self._fill(_CHUNK_BYTES)
+            self._read_more(_CHUNK_BYTES)
 
     def _skip(self, count: int) -> None:
         end = self._at + count
         self._line += self._text.count("\n", self._at, end)
         self._at = end
 
-    def _fill(self, size: int) -> None:
+    def _read_more(self, size: int) -> None:
         """Read more text, and drop the text before the current position."""
         data = self._read(size)
         self._is_exhausted = not data

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import Backlog, Fault, LargeEventsExceeded, StreamRateExceeded
+from cordwood.errors import BacklogFull, Fault, LargeEventsExceeded, StreamRateExceeded
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 
@@ -35,15 +35,15 @@ class Reservation:
         self.is_revoked = False
         self._on_revoke: Callable[[], object] | None = None
 
-    def take(self, more_bytes: int) -> None:
-        """Reserve more bytes; raise Backlog if the budget is used up or this reservation was revoked."""
-        self._budget.lend(self, more_bytes)
+    def reserve(self, more_bytes: int) -> None:
+        """Reserve more bytes; raise BacklogFull if the budget is used up or this reservation was revoked."""
+        self._budget.grow_reservation(self, more_bytes)
 
     def note_progress(self) -> None:
         """Record progress, so that the body does not count as stalled."""
         self.grown_at = self._budget.now()
 
-    def refusal(self) -> Fault:
+    def refusal_fault(self) -> Fault:
         """Return the error for a request whose reservation was revoked."""
         return self._budget.refusal()
 
@@ -51,7 +51,7 @@ class Reservation:
         """Mark the body as complete. It will be stored, so its reservation is no longer revoked."""
         self.is_arriving = False
 
-    def on_revoke(self, call: Callable[[], object]) -> None:
+    def set_revoke_callback(self, call: Callable[[], object]) -> None:
         """Register a callback for the revocation, which may be called from any thread."""
         self._on_revoke = call
 
@@ -79,7 +79,7 @@ class BodyBudget:
         self._limit = max_bytes
         self._half = max_bytes // 2
         self.now = clock
-        self.refusal = refusal or no_room
+        self.refusal = refusal or memory_used_up_fault
         self._max_bodies = max_bodies
         # The charged bytes by key.
         self._by_owner: Counter[str] = Counter()
@@ -89,11 +89,11 @@ class BodyBudget:
 
     @contextmanager
     def reserve(self, owner: str) -> Iterator[Reservation]:
-        """Reserve memory for one body; raise Backlog if the key has too many bodies at once."""
+        """Reserve memory for one body; raise BacklogFull if the key has too many bodies at once."""
         reservation = Reservation(self, owner, self.now())
         with self._lock:
             if sum(one.owner == owner for one in self._reservations) >= self._max_bodies:
-                raise Backlog("Too many bodies of this key are being read at once.", retry_after=2)
+                raise BacklogFull("Too many bodies of this key are being read at once.", retry_after=2)
             self._reservations.add(reservation)
         try:
             yield reservation
@@ -102,7 +102,7 @@ class BodyBudget:
                 self._reservations.discard(reservation)
                 self._release(reservation)
 
-    def lend(self, reservation: Reservation, more_bytes: int) -> None:
+    def grow_reservation(self, reservation: Reservation, more_bytes: int) -> None:
         with self._lock:
             if not self._fits(reservation, more_bytes):
                 self._make_room(reservation, more_bytes)
@@ -147,15 +147,15 @@ class BodyBudget:
         reservation.held = 0
 
 
-def no_room() -> Backlog:
-    return Backlog("The memory for events that are not stored yet is used up.", retry_after=2)
+def memory_used_up_fault() -> BacklogFull:
+    return BacklogFull("The memory for events that are not stored yet is used up.", retry_after=2)
 
 
 class _TokenBucket(msgspec.Struct):
     """A token bucket. `left` is negative after a body with more events than there were tokens."""
 
-    left: float
-    counted_at: float
+    tokens: float
+    refilled_at: float
 
 
 class StreamRateLimiter:
@@ -170,12 +170,12 @@ class StreamRateLimiter:
         self._clock = clock
         self._accounts: dict[str, _TokenBucket] = {}
 
-    def admit(self, stream: Stream) -> None:
+    def check(self, stream: Stream) -> None:
         """Raise StreamRateExceeded if the bucket is empty or overdrawn."""
         rate = self._rate(stream)
         if rate is None:
             return
-        left = self._account(stream.name, rate).left
+        left = self._refilled_bucket(stream.name, rate).tokens
         if left <= 0:
             raise StreamRateExceeded(
                 f"The stream {stream.name} takes {_format_rate(rate)}, and more were sent.",
@@ -183,19 +183,19 @@ class StreamRateLimiter:
                 retry_after=max(1.0, -left / rate),
             )
 
-    def charge(self, stream: Stream, events: int) -> None:
+    def charge_events(self, stream: Stream, events: int) -> None:
         rate = self._rate(stream)
         if rate is not None:
-            self._account(stream.name, rate).left -= events
+            self._refilled_bucket(stream.name, rate).tokens -= events
 
     def _rate(self, stream: Stream) -> float | None:
         return stream.events_per_second or self._default
 
-    def _account(self, name: str, rate: float) -> _TokenBucket:
+    def _refilled_bucket(self, name: str, rate: float) -> _TokenBucket:
         now, limit = self._clock(), max(1.0, rate)
         account = self._accounts.setdefault(name, _TokenBucket(limit, now))
-        account.left = min(limit, account.left + (now - account.counted_at) * rate)
-        account.counted_at = now
+        account.tokens = min(limit, account.tokens + (now - account.refilled_at) * rate)
+        account.refilled_at = now
         return account
 
 
@@ -212,9 +212,9 @@ _PROJECT_SHARE: Final = 4
 
 
 class _BudgetWindow(msgspec.Struct):
-    events: int = 0
+    event_count: int = 0
     large_bytes: int = 0
-    by_project: Counter[str | None] = msgspec.field(default_factory=Counter)
+    large_bytes_by_project: Counter[str | None] = msgspec.field(default_factory=Counter)
 
 
 class LargeEventLimiter:
@@ -227,48 +227,48 @@ class LargeEventLimiter:
     def __init__(self, max_bytes: int | None) -> None:
         self._max_bytes = max_bytes
         self._windows: dict[str, _BudgetWindow] = {}
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
-    def take(self, stream: str, events: Sequence[Event]) -> None:
+    def charge_events(self, stream: str, events: Sequence[Event]) -> None:
         """Charge the large events to the budget; if they exceed it, raise LargeEventsExceeded and charge nothing."""
         large: Counter[str | None] = Counter()
         for event in events:
-            size = size_of(event)
+            size = event_size(event)
             if size > MIN_LARGE_CHARACTERS:
                 large[event.project] += size
-        if not self._try_take(stream, large, len(events)):
+        if not self._try_charge(stream, large, len(events)):
             raise LargeEventsExceeded(
                 f"The stream {stream} has too many events of over {MIN_LARGE_CHARACTERS // 1024} KiB among its recent events.",
                 hint="Send fewer of them, or shorter ones, or give the service more memory (limits.memory).",
                 retry_after=60,
             )
 
-    def try_take_text(self, stream: str, project: str | None, size: int) -> bool:
+    def try_charge_text(self, stream: str, project: str | None, size: int) -> bool:
         """Charge a text to the budget and return True; return False if it does not fit."""
-        return self._try_take(stream, Counter({project: size} if size > MIN_LARGE_CHARACTERS else {}), 1)
+        return self._try_charge(stream, Counter({project: size} if size > MIN_LARGE_CHARACTERS else {}), 1)
 
-    def _try_take(self, stream: str, large_by_project: Counter[str | None], events: int) -> bool:
+    def _try_charge(self, stream: str, large_by_project: Counter[str | None], events: int) -> bool:
         if self._max_bytes is None:
             return True
-        with self._turn:
+        with self._lock:
             window = self._windows.setdefault(stream, _BudgetWindow())
-            if window.events >= _WINDOW_EVENTS:
+            if window.event_count >= _WINDOW_EVENTS:
                 window = self._windows[stream] = _BudgetWindow()
             has_room = window.large_bytes + large_by_project.total() <= self._max_bytes and all(
-                window.by_project[project] + size <= self._max_bytes // _PROJECT_SHARE
+                window.large_bytes_by_project[project] + size <= self._max_bytes // _PROJECT_SHARE
                 for project, size in large_by_project.items()
             )
             if has_room or not large_by_project:
-                window.events += events
+                window.event_count += events
                 window.large_bytes += large_by_project.total()
-                window.by_project.update(large_by_project)
+                window.large_bytes_by_project.update(large_by_project)
             return has_room or not large_by_project
 
 
-UNBOUNDED: Final = LargeEventLimiter(None)
+UNLIMITED_LARGE_EVENTS: Final = LargeEventLimiter(None)
 
 
-def size_of(event: Event) -> int:
+def event_size(event: Event) -> int:
     """Return the number of characters of an event, which is at most the number of bytes that were sent."""
     message, metadata, extras = event.event_message, event.metadata, event.extras
     return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")

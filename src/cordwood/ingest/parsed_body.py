@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import TooLarge
+from cordwood.errors import BodyTooLarge
 from cordwood.model.event import Event
 
 # The maximum number of items of a body, whatever the memory of the machine.
@@ -19,7 +19,7 @@ MAX_LABELLED_ITEMS: Final = 50_000
 MAX_LABELS: Final = 256
 
 # The labels that a protocol has instead of a stream, the most important one first, such as an index and a source type.
-Labels = tuple[str, ...]
+StreamLabels = tuple[str, ...]
 
 
 class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -39,16 +39,16 @@ class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Body(msgspec.Struct, frozen=True):
     """A decompressed body. The names of headers are in lower case.
 
-    A body of more than `max_items`, or with more than `metadata_bytes` of metadata in its events, is refused. An item
-    larger than `item_bytes` is quarantined without being decoded. The sender's key is pinned to `pinned_project`.
+    A body of more than `max_items`, or with more than `max_metadata_bytes` of metadata in its events, is refused. An item
+    larger than `max_item_bytes` is quarantined without being decoded. The sender's key is pinned to `pinned_project`.
     """
 
     data: bytes
     content_type: str = ""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     max_items: int = MAX_ITEMS
-    item_bytes: int = 2 * 2**20
-    metadata_bytes: int = 128 * 2**20
+    max_item_bytes: int = 2 * 2**20
+    max_metadata_bytes: int = 128 * 2**20
     pinned_project: str | None = None
 
     @property
@@ -68,12 +68,12 @@ class MetadataBudget:
     """
 
     def __init__(self, body: Body) -> None:
-        self._left = body.metadata_bytes
+        self._left = body.max_metadata_bytes
 
-    def take(self, metadata: msgspec.Raw) -> None:
+    def charge(self, metadata: msgspec.Raw) -> None:
         self._left -= memoryview(metadata).nbytes
         if self._left < 0:
-            raise TooLarge(
+            raise BodyTooLarge(
                 "The events of the body take too much memory with what they share.", hint="Send fewer at once."
             )
 
@@ -88,65 +88,67 @@ class RefusedItem(msgspec.Struct, frozen=True):
     index: int
     reason: str
     text: str
-    is_event: bool = False
+    is_reencoded_event: bool = False
     is_cut: bool = False
 
 
 class ParsedBody(msgspec.Struct):
     """The decoded events in order; `extras` has their other top-level keys by position in `events`.
 
-    `indexes` has the positions in the body if they differ from those in `events`. `beyond` counts events outside of the
-    stream's time bounds, by `late` and `future`. `item_bytes` is the maximum size of an item that is decoded.
+    `item_indexes` has the positions in the body if they differ from those in `events`. `out_of_bounds_counts` counts events outside of the
+    stream's time bounds, by `late` and `future`. `max_item_bytes` is the maximum size of an item that is decoded.
     """
 
     events: list[PostedEvent] = msgspec.field(default_factory=list)
     extras: dict[int, Mapping[str, msgspec.Raw]] = msgspec.field(default_factory=dict)
-    refused: list[RefusedItem] = msgspec.field(default_factory=list)
-    indexes: list[int] | None = None
-    beyond: Counter[str] = msgspec.field(default_factory=Counter)
-    item_bytes: int = 2 * 2**20
+    refused_items: list[RefusedItem] = msgspec.field(default_factory=list)
+    item_indexes: list[int] | None = None
+    out_of_bounds_counts: Counter[str] = msgspec.field(default_factory=Counter)
+    max_item_bytes: int = 2 * 2**20
 
     @classmethod
-    def of(cls, body: Body) -> "ParsedBody":
+    def for_body(cls, body: Body) -> "ParsedBody":
         """Return an empty result that records the position of every item."""
-        return cls(indexes=[], item_bytes=body.item_bytes)
+        return cls(item_indexes=[], max_item_bytes=body.max_item_bytes)
 
-    def add(self, event: PostedEvent, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
-        if self.indexes is None:
-            self.indexes = list(range(len(self.events)))
+    def add_event(self, event: PostedEvent, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
+        if self.item_indexes is None:
+            self.item_indexes = list(range(len(self.events)))
         if extras:
             self.extras[len(self.events)] = extras
         self.events.append(event)
-        self.indexes.append(index)
+        self.item_indexes.append(index)
 
-    def refuse(self, index: int, reason: str, text: str, *, is_event: bool = False) -> None:
-        self.refused.append(RefusedItem(index, reason, text, is_event))
+    def refuse_item(self, index: int, reason: str, text: str, *, is_event: bool = False) -> None:
+        self.refused_items.append(RefusedItem(index, reason, text, is_event))
 
-    def index_of(self, event_number: int) -> int:
-        return event_number if self.indexes is None else self.indexes[event_number]
+    def item_index(self, event_number: int) -> int:
+        return event_number if self.item_indexes is None else self.item_indexes[event_number]
 
 
 class LabelledBody(msgspec.Struct):
     """A decoded body whose events go to streams by their labels. Positions are those in the whole body."""
 
-    parts: dict[Labels, ParsedBody] = msgspec.field(default_factory=dict)
-    item_bytes: int = 2 * 2**20
+    parts_by_labels: dict[StreamLabels, ParsedBody] = msgspec.field(default_factory=dict)
+    max_item_bytes: int = 2 * 2**20
 
-    def part(self, *labels: str) -> ParsedBody:
-        """Return the part for these labels, created on first use; raise TooLarge for too many labels."""
-        known = self.parts.get(labels)
+    def part_for_labels(self, *labels: str) -> ParsedBody:
+        """Return the part for these labels, created on first use; raise BodyTooLarge for too many labels."""
+        known = self.parts_by_labels.get(labels)
         if known is not None:
             return known
-        if len(self.parts) >= MAX_LABELS:
-            raise TooLarge(f"The events of the body have more than {MAX_LABELS} labels.", hint="Send fewer at once.")
-        part = self.parts[labels] = ParsedBody(indexes=[], item_bytes=self.item_bytes)
+        if len(self.parts_by_labels) >= MAX_LABELS:
+            raise BodyTooLarge(
+                f"The events of the body have more than {MAX_LABELS} labels.", hint="Send fewer at once."
+            )
+        part = self.parts_by_labels[labels] = ParsedBody(item_indexes=[], max_item_bytes=self.max_item_bytes)
         return part
 
-    def add_undecoded(self, aside: ParsedBody) -> None:
+    def add_refused_items(self, aside: ParsedBody) -> None:
         """Add refused items that have no labels of their own to the first part."""
-        if aside.refused:
-            first = next(iter(self.parts.values()), None) or self.part()
-            first.refused += aside.refused
+        if aside.refused_items:
+            first = next(iter(self.parts_by_labels.values()), None) or self.part_for_labels()
+            first.refused_items += aside.refused_items
 
 
 class ItemState(StrEnum):
@@ -169,20 +171,20 @@ class ItemOutcome(msgspec.Struct, frozen=True):
 class DecodedItems(msgspec.Struct, frozen=True):
     """The positions and ids of the decoded events of a body, before any event is changed or removed.
 
-    `quarantined` has the reasons of quarantined items by position.
+    `quarantine_reasons` has the reasons of quarantined items by position.
     """
 
     positions: Sequence[int]
     ids: Sequence[str]
-    quarantined: Mapping[int, str] = msgspec.field(default_factory=dict)
+    quarantine_reasons: Mapping[int, str] = msgspec.field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Sequence[Event], parsed: ParsedBody) -> "DecodedItems":
-        return cls([parsed.index_of(place) for place in range(len(events))], [event.id for event in events])
+    def from_events(cls, events: Sequence[Event], parsed: ParsedBody) -> "DecodedItems":
+        return cls([parsed.item_index(place) for place in range(len(events))], [event.id for event in events])
 
-    def with_quarantined(self, refused: Sequence[RefusedItem]) -> "DecodedItems":
+    def with_quarantine_reasons(self, refused: Sequence[RefusedItem]) -> "DecodedItems":
         """Return the items with the reasons of the quarantined ones."""
-        return msgspec.structs.replace(self, quarantined={item.index: item.reason for item in refused})
+        return msgspec.structs.replace(self, quarantine_reasons={item.index: item.reason for item in refused})
 
     def outcomes(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:
         """Return the outcomes by position. `stored` are the events of the batch, `repeated` its duplicates.
@@ -190,7 +192,8 @@ class DecodedItems(msgspec.Struct, frozen=True):
         The batch has the decoded events in order, except quarantined and dropped ones.
         """
         found = {
-            position: ItemOutcome(ItemState.QUARANTINED, reason=reason) for position, reason in self.quarantined.items()
+            position: ItemOutcome(ItemState.QUARANTINED, reason=reason)
+            for position, reason in self.quarantine_reasons.items()
         }
         duplicates = set(repeated)
         number = 0

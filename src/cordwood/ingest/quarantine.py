@@ -5,12 +5,12 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
-from cordwood.ingest.limits import UNBOUNDED, LargeEventLimiter
+from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE as JOURNAL_MEDIA
+from cordwood.ingest.limits import UNLIMITED_LARGE_EVENTS, LargeEventLimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 
 _DAY_US = 86_400 * 10**6
 
@@ -23,11 +23,11 @@ QUARANTINE = Stream(
 
 # How many bytes are stored of an item that is too large to store whole, and how many of any item once the daily budget
 # or the budget for large events is used up.
-_EXCERPT = 256 * 1024
-_MIN_EXCERPT = 4 * 1024
-_DAILY_BYTES = 2**30
+_EXCERPT_BYTES = 256 * 1024
+_MIN_EXCERPT_BYTES = 4 * 1024
+_MAX_BYTES_PER_DAY = 2**30
 
-_KINDS: Mapping[str, ValueKind] = {
+_FIELD_KINDS: Mapping[str, ValueKind] = {
     "stream": ValueKind.TEXT,
     "form": ValueKind.TEXT,
     "reason": ValueKind.TEXT,
@@ -37,8 +37,8 @@ _KINDS: Mapping[str, ValueKind] = {
     "is_transformed": ValueKind.BOOL,
     "replays": ValueKind.TEXT,
 }
-QUARANTINE_SHAPE: Kinds = {("metadata",): frozenset({ValueKind.OBJECT})} | {
-    ("metadata", name): frozenset({kind}) for name, kind in _KINDS.items()
+QUARANTINE_SHAPE: KindsByPath = {("metadata",): frozenset({ValueKind.OBJECT})} | {
+    ("metadata", name): frozenset({kind}) for name, kind in _FIELD_KINDS.items()
 }
 
 _encode = msgspec.json.Encoder().encode
@@ -47,21 +47,23 @@ _encode = msgspec.json.Encoder().encode
 class ItemTruncator:
     """Truncates quarantined items that could fill the disk, and adds this to their reasons."""
 
-    def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEventLimiter = UNBOUNDED) -> None:
+    def __init__(
+        self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEventLimiter = UNLIMITED_LARGE_EVENTS
+    ) -> None:
         # A valid event that is refused because of a pin or a time bound is stored whole; its JSON is longer than the
         # event.
         self._max_whole = 2 * max_event_bytes
         self._clock_us = clock_us
         self._large = large
-        self._room = float(_DAILY_BYTES)
+        self._room = float(_MAX_BYTES_PER_DAY)
         self._counted_us = clock_us()
 
-    def truncated(self, item: RefusedItem) -> RefusedItem:
-        stored_length = len(item.text) if len(item.text) <= self._max_whole else _EXCERPT
-        if stored_length > self._bytes_left_today() or not self._large.try_take_text(
+    def truncate(self, item: RefusedItem) -> RefusedItem:
+        stored_length = len(item.text) if len(item.text) <= self._max_whole else _EXCERPT_BYTES
+        if stored_length > self._bytes_left_today() or not self._large.try_charge_text(
             QUARANTINE.name, None, stored_length
         ):
-            stored_length = min(stored_length, _MIN_EXCERPT)
+            stored_length = min(stored_length, _MIN_EXCERPT_BYTES)
         self._room -= stored_length
         if stored_length == len(item.text):
             return item
@@ -70,12 +72,14 @@ class ItemTruncator:
 
     def _bytes_left_today(self) -> float:
         now_us = self._clock_us()
-        grown = max(0, now_us - self._counted_us) * _DAILY_BYTES / _DAY_US
-        self._room, self._counted_us = min(_DAILY_BYTES, self._room + grown), now_us
+        grown = max(0, now_us - self._counted_us) * _MAX_BYTES_PER_DAY / _DAY_US
+        self._room, self._counted_us = min(_MAX_BYTES_PER_DAY, self._room + grown), now_us
         return self._room
 
 
-def quarantined(stream: str, form: str, items: Sequence[RefusedItem], project: str | None, received_us: int) -> Batch:
+def make_quarantine_batch(
+    stream: str, form: str, items: Sequence[RefusedItem], project: str | None, received_us: int
+) -> Batch:
     events = [
         Event(
             id=str(uuid4()),
@@ -85,12 +89,12 @@ def quarantined(stream: str, form: str, items: Sequence[RefusedItem], project: s
             metadata=_encode(
                 {
                     "stream": stream,
-                    "form": "events" if item.is_event else form,
+                    "form": "events" if item.is_reencoded_event else form,
                     "reason": item.reason,
                     "index": item.index,
                     "text": item.text,
                     "is_cut": item.is_cut,
-                    "is_transformed": item.is_event,
+                    "is_transformed": item.is_reencoded_event,
                 }
             ).decode(),
         )
@@ -99,7 +103,7 @@ def quarantined(stream: str, form: str, items: Sequence[RefusedItem], project: s
     return Batch(QUARANTINE.name, events, received_us, QUARANTINE_SHAPE)
 
 
-def replay_mark(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
+def make_replay_mark_batch(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
     """Return the event that marks an item as replayed. The item itself stays in the stream."""
     mark = Event(
         id=f"{item_id}:replayed",
@@ -120,13 +124,13 @@ class QuarantinedItem(msgspec.Struct, frozen=True):
     id: str
     received_us: int
     stream: str
-    form: Form
+    form: BodyForm
     text: str
     project: str | None = None
     is_transformed: bool = False
 
 
-def decode_again(item: QuarantinedItem) -> ParsedBody:
+def decode_quarantined_item(item: QuarantinedItem) -> ParsedBody:
     """Decode the item again. An event without an id gets the item's id, so that a second replay is a duplicate."""
     parsed = read_body(item.form, _body(item))
     for posted in parsed.events:
@@ -136,11 +140,11 @@ def decode_again(item: QuarantinedItem) -> ParsedBody:
 
 
 # Forms whose items are not JSON, with their content types.
-_TEXT_FORMS = {Form.SYSLOG: "application/syslog", Form.JOURNALD: JOURNAL_MEDIA}
+_MEDIA_TYPES_OF_TEXT_FORMS = {BodyForm.SYSLOG: "application/syslog", BodyForm.JOURNALD: JOURNAL_MEDIA}
 
 
 def _body(item: QuarantinedItem) -> Body:
     """Return a body with the item. JSON is put in an array, so that it is not read as a batch or as lines."""
-    if item.form in _TEXT_FORMS:
-        return Body(item.text.encode(), _TEXT_FORMS[item.form])
+    if item.form in _MEDIA_TYPES_OF_TEXT_FORMS:
+        return Body(item.text.encode(), _MEDIA_TYPES_OF_TEXT_FORMS[item.form])
     return Body(f"[{item.text}]".encode(), "application/json")

@@ -15,15 +15,15 @@ from msgspec import Meta
 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest.event_values import texts_at
-from cordwood.model.event import ELEMENT, Event, Path, Shape, ValueKind, format_paths
+from cordwood.model.event import ELEMENT_STEP, Event, EventPath, Shape, ValueKind, format_paths
 
-_SCALARS: dict[ValueKind, Any] = {
+_DECODER_TYPES_BY_KIND: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
     # A larger integer fails validation, so that its event takes the slow path, in which it may become a string.
     ValueKind.NUMBER: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float,
     ValueKind.BOOL: bool,
 }
-_DECODED: dict[ValueKind, tuple[type, ...]] = {
+_PYTHON_TYPES_BY_KIND: dict[ValueKind, tuple[type, ...]] = {
     ValueKind.TEXT: (str,),
     ValueKind.NUMBER: (int, float),
     ValueKind.BOOL: (bool,),
@@ -34,55 +34,55 @@ _DECODED: dict[ValueKind, tuple[type, ...]] = {
 _UNSUPPORTED_KEY = re.compile(r'[\x00-\x1f"\\]')
 
 
-_MAX_REMEMBERED_LISTS = 10_000
+_MAX_CACHED_PATH_LISTS = 10_000
 # The maximum number of values in all patterns that are cached for one record.
-_REMEMBERED_VALUES = 100_000
+_MAX_CACHED_PATTERN_VALUES = 100_000
 
 # The decoded metadata and extras of an event that passed the validation.
-Records = tuple[Any, Any]
+DecodedRecords = tuple[Any, Any]
 
 
-class _Node:
+class _PathNode:
     """A step of a path: the kinds of values at it, and the steps below it."""
 
     __slots__ = ("bits", "children", "kinds", "objects", "patterns", "steps", "values")
 
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
-        self.steps: dict[str, _Node] = {}
+        self.steps: dict[str, _PathNode] = {}
         # The attributes of a decoded record whose value may be an object: name, index of its path, and its node.
-        self.objects: list[tuple[str, int, _Node]] = []
+        self.objects: list[tuple[str, int, _PathNode]] = []
         # The nodes of the fields of the record, in the order of its attributes.
-        self.children: list[_Node] = []
+        self.children: list[_PathNode] = []
         # The bit that stands for a kind of value at this path, by the Python type of the decoded value.
         self.bits: dict[type, int] = {}
         # A cache with the types of a record's values as key: the union of their bits, and the fields to descend into.
-        self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _Node], ...]]] = {}
+        self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _PathNode], ...]]] = {}
         self.values = 0
 
-    def step(self, name: str) -> "_Node":
-        return self.steps.setdefault(name, _Node())
+    def child_or_new(self, name: str) -> "_PathNode":
+        return self.steps.setdefault(name, _PathNode())
 
-    def bits_of(self, value: Any) -> int:
+    def bits_of_value(self, value: Any) -> int:
         """Return the bit mask of the pairs of path and kind found in a value, including all values inside it."""
         found = self.bits.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
-            found |= self.bits_in(value)
-        elif isinstance(value, list) and ELEMENT in self.steps:
-            element = self.steps[ELEMENT]
+            found |= self.bits_of_record(value)
+        elif isinstance(value, list) and ELEMENT_STEP in self.steps:
+            element = self.steps[ELEMENT_STEP]
             for one in value:
-                found |= element.bits_of(one)
+                found |= element.bits_of_value(one)
         return found
 
-    def bits_in(self, record: msgspec.Struct) -> int:
+    def bits_of_record(self, record: msgspec.Struct) -> int:
         values = msgspec.structs.astuple(record)
         types = tuple(map(type, values))
-        found, within = self.patterns.get(types) or self._pattern(types)
+        found, within = self.patterns.get(types) or self._cache_pattern(types)
         for place, child in within:
-            found |= child.bits_of(values[place])
+            found |= child.bits_of_value(values[place])
         return found
 
-    def _pattern(self, types: tuple[type, ...]) -> tuple[int, tuple[tuple[int, "_Node"], ...]]:
+    def _cache_pattern(self, types: tuple[type, ...]) -> tuple[int, tuple[tuple[int, "_PathNode"], ...]]:
         found = 0
         within = []
         for place, (child, type_) in enumerate(zip(self.children, types, strict=True)):
@@ -90,7 +90,7 @@ class _Node:
             if type_ is list or issubclass(type_, msgspec.Struct):
                 within.append((place, child))
         self.values += len(types)
-        if self.values > _REMEMBERED_VALUES:
+        if self.values > _MAX_CACHED_PATTERN_VALUES:
             self.patterns.clear()
             self.values = len(types)
         self.patterns[types] = found, tuple(within)
@@ -104,8 +104,8 @@ class ShapeDecoder:
         self,
         shape: Shape,
         built: float,
-        nulls: Collection[Path] = (),
-        needed: Collection[Path] = (),
+        nulls: Collection[EventPath] = (),
+        needed: Collection[EventPath] = (),
         projects: ProjectShapes | None = None,
     ) -> None:
         self.made_of = (shape.version, len(nulls))
@@ -116,25 +116,25 @@ class ShapeDecoder:
         # The bits of all paths and kinds of this decoder in `projects`.
         self.all_bits = 0
         self._projects = projects
-        self._paths: list[Path] = [("metadata",)]
+        self._paths: list[EventPath] = [("metadata",)]
         self._written: dict[tuple[int, ...], str] = {}
         root = _tree(shape, nulls)
         self._top = root
-        self._inner = root.steps.pop("metadata", _Node())
+        self._inner = root.steps.pop("metadata", _PathNode())
         self._has_project = "project" in root.steps
-        self._project_bit = self._bit(("project",), ValueKind.TEXT) if self._has_project else 0
-        self._metadata = msgspec.json.Decoder(self._type(self._inner, ("metadata",)))
-        self._extras = msgspec.json.Decoder(self._record(root, ()))
+        self._project_bit = self._register_bit(("project",), ValueKind.TEXT) if self._has_project else 0
+        self._metadata = msgspec.json.Decoder(self._value_type(self._inner, ("metadata",)))
+        self._extras = msgspec.json.Decoder(self._record_type(root, ()))
         self.needed = needed
-        self._needed = [_attributes(self._inner, path[1:]) for path in needed]
+        self._needed = [_attributes_on_path(self._inner, path[1:]) for path in needed]
         self._at: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def object_paths(self, event: Event, *, is_complete: bool = True) -> str | None:
         """Return the paths of the event's objects, or None if the event does not match the shape."""
-        records = self.records(event, is_complete=is_complete)
+        records = self.decode(event, is_complete=is_complete)
         return None if records is None else self.object_paths_of(records)
 
-    def records(self, event: Event, *, is_complete: bool = True) -> Records | None:
+    def decode(self, event: Event, *, is_complete: bool = True) -> DecodedRecords | None:
         """Return the decoded event if it matches the shape, else None.
 
         If `is_complete` is false, the event must also have a value at each of the needed paths.
@@ -146,39 +146,39 @@ class ShapeDecoder:
             extras = None if event.extras is None else self._extras.decode(event.extras)
         except (msgspec.DecodeError, RecursionError):
             return None
-        return (metadata, extras) if is_complete or self._has_needed(metadata) else None
+        return (metadata, extras) if is_complete or self._has_needed_values(metadata) else None
 
-    def _has_needed(self, metadata: object) -> bool:
+    def _has_needed_values(self, metadata: object) -> bool:
         return not self._needed or metadata is None or all(_has_value(metadata, way) for way in self._needed)
 
-    def object_paths_of(self, records: Records) -> str:
+    def object_paths_of(self, records: DecodedRecords) -> str:
         """Return the paths of the objects in a decoded event."""
         found: list[int] = []
         metadata, extras = records
         if isinstance(metadata, msgspec.Struct):
             found.append(0)
-            _find(self._inner, metadata, found)
+            _find_objects(self._inner, metadata, found)
         if extras is not None:
-            _find(self._top, extras, found)
+            _find_objects(self._top, extras, found)
         key = tuple(found)
         written = self._written.get(key)
-        return self._write(key) if written is None else written
+        return self._format_object_paths(key) if written is None else written
 
-    def bits(self, event: Event, records: Records) -> int:
+    def path_kind_bits(self, event: Event, records: DecodedRecords) -> int:
         """Return the paths and kinds of a decoded event as a bit set."""
         metadata, extras = records
         found = self._project_bit if event.project is not None else 0
         if metadata is not None:
-            found |= self._inner.bits_of(metadata)
+            found |= self._inner.bits_of_value(metadata)
         if extras is not None:
-            found |= self._top.bits_in(extras)
+            found |= self._top.bits_of_record(extras)
         return found
 
-    def texts_at_path(self, event: Event, records: Records, path: tuple[str, ...]) -> Iterable[str]:
+    def texts_at_path(self, event: Event, records: DecodedRecords, path: tuple[str, ...]) -> Iterable[str]:
         """Return the text at a path of the metadata, or several if records are in an array."""
         way = self._at.get(path)
         if way is None:
-            way = self._at[path] = _attributes(self._inner, path)
+            way = self._at[path] = _attributes_on_path(self._inner, path)
         value = records[0]
         for attribute in way:
             if not isinstance(value, msgspec.Struct):
@@ -189,44 +189,45 @@ class ShapeDecoder:
                 return (value,)
         return () if value is None else texts_at(event.metadata, path)
 
-    def _bit(self, path: Path, kind: ValueKind) -> int:
-        bit = self._projects.bit((path, kind)) if self._projects is not None else 0
+    def _register_bit(self, path: EventPath, kind: ValueKind) -> int:
+        bit = self._projects.find_or_add_bit((path, kind)) if self._projects is not None else 0
         self.all_bits |= bit
         return bit
 
-    def _write(self, key: tuple[int, ...]) -> str:
-        if len(self._written) > _MAX_REMEMBERED_LISTS:
+    def _format_object_paths(self, key: tuple[int, ...]) -> str:
+        if len(self._written) > _MAX_CACHED_PATH_LISTS:
             self._written.clear()
         written = self._written[key] = format_paths(self._paths[place] for place in key)
         return written
 
-    def _type(self, node: _Node, path: Path) -> Any:
+    def _value_type(self, node: _PathNode, path: EventPath) -> Any:
         """Return the union type of the kinds at this path. Null is always valid, because it has no kind."""
         union: Any = None
         for kind in node.kinds:
-            bit = self._bit(path, kind)
+            bit = self._register_bit(path, kind)
             if kind is ValueKind.OBJECT:
-                record = self._record(node, path)
+                record = self._record_type(node, path)
                 node.bits[record] = bit
                 union |= record
             elif kind is ValueKind.ARRAY:
-                element = self._type(node.step(ELEMENT), (*path, ELEMENT))
+                element = self._value_type(node.child_or_new(ELEMENT_STEP), (*path, ELEMENT_STEP))
                 node.bits[list] = bit
                 union |= list[element]  # type: ignore[valid-type]
             else:
-                node.bits |= dict.fromkeys(_DECODED[kind], bit)
-                union |= _SCALARS[kind]
+                node.bits |= dict.fromkeys(_PYTHON_TYPES_BY_KIND[kind], bit)
+                union |= _DECODER_TYPES_BY_KIND[kind]
         return union
 
-    def _record(self, node: _Node, path: Path) -> Any:
+    def _record_type(self, node: _PathNode, path: EventPath) -> Any:
         attributes = {f"f{place}": name for place, name in enumerate(node.steps) if _is_field(name)}
         for attribute, name in attributes.items():
-            if ValueKind.OBJECT in node.steps[name].kinds and ELEMENT not in path:
+            if ValueKind.OBJECT in node.steps[name].kinds and ELEMENT_STEP not in path:
                 node.objects.append((attribute, len(self._paths), node.steps[name]))
                 self._paths.append((*path, name))
         node.children = [node.steps[name] for name in attributes.values()]
         fields = [
-            (attribute, self._type(node.steps[name], (*path, name)), None) for attribute, name in attributes.items()
+            (attribute, self._value_type(node.steps[name], (*path, name)), None)
+            for attribute, name in attributes.items()
         ]
         return msgspec.defstruct("Record", fields, rename=attributes, forbid_unknown_fields=True, gc=False)
 
@@ -237,16 +238,16 @@ def _is_field(step: str) -> bool:
     The step to the elements of an array is not a field: as a field, its node would be built a second time at each level
     of nested arrays. So an event with the key `[]` always takes the slow path.
     """
-    return step != ELEMENT and not _UNSUPPORTED_KEY.search(step)
+    return step != ELEMENT_STEP and not _UNSUPPORTED_KEY.search(step)
 
 
-def _attributes(node: _Node, steps: Path) -> tuple[str, ...]:
+def _attributes_on_path(node: _PathNode, steps: EventPath) -> tuple[str, ...]:
     """Return the attributes along a path; for an unknown path, an attribute that no record has."""
     attributes = []
     for step in steps:
         place = list(node.steps).index(step) if step in node.steps else -1
         attributes.append(f"f{place}")
-        node = node.steps.get(step, _Node())
+        node = node.steps.get(step, _PathNode())
     return tuple(attributes)
 
 
@@ -256,47 +257,47 @@ def _has_value(record: object, attributes: Sequence[str]) -> bool:
     return record is not None
 
 
-def _find(node: _Node, record: Any, found: list[int]) -> None:
+def _find_objects(node: _PathNode, record: Any, found: list[int]) -> None:
     for attribute, place, child in node.objects:
         value = getattr(record, attribute)
         if isinstance(value, msgspec.Struct):
             found.append(place)
             if child.objects:
-                _find(child, value, found)
+                _find_objects(child, value, found)
 
 
-def _tree(shape: Shape, nulls: Collection[Path]) -> _Node:
-    root = _Node()
+def _tree(shape: Shape, nulls: Collection[EventPath]) -> _PathNode:
+    root = _PathNode()
     for path in (*nulls, *shape.kinds):
         node = root
         for name in path:
-            node = node.step(name)
+            node = node.child_or_new(name)
         node.kinds = shape.kinds.get(path, frozenset())
     return root
 
 
 # The maximum number of paths in all cached decoders. Each path takes about 1.6 KB.
-_MAX_PATHS: Final = 12_000
-_MIN_EVENTS: Final = 32  # the number of events of a project after which its decoder is generated
+_MAX_CACHED_PATHS: Final = 12_000
+_MIN_EVENTS_TO_BUILD: Final = 32  # the number of events of a project after which its decoder is generated
 _MAX_COUNTED_KEYS: Final = 20_000
 # The maximum share of time that is spent on generating decoders.
 _MAX_BUILD_SHARE: Final = 0.05
 
-Key = tuple[str, int, tuple[Path, ...]]
+DecoderKey = tuple[str, int, tuple[EventPath, ...]]
 
 
-class ProjectDecoders:
+class ProjectDecoderCache:
     """An LRU cache of decoders. Projects of a stream with equal shapes share a decoder."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Key, ShapeDecoder] = OrderedDict()
+        self._kept: OrderedDict[DecoderKey, ShapeDecoder] = OrderedDict()
         self._paths = 0
-        self._use_counts: dict[Key, int] = {}
+        self._use_counts: dict[DecoderKey, int] = {}
         self._next_build = 0.0
         self._lock = threading.Lock()
 
-    def find(
-        self, key: Key, projects: ProjectShapes, nulls: Collection[Path], *, events: int = 1
+    def find_or_build(
+        self, key: DecoderKey, projects: ProjectShapes, nulls: Collection[EventPath], *, events: int = 1
     ) -> ShapeDecoder | None:
         """Return the decoder for a project's shape, or None until enough events have used it to be worth generating."""
         with self._lock:
@@ -308,33 +309,35 @@ class ProjectDecoders:
                 self._use_counts.clear()
             self._use_counts[key] = uses = self._use_counts.get(key, 0) + events
             now = time.monotonic()
-            if uses < _MIN_EVENTS or now < self._next_build:
+            if uses < _MIN_EVENTS_TO_BUILD or now < self._next_build:
                 return None
             return self._build(key, projects, nulls, now)
 
-    def _build(self, key: Key, projects: ProjectShapes, nulls: Collection[Path], now: float) -> ShapeDecoder:
+    def _build(
+        self, key: DecoderKey, projects: ProjectShapes, nulls: Collection[EventPath], now: float
+    ) -> ShapeDecoder:
         _, bits, needed = key
-        kinds = projects.kinds(bits)
-        decoder = ShapeDecoder(Shape().with_learnt(kinds), now, nulls, needed)
+        kinds = projects.kinds_of_bit_set(bits)
+        decoder = ShapeDecoder(Shape().merged_with_kinds(kinds), now, nulls, needed)
         self._next_build = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_SHARE
         self._use_counts.pop(key, None)
         self._kept[key] = decoder
         self._paths += decoder.size
-        while self._paths > _MAX_PATHS:
+        while self._paths > _MAX_CACHED_PATHS:
             self._paths -= self._kept.popitem(last=False)[1].size
         return decoder
 
 
-class BatchDecoders:
+class BatchProjectDecoders:
     """The shape decoders of the projects that occur in one batch of events."""
 
     def __init__(
         self,
-        kept: ProjectDecoders,
+        kept: ProjectDecoderCache,
         stream: str,
-        needed: tuple[Path, ...],
+        needed: tuple[EventPath, ...],
         projects: ProjectShapes | None,
-        nulls: Collection[Path],
+        nulls: Collection[EventPath],
     ) -> None:
         self._kept = kept
         self._stream = stream
@@ -348,14 +351,14 @@ class BatchDecoders:
         """Return the decoder of a project, or None if it has none or the stream's decoder covers it."""
         if project is None or self._projects is None or project in stream_decoder.covering:
             return None
-        return self._found.get(project) or self._find(project, self._projects)
+        return self._found.get(project) or self._find_or_build(project, self._projects)
 
-    def _find(self, project: str, projects: ProjectShapes) -> ShapeDecoder | None:
+    def _find_or_build(self, project: str, projects: ProjectShapes) -> ShapeDecoder | None:
         events = self._events[project] = self._events.get(project, 0) + 1
-        bits = projects.set_of(project)
-        if not bits or (events > 1 and events % _MIN_EVENTS):
+        bits = projects.bit_set_of_project(project)
+        if not bits or (events > 1 and events % _MIN_EVENTS_TO_BUILD):
             return None
-        found = self._kept.find((self._stream, bits, self._needed), projects, self._nulls, events=events)
+        found = self._kept.find_or_build((self._stream, bits, self._needed), projects, self._nulls, events=events)
         if found is not None:
             self._found[project] = found
         return found

@@ -12,22 +12,22 @@ import msgspec
 
 from cordwood.engines.project_shapes import (
     MAX_PAIRS_OF_PROJECT,
-    OTHER_PROJECTS,
+    OTHER_PROJECTS_KEY,
     KindsByProject,
     PathAndKind,
     ProjectShapes,
     set_bit_positions,
 )
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields
-from cordwood.ingest.event_values import Found, collect_paths, texts_at, with_exact_numbers
-from cordwood.ingest.shape_decoder import BatchDecoders, ProjectDecoders, Records, ShapeDecoder
+from cordwood.ingest.event_values import MutableKindsByPath, collect_paths, texts_at, with_exact_numbers
+from cordwood.ingest.shape_decoder import BatchProjectDecoders, DecodedRecords, ProjectDecoderCache, ShapeDecoder
 from cordwood.model.definitions import Stream
-from cordwood.model.event import NO_KINDS, Event, Kinds, Path, Shape, ValueKind, format_paths
+from cordwood.model.event import NO_KINDS, Event, EventPath, KindsByPath, Shape, ValueKind, format_paths
 
 _UNLISTED_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 
 
-class ProjectAdditions:
+class ProjectShapeAdditions:
     """The new paths of one batch by project.
 
     An event belongs to its own project and to the project at `project_path` in its metadata.
@@ -41,11 +41,11 @@ class ProjectAdditions:
         self._new: dict[str, int] = {}
 
     @property
-    def by_project(self) -> KindsByProject:
-        return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
+    def kinds_by_project(self) -> KindsByProject:
+        return {project: self.shapes.kinds_of_bit_set(bits) for project, bits in self._new.items() if bits}
 
-    def add_matching(
-        self, event: Event, records: Records, matching_decoder: ShapeDecoder, stream_decoder: ShapeDecoder
+    def add_matching_event(
+        self, event: Event, records: DecodedRecords, matching_decoder: ShapeDecoder, stream_decoder: ShapeDecoder
     ) -> None:
         """Add an event that matches the shape of the stream, for projects whose shapes may lack its paths.
 
@@ -53,18 +53,20 @@ class ProjectAdditions:
         """
         project = event.project
         if matching_decoder is stream_decoder and project not in matching_decoder.covering and project is not None:
-            self._add_uncovered(project, event, records, matching_decoder)
+            self._add_unless_covered(project, event, records, matching_decoder)
         if self._project_path:
             for other in matching_decoder.texts_at_path(event, records, self._project_path):
                 if other != project and other not in stream_decoder.covering:
                     self._add_for_other_project(other, event, stream_decoder)
 
     def _add_for_other_project(self, project: str, event: Event, stream_decoder: ShapeDecoder) -> None:
-        records = stream_decoder.records(event)
+        records = stream_decoder.decode(event)
         if records is not None:
-            self._add_uncovered(project, event, records, stream_decoder)
+            self._add_unless_covered(project, event, records, stream_decoder)
 
-    def add_mismatch(self, event: Event, event_kinds: Found, is_listed: Callable[[Path], bool]) -> Found:
+    def add_mismatching_event(
+        self, event: Event, event_kinds: MutableKindsByPath, is_listed: Callable[[EventPath], bool]
+    ) -> MutableKindsByPath:
         """Add a mismatching event; return its paths that are listed or for which one of its projects has room."""
         projects = self._projects(event)
         if not projects:
@@ -82,9 +84,9 @@ class ProjectAdditions:
         projects = set(texts_at(event.metadata, self._project_path)) if self._project_path else set()
         return projects if event.project is None else projects | {event.project}
 
-    def _add_uncovered(self, project: str, event: Event, records: Records, decoder: ShapeDecoder) -> None:
-        if decoder.all_bits & ~self.shapes.set_of(project):
-            self._add_bits(project, decoder.bits(event, records))
+    def _add_unless_covered(self, project: str, event: Event, records: DecodedRecords, decoder: ShapeDecoder) -> None:
+        if decoder.all_bits & ~self.shapes.bit_set_of_project(project):
+            self._add_bits(project, decoder.path_kind_bits(event, records))
         else:
             decoder.covering.add(project)
 
@@ -93,38 +95,38 @@ class ProjectAdditions:
         new = decoded_bits & ~known_bits
         if self._is_full(known_bits):
             return
-        if new.bit_count() > self._limit(known_bits):
+        if new.bit_count() > self._max_new_pairs(known_bits):
             new = self._bits_of_shortest([self.shapes.pairs[place] for place in set_bit_positions(new)], known_bits)
         self._add_to_set(key, known_bits, new)
 
-    def _add_pairs(self, project: str, event_kinds: Found) -> int:
+    def _add_pairs(self, project: str, event_kinds: MutableKindsByPath) -> int:
         key, known_bits = self._known_bits(project)
         if self._is_full(known_bits):
             return known_bits
         pairs = [(path, kind) for path, kinds in event_kinds.items() for kind in kinds]
-        new = [pair for pair in pairs if not known_bits & self.shapes.known_bit(pair)]
+        new = [pair for pair in pairs if not known_bits & self.shapes.find_bit(pair)]
         return self._add_to_set(key, known_bits, self._bits_of_shortest(new, known_bits))
 
     def _known_bits(self, project: str) -> tuple[str, int]:
-        key = project if self.shapes.has_room_for(project) else OTHER_PROJECTS
+        key = project if self.shapes.has_room_for(project) else OTHER_PROJECTS_KEY
         known_bits = self._sets.get(key)
-        return key, self.shapes.set_of(key) if known_bits is None else known_bits
+        return key, self.shapes.bit_set_of_project(key) if known_bits is None else known_bits
 
     def _is_full(self, known_bits: int) -> bool:
         return known_bits.bit_count() >= MAX_PAIRS_OF_PROJECT and bool(
-            known_bits & self.shapes.known_bit(_UNLISTED_MARK)
+            known_bits & self.shapes.find_bit(_UNLISTED_MARK)
         )
 
-    def _limit(self, known_bits: int) -> int:
+    def _max_new_pairs(self, known_bits: int) -> int:
         return max(0, min(MAX_PAIRS_OF_PROJECT - known_bits.bit_count(), self._max_of_an_event))
 
     def _bits_of_shortest(self, new: Sequence[PathAndKind], known_bits: int) -> int:
         """Return the bits of the shortest paths within the limit, and of the unlisted mark if some are left out."""
-        limit = self._limit(known_bits)
-        selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_by_depth)[:limit]]
+        limit = self._max_new_pairs(known_bits)
+        selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_depth_sort_key)[:limit]]
         bits = 0
         for pair in selected:
-            bits |= self.shapes.bit(pair)
+            bits |= self.shapes.find_or_add_bit(pair)
         return bits
 
     def _add_to_set(self, key: str, known_bits: int, bits: int) -> int:
@@ -133,11 +135,11 @@ class ProjectAdditions:
             self._new[key] = self._new.get(key, 0) | (bits & ~known_bits)
         return known_bits | bits
 
-    def _has_room(self, known_bits: int, path: Path, kinds: Collection[ValueKind]) -> bool:
-        return not kinds or any(self.shapes.known_bit((path, kind)) & known_bits for kind in kinds)
+    def _has_room(self, known_bits: int, path: EventPath, kinds: Collection[ValueKind]) -> bool:
+        return not kinds or any(self.shapes.find_bit((path, kind)) & known_bits for kind in kinds)
 
 
-def _by_depth(pair: PathAndKind) -> tuple[int, PathAndKind]:
+def _depth_sort_key(pair: PathAndKind) -> tuple[int, PathAndKind]:
     return len(pair[0]), pair
 
 
@@ -145,11 +147,11 @@ def _by_depth(pair: PathAndKind) -> tuple[int, PathAndKind]:
 MAX_PATHS = 5_000
 # Limits that prevent a single event, or an object whose keys are data (ids, addresses), from using up all paths.
 MAX_NEW_PATHS_PER_EVENT = 500
-MAX_PATHS_BELOW_ONE = 1_000
+MAX_PATHS_BELOW_PARENT = 1_000
 # The number of paths with only null values is limited, because they make every decoder larger.
 MAX_NULL_PATHS = 1_000
 MAX_NEW_NULL_PATHS_PER_BATCH = 100
-_REBUILD_SECONDS = 1.0
+_MIN_REBUILD_SECONDS = 1.0
 # After these numbers of mismatching events in a batch, the decoder is rebuilt with the paths that they added.
 _REBUILD_AT_MISMATCHES = frozenset({16, 128, 1024})
 
@@ -160,11 +162,11 @@ class InferredShapes(msgspec.Struct, frozen=True):
     """The events as they are stored, and their additions to the shapes of the stream and of each project."""
 
     events: list[Event]
-    kinds: Kinds
-    by_project: KindsByProject
+    stream_kinds: KindsByPath
+    kinds_by_project: KindsByProject
 
 
-class ShapeReader:
+class ShapeInferrer:
     """Infers shapes. Only events that fail the validating decoder are inspected value by value."""
 
     def __init__(
@@ -175,34 +177,40 @@ class ShapeReader:
         self._shapes = shapes
         self._projects = projects
         self._decoders: dict[str, ShapeDecoder] = {}
-        self._project_decoders = ProjectDecoders()
+        self._project_decoders = ProjectDecoderCache()
         # By stream, the paths with only null values: they are not listed, but must not fail validation again.
-        self._nulls: dict[str, set[Path]] = {}
+        self._nulls: dict[str, set[EventPath]] = {}
 
-    def read(
+    def infer(
         self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> InferredShapes:
         """Return the events with the paths of their objects, and the new paths and kinds."""
         projects = self._projects().get(stream.name)
         additions = (
-            ProjectAdditions(projects, stream.project_at, MAX_NEW_PATHS_PER_EVENT) if projects is not None else None
+            ProjectShapeAdditions(projects, stream.project_at, MAX_NEW_PATHS_PER_EVENT)
+            if projects is not None
+            else None
         )
-        inspect, kinds = self._learn(stream.name, events, derived_fields, additions)
-        return InferredShapes(inspect, kinds, additions.by_project if additions is not None else {})
+        inspect, kinds = self._infer(stream.name, events, derived_fields, additions)
+        return InferredShapes(inspect, kinds, additions.kinds_by_project if additions is not None else {})
 
-    def learn(
+    def infer_stream_shape(
         self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
-    ) -> tuple[list[Event], Kinds]:
-        """Infer the shape as `read` does, but not the shapes of projects."""
-        return self._learn(stream, events, derived_fields, None)
+    ) -> tuple[list[Event], KindsByPath]:
+        """Infer the shape as `infer` does, but not the shapes of projects."""
+        return self._infer(stream, events, derived_fields, None)
 
-    def _learn(
-        self, stream: str, events: Sequence[Event], derived_fields: DerivedFields, additions: ProjectAdditions | None
-    ) -> tuple[list[Event], Kinds]:
-        mismatches = _Mismatches(self._shapes().get(stream, Shape()), additions)
-        decoder = self._decoder(stream, mismatches.shape, derived_fields.paths)
+    def _infer(
+        self,
+        stream: str,
+        events: Sequence[Event],
+        derived_fields: DerivedFields,
+        additions: ProjectShapeAdditions | None,
+    ) -> tuple[list[Event], KindsByPath]:
+        mismatches = _MismatchingEvents(self._shapes().get(stream, Shape()), additions)
+        decoder = self._current_decoder(stream, mismatches.shape, derived_fields.paths)
         projects = None if additions is None else additions.shapes
-        batch_decoders = BatchDecoders(
+        batch_decoders = BatchProjectDecoders(
             self._project_decoders, stream, derived_fields.paths, projects, self._nulls.get(stream, ())
         )
         inspect = []
@@ -215,31 +223,31 @@ class ShapeReader:
                 continue
             inspect.append(mismatches.inspect(event))
             if mismatches.events in _REBUILD_AT_MISMATCHES:
-                decoder = self._decoder_with(mismatches, stream, decoder)
-        self._note_nulls(stream, mismatches.nulls)
-        return inspect, mismatches.new()
+                decoder = self._rebuild_decoder(mismatches, stream, decoder)
+        self._remember_null_paths(stream, mismatches.null_paths)
+        return inspect, mismatches.new_kinds()
 
-    def _decoder_with(self, mismatches: "_Mismatches", stream: str, before: ShapeDecoder) -> ShapeDecoder:
+    def _rebuild_decoder(self, mismatches: "_MismatchingEvents", stream: str, before: ShapeDecoder) -> ShapeDecoder:
         """Return a decoder for the rest of the batch. Other batches see the new paths once this batch is stored."""
-        new = mismatches.new()
-        if not new and not mismatches.nulls:
+        new = mismatches.new_kinds()
+        if not new and not mismatches.null_paths:
             return before
-        nulls = self._nulls.get(stream, set()) | mismatches.nulls
+        nulls = self._nulls.get(stream, set()) | mismatches.null_paths
         return ShapeDecoder(
-            mismatches.shape.with_learnt(new), before.built, nulls, before.needed, self._projects().get(stream)
+            mismatches.shape.merged_with_kinds(new), before.built, nulls, before.needed, self._projects().get(stream)
         )
 
-    def _note_nulls(self, stream: str, found: set[Path]) -> None:
+    def _remember_null_paths(self, stream: str, found: set[EventPath]) -> None:
         nulls = self._nulls.setdefault(stream, set())
         room = min(MAX_NULL_PATHS - len(nulls), MAX_NEW_NULL_PATHS_PER_BATCH)
         nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
 
-    def _decoder(self, stream: str, shape: Shape, needed: tuple[Path, ...]) -> ShapeDecoder:
+    def _current_decoder(self, stream: str, shape: Shape, needed: tuple[EventPath, ...]) -> ShapeDecoder:
         decoder = self._decoders.get(stream)
         nulls = self._nulls.get(stream, set())
         now = time.monotonic()
         is_old = decoder is not None and decoder.made_of != (shape.version, len(nulls))
-        if decoder is None or decoder.needed != needed or (is_old and now - decoder.built > _REBUILD_SECONDS):
+        if decoder is None or decoder.needed != needed or (is_old and now - decoder.built > _MIN_REBUILD_SECONDS):
             decoder = ShapeDecoder(shape, now, set(nulls), needed, self._projects().get(stream))
             self._decoders[stream] = decoder
         return decoder
@@ -247,21 +255,21 @@ class ShapeReader:
 
 def _match_decoder(
     posted: Event, project_decoder: ShapeDecoder | None, stream_decoder: ShapeDecoder, derived_fields: DerivedFields
-) -> tuple[Event, ShapeDecoder, Records | None]:
+) -> tuple[Event, ShapeDecoder, DecodedRecords | None]:
     """Return the event with its derived fields, and the decoder that it matches: its project's or the stream's."""
     decoders = (stream_decoder,) if project_decoder is None else (project_decoder, stream_decoder)
-    matching_decoder, records = _first_that_fits(posted, decoders, is_complete=False)
+    matching_decoder, records = _first_matching_decoder(posted, decoders, is_complete=False)
     if records is not None or not derived_fields.paths:
         return posted, matching_decoder, records
-    event = derived_fields.filled(posted)
-    return event, *_first_that_fits(event, decoders, is_complete=True)
+    event = derived_fields.fill(posted)
+    return event, *_first_matching_decoder(event, decoders, is_complete=True)
 
 
-def _first_that_fits(
+def _first_matching_decoder(
     event: Event, decoders: Sequence[ShapeDecoder], *, is_complete: bool
-) -> tuple[ShapeDecoder, Records | None]:
+) -> tuple[ShapeDecoder, DecodedRecords | None]:
     for decoder in decoders:
-        records = decoder.records(event, is_complete=is_complete)
+        records = decoder.decode(event, is_complete=is_complete)
         if records is not None:
             return decoder, records
     return decoders[-1], None
@@ -270,28 +278,28 @@ def _first_that_fits(
 def _with_object_paths(
     event: Event,
     matching_decoder: ShapeDecoder,
-    records: Records,
+    records: DecodedRecords,
     stream_decoder: ShapeDecoder,
-    additions: ProjectAdditions | None,
+    additions: ProjectShapeAdditions | None,
 ) -> Event:
     if additions is not None:
-        additions.add_matching(event, records, matching_decoder, stream_decoder)
+        additions.add_matching_event(event, records, matching_decoder, stream_decoder)
     return msgspec.structs.replace(event, object_paths=matching_decoder.object_paths_of(records))
 
 
-class _Mismatches:
+class _MismatchingEvents:
     """The events of a batch that do not match the shape, and the paths that they add to it."""
 
-    def __init__(self, shape: Shape, additions: ProjectAdditions | None) -> None:
+    def __init__(self, shape: Shape, additions: ProjectShapeAdditions | None) -> None:
         self.shape = shape
         self.events = 0
         self._additions = additions
-        self._found: Found = {}
+        self._found: MutableKindsByPath = {}
         # The parents of paths that were not listed: too long ones, and those beyond a limit of an event or project.
-        self._refused_below: set[Path] = set()
+        self._refused_below: set[EventPath] = set()
 
     @property
-    def nulls(self) -> set[Path]:
+    def null_paths(self) -> set[EventPath]:
         return {path for path, kinds in self._found.items() if not kinds}
 
     def inspect(self, event: Event) -> Event:
@@ -302,13 +310,13 @@ class _Mismatches:
         """
         self.events += 1
         event = with_exact_numbers(event)
-        event_kinds: Found = {}
-        objects: list[Path] = []
+        event_kinds: MutableKindsByPath = {}
+        objects: list[EventPath] = []
         self._refused_below |= collect_paths(event, event_kinds, objects)
         allowed = (
             event_kinds
             if self._additions is None
-            else self._additions.add_mismatch(event, event_kinds, self._is_listed)
+            else self._additions.add_mismatching_event(event, event_kinds, self._is_listed)
         )
         added = {path: allowed[path] for path in self._paths_within_limit(allowed)}
         for path, kinds in added.items():
@@ -318,7 +326,7 @@ class _Mismatches:
             self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
-    def new(self) -> Kinds:
+    def new_kinds(self) -> KindsByPath:
         """Return the new kinds and the new paths that fit in the limits.
 
         For every other new path, its nearest ancestor in the shape is returned, with the mark that paths below it are
@@ -333,15 +341,15 @@ class _Mismatches:
         unsure = {path: _UNSURE for path in listed if _is_below(path, marked | self.shape.unlisted)}
         return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
-    def _parents_to_mark(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
+    def _parents_to_mark(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
         """Return, for each path that the limits left out of the shape, its nearest ancestor that the shape has."""
         below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
         return {_nearest_listed(path, listed, self.shape.kinds) for path in below}
 
-    def _is_listed(self, path: Path) -> bool:
+    def _is_listed(self, path: EventPath) -> bool:
         return path in self.shape.kinds or bool(self._found.get(path))
 
-    def _paths_within_limit(self, event_kinds: Found) -> Iterable[Path]:
+    def _paths_within_limit(self, event_kinds: MutableKindsByPath) -> Iterable[EventPath]:
         if len(event_kinds) <= MAX_NEW_PATHS_PER_EVENT:
             return event_kinds
         new = [path for path in event_kinds if path not in self.shape.kinds and path not in self._found]
@@ -349,7 +357,7 @@ class _Mismatches:
         return [path for path in event_kinds if path not in too_many]
 
 
-def _merge_kinds(learnt: Kinds, *more: Kinds) -> Kinds:
+def _merge_kinds(learnt: KindsByPath, *more: KindsByPath) -> KindsByPath:
     merged = dict(learnt)
     for one in more:
         for path, kinds in one.items():
@@ -357,18 +365,18 @@ def _merge_kinds(learnt: Kinds, *more: Kinds) -> Kinds:
     return merged
 
 
-def _is_below(path: Path, marked: Collection[Path]) -> bool:
+def _is_below(path: EventPath, marked: Collection[EventPath]) -> bool:
     return bool(marked) and any(path[:length] in marked for length in range(len(path)))
 
 
-def _nearest_listed(path: Path, listed: Collection[Path], known_kinds: Kinds) -> Path:
+def _nearest_listed(path: EventPath, listed: Collection[EventPath], known_kinds: KindsByPath) -> EventPath:
     """Return the path itself if it is listed, else its nearest listed ancestor."""
     while path and path not in listed and path not in known_kinds:
         path = path[:-1]
     return path
 
 
-def _select_within_limits(unknown: Sequence[Path], known_kinds: Kinds) -> Sequence[Path]:
+def _select_within_limits(unknown: Sequence[EventPath], known_kinds: KindsByPath) -> Sequence[EventPath]:
     """Return the shortest paths within limits, and none below a path that was not listed."""
     if not unknown:
         return ()
@@ -376,7 +384,7 @@ def _select_within_limits(unknown: Sequence[Path], known_kinds: Kinds) -> Sequen
     selected, refused = [], set()
     for path in sorted(unknown, key=len):
         steps_below[path[:-1]] += 1
-        if path[:-1] in refused or steps_below[path[:-1]] > MAX_PATHS_BELOW_ONE:
+        if path[:-1] in refused or steps_below[path[:-1]] > MAX_PATHS_BELOW_PARENT:
             refused.add(path)
         else:
             selected.append(path)

@@ -10,21 +10,21 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.formats import BodyForm, read_body
 from cordwood.ingest.formats.csv import (
+    DEFAULT_CSV_OPTIONS,
     DELIMITERS,
-    DETECTED,
     CsvOptions,
     delimiter_score,
-    read_csv_as,
+    read_csv_with_options,
     read_records,
     text_lines,
 )
 from cordwood.ingest.formats.elastic import read_bulk
 from cordwood.ingest.formats.journald import read_journal
-from cordwood.ingest.formats.loki import read_json as read_push
+from cordwood.ingest.formats.loki import read_json_push as read_push
 from cordwood.ingest.formats.text_lines import LINE_DECODERS
-from cordwood.ingest.items import JsonDocuments
+from cordwood.ingest.items import JsonItemReader
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 
 # The decompressed bytes from which the format of a file is detected.
@@ -44,7 +44,7 @@ class Confidence(IntEnum):
 LINE_FORMATS: Final = frozenset({"ndjson", "csv", "syslog", "lines", "logfmt", "combined"})
 
 
-class Finding(msgspec.Struct, frozen=True):
+class PossibleFormat(msgspec.Struct, frozen=True):
     """A possible format of a file, and the reason. `name` is its name in `cordwood import --as`, if it has one."""
 
     name: str
@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Sample(msgspec.Struct, frozen=True, dict=True):
+class FileSample(msgspec.Struct, frozen=True, dict=True):
     """The beginning of a file; `is_whole` is true if it is the whole file."""
 
     data: bytes
@@ -72,22 +72,22 @@ class Sample(msgspec.Struct, frozen=True, dict=True):
         return [line for line, _ in zip((line for line in lines if line.strip()), range(_MAX_LINES), strict=False)]
 
     @cached_property
-    def objects(self) -> Sequence[dict[str, msgspec.Raw] | None]:
+    def line_objects(self) -> Sequence[dict[str, msgspec.Raw] | None]:
         """The lines as JSON objects; None for a line that is not one."""
-        return [_object(line) for line in self.lines]
+        return [_decode_object(line) for line in self.lines]
 
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _object(text: str) -> dict[str, msgspec.Raw] | None:
+def _decode_object(text: str) -> dict[str, msgspec.Raw] | None:
     try:
-        return _fields.decode(text)
+        return _fields_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-def possible_formats(sample: Sample) -> list[Finding]:
+def possible_formats(sample: FileSample) -> list[PossibleFormat]:
     """Return the possible formats of the file, the most likely one first."""
     found = [finding for detect in _DETECTORS for finding in [detect(sample)] if finding is not None]
     return sorted(found, key=lambda finding: -finding.confidence)
@@ -100,96 +100,102 @@ def _confidence_of_share(matches: int, lines: int) -> Confidence | None:
     return Confidence.CERTAIN if matches == lines else Confidence.LIKELY
 
 
-def _match_lines(matches: int, lines: int) -> str:
+def _matching_lines_reason(matches: int, lines: int) -> str:
     return f"{matches} of the first {lines} lines have the format." if lines > 1 else "The line has the format."
 
 
-def _parquet(sample: Sample) -> Finding | None:
+def _detect_parquet(sample: FileSample) -> PossibleFormat | None:
     if not sample.data.startswith(b"PAR1"):
         return None
-    return Finding("parquet", "Parquet", Confidence.CERTAIN, "The file begins with PAR1.")
+    return PossibleFormat("parquet", "Parquet", Confidence.CERTAIN, "The file begins with PAR1.")
 
 
-def _binary(sample: Sample) -> Finding | None:
+def _detect_binary(sample: FileSample) -> PossibleFormat | None:
     if b"\0" not in sample.data or sample.data.startswith((b"PAR1", b"__CURSOR=")):
         return None
     if sample.data.startswith(UTF_16_MARKS):
         reason = "The file begins with the mark of UTF-16. Convert it: iconv -f utf-16 -t utf-8."
-        return Finding("binary", "UTF-16 text", Confidence.CERTAIN, reason)
-    return Finding("binary", "binary data", Confidence.CERTAIN, "The file has zero bytes, so it is not a text.")
+        return PossibleFormat("binary", "UTF-16 text", Confidence.CERTAIN, reason)
+    return PossibleFormat("binary", "binary data", Confidence.CERTAIN, "The file has zero bytes, so it is not a text.")
 
 
 _JOURNAL_FIELD: Final = re.compile(r"(__CURSOR|__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_BOOT_ID)=\S")
 
 
-def _journald(sample: Sample) -> Finding | None:
+def _detect_journald(sample: FileSample) -> PossibleFormat | None:
     found = _JOURNAL_FIELD.match(sample.text)
     if found is None:
         return None
-    return Finding("journald", "journald export", Confidence.CERTAIN, f"The file begins with the field {found[1]}.")
+    return PossibleFormat(
+        "journald", "journald export", Confidence.CERTAIN, f"The file begins with the field {found[1]}."
+    )
 
 
-_OTLP: Final = re.compile(r'\s*\{\s*"(resource_?(?:Logs|Spans|Metrics|logs|spans|metrics))"\s*:\s*\[')
-_LOKI: Final = re.compile(r'\s*\{\s*"streams"\s*:\s*\[\s*\{\s*"(?:stream|values|labels|entries)"')
+_OTLP_PATTERN: Final = re.compile(r'\s*\{\s*"(resource_?(?:Logs|Spans|Metrics|logs|spans|metrics))"\s*:\s*\[')
+_LOKI_PATTERN: Final = re.compile(r'\s*\{\s*"streams"\s*:\s*\[\s*\{\s*"(?:stream|values|labels|entries)"')
 
 
-def _otlp(sample: Sample) -> Finding | None:
-    found = _OTLP.match(sample.text)
+def _detect_otlp(sample: FileSample) -> PossibleFormat | None:
+    found = _OTLP_PATTERN.match(sample.text)
     if found is None:
         return None
-    return Finding("otlp", "OTLP in JSON", Confidence.CERTAIN, f"The document begins with {found[1]}.")
+    return PossibleFormat("otlp", "OTLP in JSON", Confidence.CERTAIN, f"The document begins with {found[1]}.")
 
 
-def _loki(sample: Sample) -> Finding | None:
-    if _LOKI.match(sample.text) is None:
+def _detect_loki(sample: FileSample) -> PossibleFormat | None:
+    if _LOKI_PATTERN.match(sample.text) is None:
         return None
-    return Finding("loki", "Loki push in JSON", Confidence.CERTAIN, "The document has streams with labels or values.")
+    return PossibleFormat(
+        "loki", "Loki push in JSON", Confidence.CERTAIN, "The document has streams with labels or values."
+    )
 
 
 _BULK_ACTIONS: Final = {"index", "create", "update", "delete"}
 
 
-def _elasticsearch(sample: Sample) -> Finding | None:
-    first = sample.objects[0] if sample.objects else None
+def _detect_elasticsearch(sample: FileSample) -> PossibleFormat | None:
+    first = sample.line_objects[0] if sample.line_objects else None
     if first is None or len(first) != 1 or not first.keys() <= _BULK_ACTIONS:
         return None
     action, about = next(iter(first.items()))
-    if not bytes(about).startswith(b"{") or len(sample.objects) < 2:
+    if not bytes(about).startswith(b"{") or len(sample.line_objects) < 2:
         return None
     reason = f"The first line is the action {action}, and a document follows it."
-    return Finding("elasticsearch", "Elasticsearch bulk", Confidence.CERTAIN, reason)
+    return PossibleFormat("elasticsearch", "Elasticsearch bulk", Confidence.CERTAIN, reason)
 
 
-def _ndjson(sample: Sample) -> Finding | None:
-    matches, lines = sum(one is not None for one in sample.objects), len(sample.lines)
+def _detect_ndjson(sample: FileSample) -> PossibleFormat | None:
+    matches, lines = sum(one is not None for one in sample.line_objects), len(sample.lines)
     confidence = _confidence_of_share(matches, lines)
     if confidence is None or (lines == 1 and sample.is_whole):
         return None
-    return Finding("ndjson", "NDJSON", confidence, f"{matches} of the first {lines} lines are JSON objects.")
+    return PossibleFormat("ndjson", "NDJSON", confidence, f"{matches} of the first {lines} lines are JSON objects.")
 
 
 class _EndOfSampleError(Exception):
     """Raised at the end of a sample that is shorter than its file."""
 
 
-def _json(sample: Sample) -> Finding | None:
+def _detect_json(sample: FileSample) -> PossibleFormat | None:
     start = sample.text.lstrip()[:1]
     if start not in {"[", "{"}:
         return None
     title = "a JSON array" if start == "[" else "a JSON object"
-    count, broken = _json_beginning(sample)
+    count, broken = _count_json_items(sample)
     if broken is not None:
-        return Finding("json", title, Confidence.LIKELY, broken) if count else None
+        return PossibleFormat("json", title, Confidence.LIKELY, broken) if count else None
     if not sample.is_whole and not count:
-        return Finding("json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read.")
-    if start == "{" and count > 1 and None not in sample.objects:
+        return PossibleFormat(
+            "json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read."
+        )
+    if start == "{" and count > 1 and None not in sample.line_objects:
         # Objects on separate lines are NDJSON.
         return None
     reason = "It is JSON." if count == 1 else f"The first {count} items are JSON."
-    return Finding("json", title, Confidence.CERTAIN, reason)
+    return PossibleFormat("json", title, Confidence.CERTAIN, reason)
 
 
-def _json_beginning(sample: Sample) -> tuple[int, str | None]:
+def _count_json_items(sample: FileSample) -> tuple[int, str | None]:
     """Return the number of items and None, or the number of objects before an error and its reason."""
     count = objects = 0
     try:
@@ -203,7 +209,7 @@ def _json_beginning(sample: Sample) -> tuple[int, str | None]:
     return count, None
 
 
-def _json_items(sample: Sample) -> Iterator[str]:
+def _json_items(sample: FileSample) -> Iterator[str]:
     """Yield the items of the documents; raise _EndOfSampleError at the end of an incomplete sample."""
     waiting = [sample.data]
 
@@ -212,14 +218,14 @@ def _json_items(sample: Sample) -> Iterator[str]:
             raise _EndOfSampleError
         return waiting.pop() if waiting else b""
 
-    for item in JsonDocuments(read, len(sample.data) + 1).items():
+    for item in JsonItemReader(read, len(sample.data) + 1).items():
         yield item.text
 
 
 _OCTET_COUNT: Final = re.compile(r"\A\d{1,7} (?=<\d)")
 
 
-def _syslog(sample: Sample) -> Finding | None:
+def _detect_syslog(sample: FileSample) -> PossibleFormat | None:
     lines = [_OCTET_COUNT.sub("", line) for line in sample.lines]
     matches = [line for line in lines if LINE_DECODERS["syslog"](line) is not None]
     confidence = _confidence_of_share(len(matches), len(lines))
@@ -227,15 +233,17 @@ def _syslog(sample: Sample) -> Finding | None:
         return None
     is_new = re.match(r"<\d+>\d", matches[0]) is not None
     title = "syslog, RFC 5424" if is_new else "syslog, RFC 3164"
-    return Finding("syslog", title, confidence, _match_lines(len(matches), len(lines)))
+    return PossibleFormat("syslog", title, confidence, _matching_lines_reason(len(matches), len(lines)))
 
 
-def _line_detector(name: str, title: str) -> Callable[[Sample], Finding | None]:
-    def detect(sample: Sample) -> Finding | None:
+def _line_detector(name: str, title: str) -> Callable[[FileSample], PossibleFormat | None]:
+    def detect(sample: FileSample) -> PossibleFormat | None:
         matches = sum(LINE_DECODERS[name](line) is not None for line in sample.lines)
         confidence = _confidence_of_share(matches, len(sample.lines))
         return (
-            None if confidence is None else Finding(name, title, confidence, _match_lines(matches, len(sample.lines)))
+            None
+            if confidence is None
+            else PossibleFormat(name, title, confidence, _matching_lines_reason(matches, len(sample.lines)))
         )
 
     return detect
@@ -246,7 +254,7 @@ _KNOWN_COLUMNS: Final = {"id", "timestamp", "event_message", "message", "project
 _DELIMITER_NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def _csv(sample: Sample) -> Finding | None:
+def _detect_csv(sample: FileSample) -> PossibleFormat | None:
     scores = {delimiter: delimiter_score(sample.text, delimiter) for delimiter in DELIMITERS}
     delimiter = max(scores, key=lambda one: scores[one])
     share, columns = scores[delimiter]
@@ -256,56 +264,56 @@ def _csv(sample: Sample) -> Finding | None:
     between = f"{columns} columns between {_DELIMITER_NAMES[delimiter]}"
     if not all(_COLUMN_NAME.fullmatch(name.strip()) for name in header.cells):
         reason = f"It has {between}, but its first line does not look like names of columns."
-        return Finding("csv", "CSV", Confidence.POSSIBLE, reason)
+        return PossibleFormat("csv", "CSV", Confidence.POSSIBLE, reason)
     is_usual = share == 1 and any(name.strip().lower() in _KNOWN_COLUMNS for name in header.cells)
     confidence = Confidence.CERTAIN if is_usual else Confidence.LIKELY if share > 0.9 else Confidence.POSSIBLE
-    return Finding("csv", "CSV", confidence, f"It has {between}: {', '.join(header.cells[:8])}.")
+    return PossibleFormat("csv", "CSV", confidence, f"It has {between}: {', '.join(header.cells[:8])}.")
 
 
-def _lines(sample: Sample) -> Finding | None:
+def _detect_lines(sample: FileSample) -> PossibleFormat | None:
     if not sample.lines or b"\0" in sample.data:
         return None
-    return Finding("lines", "plain lines", Confidence.POSSIBLE, "Any text can be read as lines.")
+    return PossibleFormat("lines", "plain lines", Confidence.POSSIBLE, "Any text can be read as lines.")
 
 
 # In order of precedence for equal confidence.
 _DETECTORS: Final = (
-    _parquet,
-    _journald,
-    _binary,
-    _otlp,
-    _loki,
-    _elasticsearch,
-    _ndjson,
-    _json,
-    _syslog,
+    _detect_parquet,
+    _detect_journald,
+    _detect_binary,
+    _detect_otlp,
+    _detect_loki,
+    _detect_elasticsearch,
+    _detect_ndjson,
+    _detect_json,
+    _detect_syslog,
     _line_detector("combined", "an access log of Apache or nginx"),
     _line_detector("logfmt", "logfmt"),
-    _csv,
-    _lines,
+    _detect_csv,
+    _detect_lines,
 )
 
 
-def first_events(name: str, sample: Sample, options: CsvOptions = DETECTED) -> ParsedBody | None:
+def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_CSV_OPTIONS) -> ParsedBody | None:
     """Decode a sample. Return None if its format is not decoded or no item is complete; raise BadBody on an error."""
     if name == "csv":
-        return read_csv_as(options, Body(sample.text.encode()))
+        return read_csv_with_options(options, Body(sample.text.encode()))
     if name == "ndjson":
-        return read_body(Form.EVENTS, Body(sample.text.encode(), "application/x-ndjson"))
+        return read_body(BodyForm.EVENTS, Body(sample.text.encode(), "application/x-ndjson"))
     if name == "syslog":
-        return read_body(Form.SYSLOG, Body(sample.text.encode(), "application/syslog"))
+        return read_body(BodyForm.SYSLOG, Body(sample.text.encode(), "application/syslog"))
     if name in {"json", "otlp", "loki"}:
-        return _decoded_document(name, sample)
+        return _decode_document(name, sample)
     if name == "elasticsearch":
-        return _decoded_bulk(sample)
+        return _decode_bulk(sample)
     if name == "journald":
         # The last entry of a sample is incomplete.
         data = sample.data if sample.is_whole else sample.data[: sample.data.rfind(b"\n\n") + 2]
         return read_journal(Body(data))
-    return _decoded_lines(name, sample) if name in LINE_DECODERS else None
+    return _decode_lines(name, sample) if name in LINE_DECODERS else None
 
 
-def _decoded_bulk(sample: Sample) -> ParsedBody:
+def _decode_bulk(sample: FileSample) -> ParsedBody:
     text = sample.text
     try:
         bulk = read_bulk("", Body(text.encode()))
@@ -319,27 +327,29 @@ def _decoded_bulk(sample: Sample) -> ParsedBody:
 
 def _merge_parts(labelled: LabelledBody) -> ParsedBody:
     """Return the events for all streams in their order."""
-    merged = ParsedBody(indexes=[])
-    parts = labelled.parts.values()
-    found = [(part.index_of(at), event, part.extras.get(at)) for part in parts for at, event in enumerate(part.events)]
+    merged = ParsedBody(item_indexes=[])
+    parts = labelled.parts_by_labels.values()
+    found = [
+        (part.item_index(at), event, part.extras.get(at)) for part in parts for at, event in enumerate(part.events)
+    ]
     for index, event, extras in sorted(found, key=lambda one: one[0]):
-        merged.add(event, index, extras)
-    merged.refused = [item for part in parts for item in part.refused]
+        merged.add_event(event, index, extras)
+    merged.refused_items = [item for part in parts for item in part.refused_items]
     return merged
 
 
-def _decoded_lines(name: str, sample: Sample) -> ParsedBody:
-    parsed = ParsedBody(indexes=[])
+def _decode_lines(name: str, sample: FileSample) -> ParsedBody:
+    parsed = ParsedBody(item_indexes=[])
     for index, line in enumerate(sample.lines):
         event = LINE_DECODERS[name](line)
         if event is None:
-            parsed.refuse(index, f"The line is not in the format {name}.", line)
+            parsed.refuse_item(index, f"The line is not in the format {name}.", line)
         else:
-            parsed.add(event, index)
+            parsed.add_event(event, index)
     return parsed
 
 
-def _decoded_document(name: str, sample: Sample) -> ParsedBody | None:
+def _decode_document(name: str, sample: FileSample) -> ParsedBody | None:
     items: list[str] = []
     try:
         for item in _json_items(sample):
@@ -349,11 +359,11 @@ def _decoded_document(name: str, sample: Sample) -> ParsedBody | None:
     except _EndOfSampleError:
         pass
     if name == "json":
-        return read_body(Form.EVENTS, Body(f"[{','.join(items)}]".encode(), "application/json")) if items else None
+        return read_body(BodyForm.EVENTS, Body(f"[{','.join(items)}]".encode(), "application/json")) if items else None
     if not items:
         return None
     if name == "loki":
         return _merge_parts(read_push(Body(items[0].encode())))
     kind = next(iter(json.loads(items[0])))
-    form = {"S": Form.OTLP_TRACES, "M": Form.OTLP_METRICS}.get(kind[8:].lstrip("_")[:1].upper(), Form.OTLP)
+    form = {"S": BodyForm.OTLP_TRACES, "M": BodyForm.OTLP_METRICS}.get(kind[8:].lstrip("_")[:1].upper(), BodyForm.OTLP)
     return read_body(form, Body(items[0].encode(), "application/json"))

@@ -5,20 +5,20 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cordwood.errors import BadSetting, UnknownStream
-from cordwood.ingest.parsed_body import Labels
+from cordwood.ingest.parsed_body import StreamLabels
 
 WILDCARD = "*"
 _EXCERPT_LENGTH = 60
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """A label pattern and its stream. `pieces` are the parts of the pattern between its wildcards."""
+class StreamRule(msgspec.Struct, frozen=True):
+    """A label pattern and its stream. `literal_parts` are the parts of the pattern between its wildcards."""
 
-    pieces: tuple[str, ...]
+    literal_parts: tuple[str, ...]
     stream: str
 
     def matches(self, label: str) -> bool:
-        first, *rest = self.pieces
+        first, *rest = self.literal_parts
         if not rest:
             return label == first
         *middle, last = rest
@@ -36,19 +36,19 @@ class Rule(msgspec.Struct, frozen=True):
 class StreamMapping(msgspec.Struct, frozen=True):
     """How labels map to a stream: by the first matching rule, else the stream with a label's name, else `default`."""
 
-    rules: tuple[Rule, ...] = ()
-    default: str | None = None
+    rules: tuple[StreamRule, ...] = ()
+    default_stream: str | None = None
 
-    def stream_name(self, labels: Labels, is_stream: Callable[[str], bool]) -> str:
+    def stream_name_for_labels(self, labels: StreamLabels, is_stream: Callable[[str], bool]) -> str:
         """Return the name of the stream for events with these labels; raise UnknownStream if there is none."""
         mapped = next((rule.stream for rule in self.rules if any(map(rule.matches, labels))), None)
-        name = mapped or next(filter(is_stream, labels), None) or self.default
+        name = mapped or next(filter(is_stream, labels), None) or self.default_stream
         if name is None:
             raise _unmapped_fault(labels)
         return name
 
 
-def read_mapping(rules: str, default: str) -> StreamMapping:
+def read_stream_mapping(rules: str, default: str) -> StreamMapping:
     """Parse the settings: entries `pattern=stream` separated by commas, and the default stream or an empty text."""
     entries = [entry.strip() for entry in rules.split(",")]
     return StreamMapping(tuple(_rule(entry) for entry in entries if entry), default or None)
@@ -60,17 +60,17 @@ def format_labels(labels: Sequence[str]) -> str:
     return " or ".join(map(repr, cut))
 
 
-def _rule(entry: str) -> Rule:
+def _rule(entry: str) -> StreamRule:
     pattern, mark, stream = (part.strip() for part in entry.rpartition("="))
     if not (pattern and mark and stream):
         raise BadSetting(
             f"ingest.stream_map: {entry!r} is not of the form pattern=stream.",
             hint='For example "nginx-*=edge.logs": * stands for any text.',
         )
-    return Rule(tuple(pattern.split(WILDCARD)), stream)
+    return StreamRule(tuple(pattern.split(WILDCARD)), stream)
 
 
-def _unmapped_fault(labels: Labels) -> UnknownStream:
+def _unmapped_fault(labels: StreamLabels) -> UnknownStream:
     if not labels:
         return UnknownStream(
             "The events do not say which stream they are for.",

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from cordwood.errors import TooLarge
+from cordwood.errors import BodyTooLarge
 from cordwood.ingest.event_values import values_at
-from cordwood.ingest.items import decoded_values
+from cordwood.ingest.items import decode_values
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.lql.matching import compile_matcher
-from cordwood.model.definitions import Action, FieldPath, Stream, Transform
+from cordwood.model.definitions import FieldPath, Stream, Transform, TransformAction
 from cordwood.model.event import Event
 
 _encode = msgspec.json.Encoder().encode
@@ -28,19 +28,19 @@ _HASH_VALUES = 2**64
 Record = dict[str, Any]
 
 
-class Draft:
+class EventDraft:
     """An event that is being transformed: its fields are decoded here, and encoded at the end."""
 
     def __init__(self, event: Event) -> None:
         self.event = event
         self.message = event.event_message
         self.project = event.project
-        self.top: Record = decoded_values(event.extras) if event.extras else {}
+        self.top: Record = decode_values(event.extras) if event.extras else {}
         if event.metadata is not None:
-            self.top["metadata"] = decoded_values(event.metadata)
+            self.top["metadata"] = decode_values(event.metadata)
         self.is_changed = False
 
-    def read(self, path: Sequence[str]) -> list[object]:
+    def read_values(self, path: Sequence[str]) -> list[object]:
         if tuple(path) == ("event_message",):
             return [self.message]
         if tuple(path) == ("project",):
@@ -49,16 +49,16 @@ class Draft:
             return [self.event.id]
         return list(values_at(self.top, path))
 
-    def value(self, path: FieldPath) -> object:
+    def read_value(self, path: FieldPath) -> object:
         """Return the value at a path, arrays and objects as a whole, or None if there is no value."""
         if len(path) == 1 and path[0] in ("event_message", "project", "id"):
-            return self.read(path)[0]
+            return self.read_values(path)[0]
         record: object = self.top
         for step in path:
             record = record.get(step) if isinstance(record, dict) else None
         return record
 
-    def put(self, path: FieldPath, value: object) -> bool:
+    def write_value(self, path: FieldPath, value: object) -> bool:
         """Write a value, creating objects on its path; return False if another value is in the way."""
         if path in (("event_message",), ("project",)):
             text = value if isinstance(value, str) else _encode(value).decode()
@@ -80,7 +80,7 @@ class Draft:
         self.is_changed = True
         return True
 
-    def change_each(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
+    def change_in_each_record(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
         """Change a field in every record that has it, also within arrays; return whether there was one."""
         found = [one for one in values_at(self.top, path[:-1]) if isinstance(one, dict) and path[-1] in one]
         for record in found:
@@ -113,9 +113,9 @@ class StreamTransforms:
         self._hash_key = hash_key
         self._max_added_bytes = max_added_bytes
         # By stream name, so the size is limited by the catalog.
-        self._ready: dict[str, tuple[Stream, Transforms]] = {}
+        self._ready: dict[str, tuple[Stream, CompiledTransforms]] = {}
 
-    def applied(
+    def apply(
         self, stream: Stream, events: list[Event], parsed: ParsedBody
     ) -> tuple[list[Event], Mapping[tuple[str, str], int]]:
         """Return the events to be stored and the counts of outcomes; limit `parsed.indexes` to the remaining events."""
@@ -123,7 +123,7 @@ class StreamTransforms:
             return events, {}
         known = self._ready.get(stream.name)
         if known is None or known[0].transforms is not stream.transforms:
-            known = self._ready[stream.name] = (stream, Transforms(stream, self._hash_key))
+            known = self._ready[stream.name] = (stream, CompiledTransforms(stream, self._hash_key))
         counts: Counter[tuple[str, str]] = Counter()
         changed = []
         added_bytes = 0
@@ -131,13 +131,13 @@ class StreamTransforms:
             changed.append(known[1].apply(event, counts))
             added_bytes += _added_bytes(event, changed[-1])
             if added_bytes > self._max_added_bytes:
-                raise self._too_large(stream)
-        parsed.indexes = [parsed.index_of(place) for place, event in enumerate(changed) if event is not None]
+                raise self._too_large_fault(stream)
+        parsed.item_indexes = [parsed.item_index(place) for place, event in enumerate(changed) if event is not None]
         return [event for event in changed if event is not None], counts
 
-    def _too_large(self, stream: Stream) -> TooLarge:
+    def _too_large_fault(self, stream: Stream) -> BodyTooLarge:
         mebibytes = self._max_added_bytes / 2**20
-        return TooLarge(
+        return BodyTooLarge(
             f"The transforms of the stream {stream.name} add more than {mebibytes:.3g} MiB to the events of one body.",
             hint="Send fewer events at once, or shorten what enrich, copy and message add.",
         )
@@ -145,36 +145,36 @@ class StreamTransforms:
 
 def _added_bytes(before: Event, changed: Event | None) -> int:
     """Return by how many characters an event has grown; 0 if it has shrunk, so that it does not offset others."""
-    return 0 if changed is None or changed is before else max(0, _length(changed) - _length(before))
+    return 0 if changed is None or changed is before else max(0, _event_length(changed) - _event_length(before))
 
 
-def _length(event: Event) -> int:
+def _event_length(event: Event) -> int:
     return sum(len(text or "") for text in (event.event_message, event.project, event.metadata, event.extras))
 
 
 # A compiled transform, which returns whether it changed the event, or None to drop the event.
-Step = Callable[[Draft], bool | None]
+TransformStep = Callable[[EventDraft], bool | None]
 
 
-class Transforms:
+class CompiledTransforms:
     """The compiled transforms of one stream. `hash_key` is the key of the digests of this installation."""
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
         self._steps = [
-            (f"{number} {one.action}", compile_matcher(one.where) if one.where else None, _step(one, hash_key))
+            (f"{number} {one.action}", compile_matcher(one.where) if one.where else None, _compile_step(one, hash_key))
             for number, one in enumerate(stream.transforms, 1)
         ]
 
     def apply(self, event: Event, counts: Counter[tuple[str, str]]) -> Event | None:
         """Return the transformed event, or None if it is dropped; count the outcomes by transform."""
         try:
-            draft = Draft(event)
+            draft = EventDraft(event)
         except (msgspec.DecodeError, RecursionError):
             # The event is nested too deeply to be stored, and will be quarantined for that.
             counts["", "unreadable"] += 1
             return event
         for name, matches, step in self._steps:
-            if matches is not None and not matches(draft.read):
+            if matches is not None and not matches(draft.read_values):
                 continue
             changed = step(draft)
             if changed is None:
@@ -184,23 +184,23 @@ class Transforms:
         return draft.to_event()
 
 
-def _step(transform: Transform, hash_key: bytes) -> Step:
+def _compile_step(transform: Transform, hash_key: bytes) -> TransformStep:
     match transform.action:
-        case Action.DROP:
+        case TransformAction.DROP:
             return lambda _: None
-        case Action.SAMPLE:
+        case TransformAction.SAMPLE:
             return lambda draft: False if _sampling_value(draft.event.id) < transform.rate else None
-        case Action.REMOVE:
-            return lambda draft: sum(_removed(draft, path) for path in transform.fields) > 0
-        case Action.HASH:
-            return lambda draft: sum(_hashed(draft, path, hash_key) for path in transform.fields) > 0
-        case Action.COPY | Action.RENAME:
-            is_move = transform.action is Action.RENAME
-            return lambda draft: sum(_copied(draft, *move, is_move=is_move) for move in transform.moves) > 0
-        case Action.MESSAGE:
-            return lambda draft: draft.put(("event_message",), _filled(transform.template, draft))
-        case Action.ENRICH:
-            return lambda draft: _enriched(draft, transform)
+        case TransformAction.REMOVE:
+            return lambda draft: sum(_remove_field(draft, path) for path in transform.fields) > 0
+        case TransformAction.HASH:
+            return lambda draft: sum(_hash_field(draft, path, hash_key) for path in transform.fields) > 0
+        case TransformAction.COPY | TransformAction.RENAME:
+            is_move = transform.action is TransformAction.RENAME
+            return lambda draft: sum(_copy_field(draft, *move, is_move=is_move) for move in transform.moves) > 0
+        case TransformAction.MESSAGE:
+            return lambda draft: draft.write_value(("event_message",), _fill_template(transform.template, draft))
+        case TransformAction.ENRICH:
+            return lambda draft: _enrich_event(draft, transform)
 
 
 def _sampling_value(event_id: str) -> float:
@@ -208,59 +208,61 @@ def _sampling_value(event_id: str) -> float:
     return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _HASH_VALUES
 
 
-def _removed(draft: Draft, path: FieldPath) -> bool:
+def _remove_field(draft: EventDraft, path: FieldPath) -> bool:
     if path in (("event_message",), ("project",)):
-        was = draft.read(path)[0]
+        was = draft.read_values(path)[0]
         draft.message, draft.project = (None, draft.project) if path == ("event_message",) else (draft.message, None)
         draft.is_changed = draft.is_changed or was is not None
         return was is not None
-    return draft.change_each(path, lambda record, name: record.pop(name))
+    return draft.change_in_each_record(path, lambda record, name: record.pop(name))
 
 
-def _hashed(draft: Draft, path: FieldPath, key: bytes) -> bool:
+def _hash_field(draft: EventDraft, path: FieldPath, key: bytes) -> bool:
     if path in (("event_message",), ("project",)):
-        value = draft.value(path)
-        return value is not None and draft.put(path, _digest(value, key))
+        value = draft.read_value(path)
+        return value is not None and draft.write_value(path, _hash_value(value, key))
 
     def change(record: Record, name: str) -> None:
         if record[name] is not None:
-            record[name] = _digest(record[name], key)
+            record[name] = _hash_value(record[name], key)
 
-    return draft.change_each(path, change)
+    return draft.change_in_each_record(path, change)
 
 
-def _digest(value: object, key: bytes) -> str:
+def _hash_value(value: object, key: bytes) -> str:
     text = value if isinstance(value, str) else _encode(value).decode()
     return hmac.new(key, text.encode("utf-8", "replace"), "sha256").hexdigest()[:32]
 
 
-def _copied(draft: Draft, source: FieldPath, target: FieldPath, *, is_move: bool) -> bool:
-    value = draft.value(source)
+def _copy_field(draft: EventDraft, source: FieldPath, target: FieldPath, *, is_move: bool) -> bool:
+    value = draft.read_value(source)
     if value is None:
         return False
     # The copy is independent of the source. Its size is limited, because repeated copies could grow without limit.
     text = _encode(value)
     if not is_move and len(text) > _MAX_COPIED_LENGTH:
         return False
-    if not draft.put(target, value if is_move else msgspec.json.decode(text)):
+    if not draft.write_value(target, value if is_move else msgspec.json.decode(text)):
         return False
-    return _removed(draft, source) if is_move else True
+    return _remove_field(draft, source) if is_move else True
 
 
-def _filled(template: str, draft: Draft) -> str:
-    return _PLACEHOLDER.sub(lambda placeholder: _as_text(draft.value(tuple(placeholder[1].split(".")))), template)
+def _fill_template(template: str, draft: EventDraft) -> str:
+    return _PLACEHOLDER.sub(
+        lambda placeholder: _to_inserted_text(draft.read_value(tuple(placeholder[1].split(".")))), template
+    )
 
 
-def _as_text(value: object) -> str:
+def _to_inserted_text(value: object) -> str:
     if value is None:
         return ""
     return (value if isinstance(value, str) else _encode(value).decode())[:_MAX_INSERTED_LENGTH]
 
 
-def _enriched(draft: Draft, transform: Transform) -> bool:
+def _enrich_event(draft: EventDraft, transform: Transform) -> bool:
     ((source, target),) = transform.moves
-    key = draft.value(source)
+    key = draft.read_value(source)
     if key is None:
         return False
     entry = transform.entries.get(key if isinstance(key, str) else _encode(key).decode())
-    return entry is not None and draft.put(target, msgspec.json.decode(entry))
+    return entry is not None and draft.write_value(target, msgspec.json.decode(entry))

@@ -7,16 +7,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cordwood.errors import BadSetting
-from cordwood.settings.settings import Listen
+from cordwood.settings.settings import ListenSettings
 
 SYSLOG_SCHEMES = ("tcp", "tls", "udp")
 FLUENT_SCHEMES = GRPC_SCHEMES = ("tcp", "tls")
 _BACKLOG = 512
 # The bytes of unread datagrams that the kernel is asked to hold; it may grant less.
-_DATAGRAM_BYTES = 4 * 2**20
+_DATAGRAM_BUFFER_BYTES = 4 * 2**20
 
 
-class Address(msgspec.Struct, frozen=True):
+class ListenAddress(msgspec.Struct, frozen=True):
     """An address to listen on."""
 
     scheme: str
@@ -41,7 +41,9 @@ class Address(msgspec.Struct, frozen=True):
         return address.is_private and not address.is_unspecified
 
 
-def read_all(listen: Listen) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
+def read_syslog_and_fluent_addresses(
+    listen: ListenSettings,
+) -> tuple[tuple[ListenAddress, ...], tuple[ListenAddress, ...]]:
     """Return the addresses for syslog and for Fluent Forward."""
     return (
         read_addresses("listen.syslog", listen.syslog, SYSLOG_SCHEMES),
@@ -49,17 +51,17 @@ def read_all(listen: Listen) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
     )
 
 
-def read_otlp_grpc(listen: Listen) -> tuple[Address, ...]:
+def read_otlp_grpc_addresses(listen: ListenSettings) -> tuple[ListenAddress, ...]:
     """Return the addresses for OTLP over gRPC."""
     return read_addresses("listen.otlp_grpc", listen.otlp_grpc, GRPC_SCHEMES)
 
 
-def read_addresses(setting: str, text: str, schemes: tuple[str, ...]) -> tuple[Address, ...]:
+def read_addresses(setting: str, text: str, schemes: tuple[str, ...]) -> tuple[ListenAddress, ...]:
     """Parse addresses separated by commas; raise BadSetting with the name of the setting."""
     return tuple(_address(setting, part.strip(), schemes) for part in text.split(",") if part.strip())
 
 
-def _address(setting: str, text: str, schemes: tuple[str, ...]) -> Address:
+def _address(setting: str, text: str, schemes: tuple[str, ...]) -> ListenAddress:
     hint = f"Write it like {schemes[0]}://127.0.0.1:6514; the schemes are {', '.join(schemes)}."
     try:
         parts = urlsplit(text)
@@ -68,28 +70,28 @@ def _address(setting: str, text: str, schemes: tuple[str, ...]) -> Address:
         raise BadSetting(f"{setting}: {text!r} is not an address: {problem}.", hint=hint) from problem
     if parts.scheme not in schemes or not host or port is None or parts.path or parts.query or parts.username:
         raise BadSetting(f"{setting}: {text!r} is not an address.", hint=hint)
-    return Address(parts.scheme, host, port)
+    return ListenAddress(parts.scheme, host, port)
 
 
-def bind(setting: str, address: Address) -> socket.socket:
+def bind_socket(setting: str, address: ListenAddress) -> socket.socket:
     """Return the bound socket of an address, which listens unless it is for datagrams; raise BadSetting on failure."""
     kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
     try:
         found = socket.getaddrinfo(address.host, address.port, type=kind, flags=socket.AI_PASSIVE)
-        return _bound(found[0][0], kind, found[0][4])
+        return _open_bound_socket(found[0][0], kind, found[0][4])
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise BadSetting(f"{setting}: the service cannot listen on {address}: {reason}.") from problem
 
 
-def _bound(family: int, kind: int, address: tuple[object, ...]) -> socket.socket:
+def _open_bound_socket(family: int, kind: int, address: tuple[object, ...]) -> socket.socket:
     bound = socket.socket(family, kind)
     try:
         if family == socket.AF_INET6:
             # Let "::" accept IPv4 senders, too.
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         if kind == socket.SOCK_DGRAM:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _DATAGRAM_BYTES)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _DATAGRAM_BUFFER_BYTES)
         else:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
@@ -102,6 +104,6 @@ def _bound(family: int, kind: int, address: tuple[object, ...]) -> socket.socket
     return bound
 
 
-def with_bound_port(bound: socket.socket, address: Address) -> Address:
+def with_bound_port(bound: socket.socket, address: ListenAddress) -> ListenAddress:
     """Return the address with the port of the socket, which the system chose for port 0."""
     return msgspec.structs.replace(address, port=bound.getsockname()[1])

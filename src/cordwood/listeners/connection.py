@@ -14,21 +14,21 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from typing import Final, Protocol, Self, cast
 
-from cordwood.errors import Backlog
+from cordwood.errors import BacklogFull
 from cordwood.ingest.limits import BodyBudget, Reservation
-from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
+from cordwood.web.receiving import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
 
 # The maximum time from the opening of a connection to its first valid message.
 FIRST_MESSAGE_SECONDS: Final = 20.0
-SWEEP_SECONDS: Final = 1.0
+OVERDUE_CHECK_SECONDS: Final = 1.0
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """The interface of a connection in the budget. Times are monotonic."""
 
     opened_at: float
     # Whether the connection has sent a valid message.
-    is_proven: bool
+    has_sent_valid_message: bool
     # The bytes of the unfinished message, and for how many seconds the service has waited for the rest of it.
     partial_bytes: int
     waited_seconds: float
@@ -51,38 +51,38 @@ class ConnectionBudget:
         self._max_of_one = max(1, limit // 2)
         self._clock = clock
         # In order of arrival.
-        self._open: dict[Connection, None] = {}
+        self._open: dict[LimitedConnection, None] = {}
         self._by_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self.cut_count = 0
 
     @property
-    def open_connections(self) -> tuple[Connection, ...]:
+    def open_connections(self) -> tuple[LimitedConnection, ...]:
         return tuple(self._open)
 
-    def add(self, connection: Connection) -> bool:
+    def add(self, connection: LimitedConnection) -> bool:
         """Add a connection. If there are too many, close another one; return False if none can be closed."""
         own = connection.address
         if self._by_address[own] >= self._max_of_one:
-            self._evict(one for one in self._open if one.address == own)
+            self._evict_one(one for one in self._open if one.address == own)
         elif len(self._open) >= self._limit:
-            self._evict(self._open)
+            self._evict_one(self._open)
         if self._by_address[own] >= self._max_of_one or len(self._open) >= self._limit:
             return False
         self._open[connection] = None
         self._by_address[own] += 1
         if self._sweep_timer is None:
-            self._sweep_later()
+            self._schedule_overdue_check()
         return True
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: LimitedConnection) -> None:
         if connection in self._open:
             del self._open[connection]
             self._by_address[connection.address] -= 1
             if not self._by_address[connection.address]:
                 del self._by_address[connection.address]
 
-    def sweep(self) -> None:
+    def close_overdue(self) -> None:
         """Close the connections for whose senders the service has waited too long."""
         now = self._clock()
         for connection in list(self._open):
@@ -93,16 +93,16 @@ class ConnectionBudget:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
 
-    def _is_overdue(self, connection: Connection, now: float) -> bool:
+    def _is_overdue(self, connection: LimitedConnection, now: float) -> bool:
         if connection.waiting_since is None:
             return False
-        if not connection.is_proven and now - connection.opened_at > FIRST_MESSAGE_SECONDS:
+        if not connection.has_sent_valid_message and now - connection.opened_at > FIRST_MESSAGE_SECONDS:
             return True
         waits = now - connection.waiting_since
-        min_bytes = (connection.waited_seconds + waits - GRACE_SECONDS) * MIN_BYTES_PER_SECOND
-        return connection.partial_bytes > 0 and (waits > STALL_SECONDS or connection.partial_bytes < min_bytes)
+        min_bytes = (connection.waited_seconds + waits - RATE_GRACE_SECONDS) * MIN_BYTES_PER_SECOND
+        return connection.partial_bytes > 0 and (waits > MAX_READ_STALL_SECONDS or connection.partial_bytes < min_bytes)
 
-    def _evict(self, candidates: Iterable[Connection]) -> None:
+    def _evict_one(self, candidates: Iterable[LimitedConnection]) -> None:
         """Close a waiting connection: of the unproven ones, or else of all, one of the address with most connections.
 
         Of these, the longest-waiting one is closed.
@@ -110,21 +110,28 @@ class ConnectionBudget:
         waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:
             held = self._by_address
-            self._cut(max(waiting, key=lambda one: (not one.is_proven, held[one.address], -(one.waiting_since or 0.0))))
+            self._cut(
+                max(
+                    waiting,
+                    key=lambda one: (not one.has_sent_valid_message, held[one.address], -(one.waiting_since or 0.0)),
+                )
+            )
 
-    def _cut(self, connection: Connection) -> None:
+    def _cut(self, connection: LimitedConnection) -> None:
         self.cut_count += 1
         self.discard(connection)
         connection.cut()
 
-    def _sweep_later(self) -> None:
-        self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_and_reschedule)
+    def _schedule_overdue_check(self) -> None:
+        self._sweep_timer = asyncio.get_running_loop().call_later(
+            OVERDUE_CHECK_SECONDS, self._check_overdue_and_reschedule
+        )
 
-    def _sweep_and_reschedule(self) -> None:
+    def _check_overdue_and_reschedule(self) -> None:
         self._sweep_timer = None
-        self.sweep()
+        self.close_overdue()
         if self._open:
-            self._sweep_later()
+            self._schedule_overdue_check()
 
 
 # Reading pauses when this many bytes have arrived and were not taken.
@@ -162,15 +169,15 @@ class SenderConnection(asyncio.Protocol):
         self.is_cut = False
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self.address = _host(accepted)
+        self.address = _peer_host(accepted)
         self.is_stopping = False
-        self.is_proven = False
+        self.has_sent_valid_message = False
         self.opened_at = time.monotonic()
         self.partial_bytes = 0
         self.waited_seconds = 0.0
         self.waiting_since: float | None = self.opened_at
 
-    def begin(self) -> bool:
+    def start(self) -> bool:
         """Start reading; return False and close the connection if there are too many connections."""
         if not self._budget.add(self):
             self._accepted.close()
@@ -216,7 +223,7 @@ class SenderConnection(asyncio.Protocol):
         self._arrived.set()
         self._may_write.set()
 
-    async def has_more(self) -> bool:
+    async def wait_for_data(self) -> bool:
         """Wait for data; return False at the end of the connection, or when the service stops and all data is taken."""
         while not (self._unread or self._has_ended or self.is_cut):
             self._arrived.clear()
@@ -229,7 +236,7 @@ class SenderConnection(asyncio.Protocol):
     def unread_bytes(self) -> int:
         return len(self._unread)
 
-    def take(self) -> bytes:
+    def take_unread(self) -> bytes:
         """Return the data that has arrived."""
         data, self._unread = bytes(self._unread), bytearray()
         if self._is_paused and self._transport is not None and not self._has_ended:
@@ -237,7 +244,7 @@ class SenderConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    def note_partial(self, partial_bytes: int) -> None:
+    def record_partial_bytes(self, partial_bytes: int) -> None:
         """Record the size of the unfinished message, or 0 if there is none."""
         if not partial_bytes:
             self.waited_seconds = 0.0
@@ -261,7 +268,7 @@ class SenderConnection(asyncio.Protocol):
             self._transport.pause_reading()
         self._arrived.set()
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Return once everything that was read is stored and the connection is closed."""
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -281,12 +288,14 @@ class SenderConnection(asyncio.Protocol):
     async def _run(self) -> None:
         problem: BaseException | None = None
         try:
-            await self._open()
+            await self._connect_transport()
             await self._handle(self)
         except ConnectionCutError:
             pass
         except asyncio.CancelledError:
-            problem = None if self.is_cut else Backlog("The service stopped before it could store what was received.")
+            problem = (
+                None if self.is_cut else BacklogFull("The service stopped before it could store what was received.")
+            )
         except Exception as caught:  # noqa: BLE001 - `at_end` logs it, and only this connection ends
             problem = caught
         finally:
@@ -297,7 +306,7 @@ class SenderConnection(asyncio.Protocol):
                 self._transport.close()
             self._at_end(self, problem)
 
-    async def _open(self) -> None:
+    async def _connect_transport(self) -> None:
         """Perform the TLS handshake, if the listener uses TLS. Meanwhile the connection counts as waiting."""
         loop, seconds = asyncio.get_running_loop(), FIRST_MESSAGE_SECONDS
         if self._tls is None:
@@ -309,14 +318,14 @@ class SenderConnection(asyncio.Protocol):
         self.waiting_since = None
 
 
-def _host(accepted: socket.socket) -> str:
+def _peer_host(accepted: socket.socket) -> str:
     try:
         return str(accepted.getpeername()[0])
     except (OSError, IndexError):
         return ""
 
 
-class HeldMemory:
+class ConnectionMemory:
     """The memory that is reserved for the data of a connection, from the budget of request bodies.
 
     With `is_whole`, the reservation is never revoked. Otherwise it may be revoked when others need memory, and then the
@@ -336,7 +345,7 @@ class HeldMemory:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    async def hold(self, total_bytes: int) -> None:
+    async def reserve_up_to(self, total_bytes: int) -> None:
         """Reserve memory up to a total; wait until there is enough, unless the service stops."""
         if total_bytes <= UNRESERVED_BYTES:
             return
@@ -344,8 +353,8 @@ class HeldMemory:
             try:
                 reservation = self._reservation_or_new()
                 if total_bytes > reservation.held:
-                    reservation.take(total_bytes - reservation.held)
-            except Backlog:
+                    reservation.reserve(total_bytes - reservation.held)
+            except BacklogFull:
                 if self._connection.is_cut or (self._reservation is not None and self._reservation.is_revoked):
                     raise ConnectionCutError from None
                 if self._connection.is_stopping:
@@ -354,10 +363,10 @@ class HeldMemory:
             else:
                 return
 
-    def grow(self, more_bytes: int) -> None:
-        """Reserve more memory; raise Backlog if there is none now. May be called in any thread, after `hold`."""
+    def reserve_more(self, more_bytes: int) -> None:
+        """Reserve more memory; raise BacklogFull if there is none now. May be called in any thread, after `reserve_up_to`."""
         if self._reservation is not None:
-            self._reservation.take(more_bytes)
+            self._reservation.reserve(more_bytes)
 
     def mark_complete(self) -> None:
         """Mark the message as complete, so that its memory is not revoked while it is stored."""
@@ -373,7 +382,7 @@ class HeldMemory:
         if self._reservation is None:
             loop, cut = asyncio.get_running_loop(), self._connection.cut
             self._reservation = self._stack.enter_context(self._budget.reserve(f"sender {self._connection.address}"))
-            self._reservation.on_revoke(lambda: loop.call_soon_threadsafe(cut))
+            self._reservation.set_revoke_callback(lambda: loop.call_soon_threadsafe(cut))
             if self._is_whole:
                 self._reservation.mark_complete()
         return self._reservation

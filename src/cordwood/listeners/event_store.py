@@ -15,48 +15,48 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.access import require_ingest
+from cordwood.access import require_ingest_permission
 from cordwood.errors import Fault
-from cordwood.ingest.accept import Form, Part
-from cordwood.ingest.parsed_body import Labels, ParsedBody
+from cordwood.ingest.accept import BodyForm, StreamPart
+from cordwood.ingest.parsed_body import ParsedBody, StreamLabels
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.key import Caller
-from cordwood.observe.observation import BugFound, Ingested, Noted, Observer
+from cordwood.observe.observation import BugFound, EventsIngested, Observer, OperatorMessage
 from cordwood.web.ingest import ingested_observation
-from cordwood.web.services import Services, stream_of_events
+from cordwood.web.services import Services, find_or_create_stream
 
-# If fewer than FULL_EVENTS events wait, more are collected for LINGER_SECONDS before they are stored together. No more
-# are added to a group that has MAX_EVENTS.
-LINGER_SECONDS: Final = 0.005
-FULL_EVENTS: Final = 100
-MAX_EVENTS: Final = 5000
+# If fewer than MIN_GROUP_EVENTS events wait, more are collected for GROUP_LINGER_SECONDS before they are stored together. No more
+# are added to a group that has MAX_GROUP_EVENTS.
+GROUP_LINGER_SECONDS: Final = 0.005
+MIN_GROUP_EVENTS: Final = 100
+MAX_GROUP_EVENTS: Final = 5000
 # The time between two attempts to store events, and between two messages to the operator about failures.
-_MIN_SECONDS, _MAX_SECONDS = 0.1, 5.0
-_MESSAGE_SECONDS: Final = 30.0
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 5.0
+_MIN_SECONDS_BETWEEN_MESSAGES: Final = 30.0
 
 
-class Destination(msgspec.Struct, frozen=True):
+class EventDestination(msgspec.Struct, frozen=True):
     """The destination of a listener's events: a stream, or streams by labels; and the key that is used.
 
     Without a key, the events may go to any stream and have no pins.
     """
 
-    form: Form
+    form: BodyForm
     stream: str = ""
     key: str = ""
     mapping: StreamMapping = StreamMapping()
 
 
-class _Waiting(msgspec.Struct):
+class _QueuedPart(msgspec.Struct):
     parsed: ParsedBody
     body_bytes: int
-    done: "asyncio.Future[None]"
+    outcome: "asyncio.Future[None]"
 
 
-class EventStore:
+class ListenerEventWriter:
     """Stores the events of the listener `name`."""
 
-    def __init__(self, name: str, destination: Destination, services: Services, observer: Observer) -> None:
+    def __init__(self, name: str, destination: EventDestination, services: Services, observer: Observer) -> None:
         self._name = name
         self._destination = destination
         self._services = services
@@ -64,9 +64,9 @@ class EventStore:
         self._queues: dict[str, _StreamQueue] = {}
         self._message_at: dict[str, float] = {}
 
-    async def store(self, parts: Mapping[Labels, ParsedBody], body_bytes: int) -> None:
+    async def store_parts(self, parts: Mapping[StreamLabels, ParsedBody], body_bytes: int) -> None:
         """Return once all parts are durable; raise the error if the service stops before."""
-        by_stream = await self._by_stream(parts)
+        by_stream = await self._merge_by_stream(parts)
         await asyncio.gather(*(self.store_part(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))
 
     async def store_part(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
@@ -77,71 +77,73 @@ class EventStore:
             queue = self._queues[stream_name] = _StreamQueue(self, stream_name)
         await queue.put(parsed, body_bytes)
 
-    def stream_name(self, labels: Labels) -> str:
+    def stream_name_for_labels(self, labels: StreamLabels) -> str:
         """Return the name of the stream for these labels; raise UnknownStream if none is configured."""
-        return self._destination.stream or self._destination.mapping.stream_name(
+        return self._destination.stream or self._destination.mapping.stream_name_for_labels(
             labels, lambda name: self._services.catalog.stream(name) is not None
         )
 
-    async def _by_stream(self, parts: Mapping[Labels, ParsedBody]) -> dict[str, ParsedBody]:
+    async def _merge_by_stream(self, parts: Mapping[StreamLabels, ParsedBody]) -> dict[str, ParsedBody]:
         """Return the parts by stream name. Wait for a stream that is unknown, because the operator may add it."""
         found: dict[str, list[ParsedBody]] = {}
         for labels, parsed in parts.items():
-            found.setdefault(await self._stream_of_labels(labels), []).append(parsed)
-        return {name: merged(several) for name, several in found.items()}
+            found.setdefault(await self._wait_for_stream(labels), []).append(parsed)
+        return {name: merge_parsed_bodies(several) for name, several in found.items()}
 
-    async def _stream_of_labels(self, labels: Labels) -> str:
+    async def _wait_for_stream(self, labels: StreamLabels) -> str:
         while True:
             try:
-                return self.stream_name(labels)
+                return self.stream_name_for_labels(labels)
             except Fault as fault:
-                await self._wait_to_retry(fault, _MIN_SECONDS)
+                await self._wait_to_retry(fault, _MIN_RETRY_SECONDS)
 
-    async def store_in(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
+    async def store_with_retries(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
         """Store events in a stream, and retry for as long as that fails."""
-        seconds = _MIN_SECONDS
+        seconds = _MIN_RETRY_SECONDS
         while True:
             try:
-                self._observer.note(await self._attempt(stream_name, parsed, body_bytes))
+                self._observer.record(await self._try_store(stream_name, parsed, body_bytes))
             except Fault as fault:
                 await self._wait_to_retry(fault, seconds)
-                seconds = min(2 * seconds, _MAX_SECONDS)
+                seconds = min(2 * seconds, _MAX_RETRY_SECONDS)
             else:
                 return
 
-    async def _attempt(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> Ingested:
+    async def _try_store(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> EventsIngested:
         services = self._services
-        caller = self._caller()
-        stream = await stream_of_events(services, caller, stream_name)
-        require_ingest(caller, stream)
-        services.answers.admit(caller)
-        services.intake.admit(stream)
+        caller = self._find_caller()
+        stream = await find_or_create_stream(services, caller, stream_name)
+        require_ingest_permission(caller, stream)
+        services.query_service.charge_request(caller)
+        services.intake.check_stream_rate(stream)
         # `store` empties the part, so a copy is passed on: the part is needed for another attempt.
-        attempt = msgspec.structs.replace(parsed, refused=list(parsed.refused), beyond=Counter())
+        attempt = msgspec.structs.replace(
+            parsed, refused_items=list(parsed.refused_items), out_of_bounds_counts=Counter()
+        )
         (accepted,) = await services.intake.store(
-            [Part(stream, attempt)], body_bytes, self._destination.form, caller.pins or None
+            [StreamPart(stream, attempt)], body_bytes, self._destination.form, caller.pins or None
         )
         return ingested_observation(stream, accepted)
 
-    def _caller(self) -> Caller:
+    def _find_caller(self) -> Caller:
         key = self._destination.key
         return (
             self._services.access.authenticate(key) if key else Caller(f"listener:{self._name}", frozenset({"ingest"}))
         )
 
     async def _wait_to_retry(self, fault: Fault, seconds: float) -> None:
-        """Wait before the next attempt; tell the operator the reason, at most once in `_MESSAGE_SECONDS`."""
+        """Wait before the next attempt; tell the operator the reason, at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`."""
         now = time.monotonic()
-        if now - self._message_at.get(fault.code, -_MESSAGE_SECONDS) >= _MESSAGE_SECONDS:
+        if now - self._message_at.get(fault.code, -_MIN_SECONDS_BETWEEN_MESSAGES) >= _MIN_SECONDS_BETWEEN_MESSAGES:
             self._message_at[fault.code] = now
-            message = f"The listener {self._name} cannot store events and keeps trying: {fault.in_one_line()}"
-            self._observer.note(Noted(message=message, level="warning"))
-        await asyncio.sleep(min(max(seconds, fault.retry_after or 0.0), _MAX_SECONDS))
+            message = f"The listener {self._name} cannot store events and keeps trying: {fault.one_line_text()}"
+            self._observer.record(OperatorMessage(message=message, level="warning"))
+        await asyncio.sleep(min(max(seconds, fault.retry_after or 0.0), _MAX_RETRY_SECONDS))
 
-    def note_bug(self, problem: BaseException) -> None:
+    def report_bug(self, problem: BaseException) -> None:
         """Log an internal error."""
         trace = "".join(traceback.format_exception(problem))
-        self._observer.note(BugFound(incident=f"listener {self._name}", trace=trace))
+        self._observer.record(BugFound(incident=f"listener {self._name}", trace=trace))
 
     def close(self) -> None:
         """Cancel the attempts that are still running."""
@@ -152,21 +154,21 @@ class EventStore:
 class _StreamQueue:
     """The events that wait to be stored in one stream. While one group is stored, the next one accumulates."""
 
-    def __init__(self, store: EventStore, stream: str) -> None:
+    def __init__(self, store: ListenerEventWriter, stream: str) -> None:
         self._store = store
         self._stream = stream
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_QueuedPart] = []
         self._events = 0
         self._task: asyncio.Task[None] | None = None
 
     def put(self, parsed: ParsedBody, body_bytes: int) -> "asyncio.Future[None]":
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(parsed, body_bytes, loop.create_future())
+        waiting = _QueuedPart(parsed, body_bytes, loop.create_future())
         self._waiting.append(waiting)
         self._events += len(parsed.events)
         if self._task is None:
             self._task = loop.create_task(self._run())
-        return waiting.done
+        return waiting.outcome
 
     def close(self) -> None:
         if self._task is not None:
@@ -175,57 +177,59 @@ class _StreamQueue:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                if self._events < FULL_EVENTS:
-                    await asyncio.sleep(LINGER_SECONDS)
+                if self._events < MIN_GROUP_EVENTS:
+                    await asyncio.sleep(GROUP_LINGER_SECONDS)
                 group = self._next_group()
                 try:
-                    await self._store.store_in(
-                        self._stream, merged([one.parsed for one in group]), sum(one.body_bytes for one in group)
+                    await self._store.store_with_retries(
+                        self._stream,
+                        merge_parsed_bodies([one.parsed for one in group]),
+                        sum(one.body_bytes for one in group),
                     )
                 except Exception as problem:  # noqa: BLE001 - whoever waits must be told
-                    _resolve(group, problem)
+                    _finish_parts(group, problem)
                 except asyncio.CancelledError:
-                    _cancel([*group, *self._waiting])
+                    _cancel_parts([*group, *self._waiting])
                     raise
                 else:
-                    _resolve(group, None)
+                    _finish_parts(group, None)
         finally:
             self._task = None
 
-    def _next_group(self) -> list[_Waiting]:
-        group: list[_Waiting] = []
+    def _next_group(self) -> list[_QueuedPart]:
+        group: list[_QueuedPart] = []
         events = 0
-        while self._waiting and (not group or events < MAX_EVENTS):
+        while self._waiting and (not group or events < MAX_GROUP_EVENTS):
             group.append(self._waiting.pop(0))
             events += len(group[-1].parsed.events)
         self._events -= events
         return group
 
 
-def _resolve(group: Sequence[_Waiting], problem: Exception | None) -> None:
+def _finish_parts(group: Sequence[_QueuedPart], problem: Exception | None) -> None:
     for one in group:
-        if one.done.done():
+        if one.outcome.done():
             continue
         if problem is None:
-            one.done.set_result(None)
+            one.outcome.set_result(None)
         else:
-            one.done.set_exception(problem)
+            one.outcome.set_exception(problem)
 
 
-def _cancel(group: Sequence[_Waiting]) -> None:
+def _cancel_parts(group: Sequence[_QueuedPart]) -> None:
     for one in group:
-        one.done.cancel()
+        one.outcome.cancel()
 
 
-def merged(parts: Sequence[ParsedBody]) -> ParsedBody:
+def merge_parsed_bodies(parts: Sequence[ParsedBody]) -> ParsedBody:
     """Merge several decoded bodies into one."""
     if len(parts) == 1:
         return parts[0]
-    whole = ParsedBody(indexes=[])
+    whole = ParsedBody(item_indexes=[])
     for part in parts:
         for place, event in enumerate(part.events):
-            whole.add(event, part.index_of(place), part.extras.get(place))
-        whole.refused += part.refused
+            whole.add_event(event, part.item_index(place), part.extras.get(place))
+        whole.refused_items += part.refused_items
     return whole
 
 

@@ -10,18 +10,18 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import Backlog, BadBody, BadSetting, Forbidden, TooLarge, UnsupportedMedia
+from cordwood.errors import BacklogFull, BadBody, BadSetting, BodyTooLarge, Forbidden, UnsupportedMedia
 from cordwood.ingest.formats.fluent import (
     ForwardMessage,
-    NotForwardError,
+    NotForwardProtocolError,
     ValueScanner,
     read_entries,
     read_message,
 )
 from cordwood.ingest.limits import BodyBudget
-from cordwood.ingest.parsed_body import Labels, ParsedBody
-from cordwood.listeners.connection import UNRESERVED_BYTES, HeldMemory, SenderConnection
-from cordwood.listeners.event_store import EventStore, merged
+from cordwood.ingest.parsed_body import ParsedBody, StreamLabels
+from cordwood.listeners.connection import UNRESERVED_BYTES, ConnectionMemory, SenderConnection
+from cordwood.listeners.event_store import ListenerEventWriter, merge_parsed_bodies
 from cordwood.web.receiving import BodyBounds, inflate
 
 # A PING message consists of a host name, a salt, two digests and a user name.
@@ -29,7 +29,7 @@ _MAX_PING_BYTES: Final = 8192
 _SALT_BYTES: Final = 16
 _PING_ELEMENTS: Final = 6
 
-_raws: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_raw_array_decoder: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _LENGTH_SIZES: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 # Larger messages are decoded in a thread, so that they do not block the event loop.
 _MAX_INLINE_BYTES: Final = 32 * 1024
@@ -45,7 +45,7 @@ class HandshakeSecrets(msgspec.Struct, frozen=True):
     users: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
-    def is_needed(self) -> bool:
+    def requires_handshake(self) -> bool:
         return bool(self.shared_key or self.users)
 
 
@@ -71,21 +71,21 @@ class _Handshake:
         self._nonce = os.urandom(_SALT_BYTES)
         self._auth = os.urandom(_SALT_BYTES) if security.users else b""
 
-    def helo(self) -> bytes:
+    def encode_helo(self) -> bytes:
         return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
 
     def answer_ping(self, ping: bytes) -> tuple[bytes, str]:
         """Return the answer to a PING and the reason for a refusal, which is empty if the sender is admitted."""
-        elements = _texts(ping)
+        elements = _decode_texts(ping)
         if len(elements) != _PING_ELEMENTS or elements[0] != b"PING":
-            raise NotForwardError("The sender does not answer the handshake with PING: it has no shared key.")
+            raise NotForwardProtocolError("The sender does not answer the handshake with PING: it has no shared key.")
         _, hostname, salt, digest, user, password_digest = elements
-        reason = self._refusal(hostname, salt, digest, user, password_digest)
-        own = "" if reason else self._digest(salt, self._hostname.encode())
+        reason = self._refusal_reason(hostname, salt, digest, user, password_digest)
+        own = "" if reason else self._shared_key_digest(salt, self._hostname.encode())
         return _encode(["PONG", not reason, reason, self._hostname, own]), reason
 
-    def _refusal(self, hostname: bytes, salt: bytes, digest: bytes, user: bytes, password_digest: bytes) -> str:
-        if not hmac.compare_digest(digest, self._digest(salt, hostname).encode()):
+    def _refusal_reason(self, hostname: bytes, salt: bytes, digest: bytes, user: bytes, password_digest: bytes) -> str:
+        if not hmac.compare_digest(digest, self._shared_key_digest(salt, hostname).encode()):
             return "shared_key mismatch"
         if not self._security.users:
             return ""
@@ -95,24 +95,24 @@ class _Handshake:
         is_right = hmac.compare_digest(password_digest, expected)
         return "" if password and is_right else "username/password mismatch"
 
-    def _digest(self, salt: bytes, hostname: bytes) -> str:
+    def _shared_key_digest(self, salt: bytes, hostname: bytes) -> str:
         return sha512(salt + hostname + self._nonce + self._security.shared_key.encode()).hexdigest()
 
 
-def _texts(data: bytes) -> list[bytes]:
+def _decode_texts(data: bytes) -> list[bytes]:
     """Decode an array of texts as bytes: salts are not UTF-8, and digests are computed over the bytes as sent."""
     try:
-        return [_content(bytes(raw)) for raw in _raws.decode(data)]
+        return [_text_content(bytes(raw)) for raw in _raw_array_decoder.decode(data)]
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise NotForwardError("The answer to the handshake is not an array of texts.") from problem
+        raise NotForwardProtocolError("The answer to the handshake is not an array of texts.") from problem
 
 
-def _content(raw: bytes) -> bytes:
+def _text_content(raw: bytes) -> bytes:
     first = raw[0]
     if 0xA0 <= first < 0xC0:
         return raw[1:]
     if first not in _LENGTH_SIZES:
-        raise NotForwardError("The answer to the handshake is not an array of texts.")
+        raise NotForwardProtocolError("The answer to the handshake is not an array of texts.")
     return raw[1 + _LENGTH_SIZES[first] :]
 
 
@@ -122,17 +122,17 @@ class FluentOptions(msgspec.Struct, frozen=True):
     The name is not that of the machine, because Fluentd ends a handshake with a server that has its own host name.
     """
 
-    bounds: BodyBounds
-    item_bytes: int
-    security: HandshakeSecrets = HandshakeSecrets()
+    body_bounds: BodyBounds
+    max_item_bytes: int
+    handshake_secrets: HandshakeSecrets = HandshakeSecrets()
     hostname: str = "cordwood"
 
 
-class FluentMessages:
+class FluentConnectionHandler:
     """Reads the messages of connections and stores their events."""
 
     def __init__(
-        self, store: EventStore, budget: BodyBudget, options: FluentOptions, count: Callable[[int], None]
+        self, store: ListenerEventWriter, budget: BodyBudget, options: FluentOptions, count: Callable[[int], None]
     ) -> None:
         self._store = store
         self._budget = budget
@@ -140,13 +140,13 @@ class FluentMessages:
         self._count = count
 
     async def handle(self, connection: SenderConnection) -> None:
-        incoming = _MessageSplitter(connection, self._options.bounds.sent_bytes)
-        if self._options.security.is_needed:
+        incoming = _MessageSplitter(connection, self._options.body_bounds.sent_bytes)
+        if self._options.handshake_secrets.requires_handshake:
             await self._shake_hands(connection, incoming)
-        with HeldMemory(self._budget, connection) as memory:
-            while await connection.has_more():
-                await memory.hold(incoming.held_bytes + connection.unread_bytes)
-                messages = incoming.feed(connection.take())
+        with ConnectionMemory(self._budget, connection) as memory:
+            while await connection.wait_for_data():
+                await memory.reserve_up_to(incoming.held_bytes + connection.unread_bytes)
+                messages = incoming.feed(connection.take_unread())
                 if messages:
                     memory.mark_complete()
                     await self._store_and_acknowledge(connection, messages, memory)
@@ -155,72 +155,76 @@ class FluentMessages:
                     memory.release()
 
     async def _shake_hands(self, connection: SenderConnection, incoming: "_MessageSplitter") -> None:
-        handshake = _Handshake(self._options.security, self._options.hostname)
-        await connection.send(handshake.helo())
-        while await connection.has_more():
-            data = connection.take()
+        handshake = _Handshake(self._options.handshake_secrets, self._options.hostname)
+        await connection.send(handshake.encode_helo())
+        while await connection.wait_for_data():
+            data = connection.take_unread()
             if incoming.held_bytes + len(data) > _MAX_PING_BYTES:
-                raise NotForwardError("The answer to the handshake is too long.")
+                raise NotForwardProtocolError("The answer to the handshake is too long.")
             messages = incoming.feed(data)
             if not messages:
                 continue
             if len(messages) > 1 or incoming.held_bytes:
-                raise NotForwardError("The sender did not wait for the end of the handshake.")
+                raise NotForwardProtocolError("The sender did not wait for the end of the handshake.")
             answer_ping, reason = handshake.answer_ping(messages[0])
             await connection.send(answer_ping)
             if reason:
                 raise Forbidden(f"A sender of Fluent messages was refused: {reason}.")
-            connection.is_proven = True
+            connection.has_sent_valid_message = True
             return
 
     async def _store_and_acknowledge(
-        self, connection: SenderConnection, messages: Sequence[bytes], memory: HeldMemory
+        self, connection: SenderConnection, messages: Sequence[bytes], memory: ConnectionMemory
     ) -> None:
         """Store the messages, then acknowledge those with a chunk id."""
-        parts: dict[Labels, list[ParsedBody]] = {}
+        parts: dict[StreamLabels, list[ParsedBody]] = {}
         events = stored_bytes = 0
         chunks: list[str] = []
         for data in messages:
-            message = await self._message(data, memory)
+            message = await self._read_message(data, memory)
             if message is None:
                 continue
-            connection.is_proven = True
+            connection.has_sent_valid_message = True
             stored_bytes += len(data)
-            slices = read_entries(message, self._options.item_bytes)
-            while (one := await _next(slices, len(data))) is not None:
+            slices = read_entries(message, self._options.max_item_bytes)
+            while (one := await _next_slice(slices, len(data))) is not None:
                 parts.setdefault((message.tag,), []).append(one)
                 events += len(one.events)
                 if events >= _BATCH_EVENTS:
                     await self._store_all(parts, stored_bytes)
                     events = 0
-            if message.chunk is not None:
-                chunks.append(message.chunk)
+            if message.chunk_id is not None:
+                chunks.append(message.chunk_id)
         await self._store_all(parts, stored_bytes)
         if chunks:
             await connection.send(b"".join(_encode({"ack": chunk}) for chunk in chunks))
 
-    async def _store_all(self, parts: dict[Labels, list[ParsedBody]], body_bytes: int) -> None:
-        together = {labels: merged(several) for labels, several in parts.items()}
+    async def _store_all(self, parts: dict[StreamLabels, list[ParsedBody]], body_bytes: int) -> None:
+        together = {labels: merge_parsed_bodies(several) for labels, several in parts.items()}
         parts.clear()
-        self._count(sum(len(part.events) + len(part.refused) for part in together.values()))
-        await self._store.store(together, body_bytes)
+        self._count(sum(len(part.events) + len(part.refused_items) for part in together.values()))
+        await self._store.store_parts(together, body_bytes)
 
-    async def _message(self, data: bytes, memory: HeldMemory) -> ForwardMessage | None:
+    async def _read_message(self, data: bytes, memory: ConnectionMemory) -> ForwardMessage | None:
         """Decode a message and decompress its entries. Entries that cannot be decompressed are refused later."""
         message = read_message(data)
         if message is None or not message.compression:
             return message
         inflated = partial(
-            inflate, message.packed, message.compression, self._options.bounds.inflated_bytes, memory.grow
+            inflate,
+            message.packed_entries,
+            message.compression,
+            self._options.body_bounds.inflated_bytes,
+            memory.reserve_more,
         )
         while True:
-            await memory.hold(max(len(data), UNRESERVED_BYTES + 1))
+            await memory.reserve_up_to(max(len(data), UNRESERVED_BYTES + 1))
             memory.mark_complete()
             try:
-                message.packed = await asyncio.to_thread(inflated)
+                message.packed_entries = await asyncio.to_thread(inflated)
             except (BadBody, UnsupportedMedia):
                 return message
-            except Backlog:
+            except BacklogFull:
                 # All memory is released, so that two messages do not wait for each other's memory.
                 memory.release()
                 await asyncio.sleep(_MEMORY_POLL_SECONDS)
@@ -230,7 +234,7 @@ class FluentMessages:
 
 
 class _MessageSplitter:
-    """Splits incoming data into messages; raises TooLarge for one of more than `max_bytes`."""
+    """Splits incoming data into messages; raises BodyTooLarge for one of more than `max_bytes`."""
 
     def __init__(self, connection: SenderConnection, max_bytes: int) -> None:
         self._connection = connection
@@ -247,24 +251,24 @@ class _MessageSplitter:
         self._buffer += data
         found: list[bytes] = []
         at = 0
-        while at < len(self._buffer) and (end := self._scanner.end(self._buffer)) is not None:
+        while at < len(self._buffer) and (end := self._scanner.find_end(self._buffer)) is not None:
             found.append(bytes(self._buffer[at:end]))
             at = end
             self._scanner = ValueScanner(at)
         if at:
             del self._buffer[:at]
             self._scanner = ValueScanner()
-            self._scanner.end(self._buffer)
+            self._scanner.find_end(self._buffer)
         if len(self._buffer) > self._max_bytes:
-            raise TooLarge(
+            raise BodyTooLarge(
                 f"A message is larger than {self._max_bytes} bytes.",
                 hint="Send smaller chunks (chunk_limit_size), or raise ingest.body_size.",
             )
-        self._connection.note_partial(len(self._buffer))
+        self._connection.record_partial_bytes(len(self._buffer))
         return found
 
 
-async def _next(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
+async def _next_slice(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
     if body_bytes <= _MAX_INLINE_BYTES:
         return next(slices, None)
     return await asyncio.to_thread(next, slices, None)

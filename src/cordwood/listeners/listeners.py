@@ -11,21 +11,21 @@ from typing import Final, Protocol
 import msgspec
 
 from cordwood.errors import BadSetting, Fault
-from cordwood.ingest.accept import Form
-from cordwood.ingest.stream_mapping import read_mapping
-from cordwood.listeners.address import Address, bind, read_all, with_bound_port
+from cordwood.ingest.accept import BodyForm
+from cordwood.ingest.stream_mapping import read_stream_mapping
+from cordwood.listeners.address import ListenAddress, bind_socket, read_syslog_and_fluent_addresses, with_bound_port
 from cordwood.listeners.connection import ConnectionBudget, SenderConnection
-from cordwood.listeners.event_store import Destination, EventStore
-from cordwood.listeners.fluent import FluentMessages, FluentOptions, read_handshake_secrets
-from cordwood.listeners.syslog import SyslogDatagrams, SyslogStreams
-from cordwood.observe.observation import ListenerCounted, Noted, Observer
+from cordwood.listeners.event_store import EventDestination, ListenerEventWriter
+from cordwood.listeners.fluent import FluentConnectionHandler, FluentOptions, read_handshake_secrets
+from cordwood.listeners.syslog import SyslogConnectionHandler, SyslogDatagramReceiver
+from cordwood.observe.observation import ListenerOutcomeCounted, Observer, OperatorMessage
 from cordwood.settings.settings import Settings
 from cordwood.web.receiving import BodyBounds
 from cordwood.web.services import Services
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
 # The time between two messages about connections that failed, or datagrams that were dropped.
-_MESSAGE_SECONDS: Final = 10.0
+_MIN_SECONDS_BETWEEN_MESSAGES: Final = 10.0
 # A connection takes 64 KiB for data that it has read, and several times that for the decoded events.
 _CONNECTION_BYTES: Final = 2**20
 _MAX_CONNECTIONS: Final = 1000
@@ -38,16 +38,16 @@ class TlsFiles(msgspec.Struct, frozen=True):
     key: str = ""
     client_ca: str = ""
 
-    def context(self) -> ssl.SSLContext:
+    def create_context(self) -> ssl.SSLContext:
         """Return the TLS context; raise BadSetting if a file cannot be used."""
         if not self.certificate:
             raise BadSetting("listen.tls_certificate is needed for tls:// addresses.")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.load(context)
+        self.load_into(context)
         return context
 
-    def load(self, context: ssl.SSLContext) -> None:
+    def load_into(self, context: ssl.SSLContext) -> None:
         """Load the certificate, the key and the CA file into the context; raise BadSetting for an invalid file."""
         try:
             context.load_cert_chain(Path(self.certificate), Path(self.key) if self.key else None)
@@ -61,42 +61,44 @@ class TlsFiles(msgspec.Struct, frozen=True):
 class ListenOptions(msgspec.Struct, frozen=True):
     """The listeners to open and their limits. `connections` limits the open connections of all of them."""
 
-    syslog: Sequence[Address]
-    fluent: Sequence[Address]
-    syslog_destination: Destination
-    fluent_destination: Destination
+    syslog: Sequence[ListenAddress]
+    fluent: Sequence[ListenAddress]
+    syslog_destination: EventDestination
+    fluent_destination: EventDestination
     fluent_options: FluentOptions
-    connections: int
+    max_connections: int
     tls: TlsFiles = TlsFiles()
 
     @property
-    def message_bytes(self) -> int:
-        return self.fluent_options.item_bytes
+    def max_message_bytes(self) -> int:
+        return self.fluent_options.max_item_bytes
 
 
 def bind_listeners(settings: Settings) -> "Listeners":
     """Bind all addresses; raise BadSetting if one cannot be bound, or the settings contradict each other."""
     listen = settings.listen
-    mapping = read_mapping(settings.ingest.stream_map, settings.ingest.default_stream)
-    syslog, fluent = read_all(listen)
-    if syslog and not (listen.syslog_stream or mapping.default):
+    mapping = read_stream_mapping(settings.ingest.stream_map, settings.ingest.default_stream)
+    syslog, fluent = read_syslog_and_fluent_addresses(listen)
+    if syslog and not (listen.syslog_stream or mapping.default_stream):
         raise BadSetting(
             "listen.syslog needs a stream: syslog senders cannot be told that their messages have no stream.",
             hint="Set listen.syslog_stream or ingest.default_stream.",
         )
-    bounds = BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2))
+    bounds = BodyBounds(
+        settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.memory_ceiling // 2)
+    )
     return Listeners(
         ListenOptions(
             syslog=syslog,
             fluent=fluent,
-            syslog_destination=Destination(Form.SYSLOG, listen.syslog_stream, listen.syslog_key, mapping),
-            fluent_destination=Destination(Form.FLUENT, listen.fluent_stream, listen.fluent_key, mapping),
+            syslog_destination=EventDestination(BodyForm.SYSLOG, listen.syslog_stream, listen.syslog_key, mapping),
+            fluent_destination=EventDestination(BodyForm.FLUENT, listen.fluent_stream, listen.fluent_key, mapping),
             fluent_options=FluentOptions(
                 bounds,
                 settings.ingest.event_size,
                 read_handshake_secrets(listen.fluent_shared_key, listen.fluent_users),
             ),
-            connections=_max_connections(settings),
+            max_connections=_max_connections(settings),
             tls=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),
         )
     )
@@ -104,7 +106,9 @@ def bind_listeners(settings: Settings) -> "Listeners":
 
 def _max_connections(settings: Settings) -> int:
     """Return the limit on the connections of all listeners."""
-    return settings.listen.connections or max(16, min(_MAX_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES))
+    return settings.listen.connections or max(
+        16, min(_MAX_CONNECTIONS, settings.limits.memory_ceiling // _CONNECTION_BYTES)
+    )
 
 
 class _OpenListener(Protocol):
@@ -113,18 +117,18 @@ class _OpenListener(Protocol):
     def stop(self) -> None:
         """Stop accepting and reading."""
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Return once everything that was read is stored."""
 
     def cancel(self) -> None:
         """Give up storing what is not stored yet."""
 
 
-class Bound(msgspec.Struct, frozen=True):
+class BoundListener(msgspec.Struct, frozen=True):
     """A bound socket of a listener for `form`."""
 
-    form: Form
-    address: Address
+    form: BodyForm
+    address: ListenAddress
     socket: socket.socket
 
     @property
@@ -139,17 +143,17 @@ class Listeners:
         self._options = options
         self._tls: ssl.SSLContext | None = None
         if any(address.scheme == "tls" for address in (*options.syslog, *options.fluent)):
-            self._tls = options.tls.context()
-        self._bound: list[Bound] = []
+            self._tls = options.tls.create_context()
+        self._bound: list[BoundListener] = []
         try:
-            self._bind(Form.SYSLOG, "listen.syslog", options.syslog)
-            self._bind(Form.FLUENT, "listen.fluent", options.fluent)
+            self._bind_addresses(BodyForm.SYSLOG, "listen.syslog", options.syslog)
+            self._bind_addresses(BodyForm.FLUENT, "listen.fluent", options.fluent)
         except BadSetting:
             self.close()
             raise
-        self._budget = ConnectionBudget(options.connections)
+        self._budget = ConnectionBudget(options.max_connections)
         self._opened: list[_OpenListener] = []
-        self._stores: list[EventStore] = []
+        self._stores: list[ListenerEventWriter] = []
 
     @property
     def names(self) -> list[str]:
@@ -159,7 +163,7 @@ class Listeners:
     @property
     def max_connections(self) -> int:
         """The limit on open connections."""
-        return self._options.connections
+        return self._options.max_connections
 
     @property
     def open_connections(self) -> int:
@@ -167,12 +171,12 @@ class Listeners:
 
     async def start(self, services: Services, observer: Observer) -> None:
         for bound in self._bound:
-            destination = self._destination(bound.form)
-            store = EventStore(bound.name, destination, services, observer)
+            destination = self._destination_of(bound.form)
+            store = ListenerEventWriter(bound.name, destination, services, observer)
             counter = OutcomeCounter(bound.name, observer)
             self._stores.append(store)
             if bound.address.is_datagram:
-                self._opened.append(await _DatagramListener.opened(bound, store, counter))
+                self._opened.append(await _DatagramListener.create(bound, store, counter))
             else:
                 handle = self._connection_handler(bound.form, store, services, counter)
                 tls = self._tls if bound.address.scheme == "tls" else None
@@ -183,50 +187,52 @@ class Listeners:
         for one in self._opened:
             one.stop()
         if self._opened:
-            ending = asyncio.gather(*(one.ended() for one in self._opened))
+            ending = asyncio.gather(*(one.wait_until_ended() for one in self._opened))
             try:
                 await asyncio.wait_for(ending, seconds)
             except TimeoutError:
-                self._give_up()
-                await asyncio.gather(*(one.ended() for one in self._opened))
+                self._abandon_storing()
+                await asyncio.gather(*(one.wait_until_ended() for one in self._opened))
         self._budget.close()
         self.close()
 
     def reload_certificates(self) -> None:
         """Read the TLS files again, for new connections."""
         if self._tls is not None:
-            self._options.tls.load(self._tls)
+            self._options.tls.load_into(self._tls)
 
     def close(self) -> None:
         """Close the sockets."""
         for bound in self._bound:
             bound.socket.close()
 
-    def _give_up(self) -> None:
+    def _abandon_storing(self) -> None:
         for store in self._stores:
             store.close()
         for one in self._opened:
             one.cancel()
 
-    def _bind(self, form: Form, setting: str, addresses: Sequence[Address]) -> None:
+    def _bind_addresses(self, form: BodyForm, setting: str, addresses: Sequence[ListenAddress]) -> None:
         for address in addresses:
-            bound_socket = bind(setting, address)
-            self._bound.append(Bound(form, with_bound_port(bound_socket, address), bound_socket))
+            bound_socket = bind_socket(setting, address)
+            self._bound.append(BoundListener(form, with_bound_port(bound_socket, address), bound_socket))
 
-    def _destination(self, form: Form) -> Destination:
-        return self._options.syslog_destination if form is Form.SYSLOG else self._options.fluent_destination
+    def _destination_of(self, form: BodyForm) -> EventDestination:
+        return self._options.syslog_destination if form is BodyForm.SYSLOG else self._options.fluent_destination
 
     def _connection_handler(
-        self, form: Form, store: EventStore, services: Services, counter: "OutcomeCounter"
+        self, form: BodyForm, store: ListenerEventWriter, services: Services, counter: "OutcomeCounter"
     ) -> Callable[[SenderConnection], Awaitable[None]]:
         budget = services.intake.body_budget
-        if form is Form.SYSLOG:
-            return SyslogStreams(store, budget, self._options.message_bytes, counter.received).handle
-        return FluentMessages(store, budget, self._options.fluent_options, counter.received).handle
+        if form is BodyForm.SYSLOG:
+            return SyslogConnectionHandler(
+                store, budget, self._options.max_message_bytes, counter.count_received
+            ).handle
+        return FluentConnectionHandler(store, budget, self._options.fluent_options, counter.count_received).handle
 
 
 class OutcomeCounter:
-    """Counts outcomes at a listener; logs losses and failures, each kind at most once in `_MESSAGE_SECONDS`."""
+    """Counts outcomes at a listener; logs losses and failures, each kind at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`."""
 
     def __init__(self, name: str, observer: Observer) -> None:
         self._name = name
@@ -234,36 +240,36 @@ class OutcomeCounter:
         self._logged_at: dict[str, float] = {}
         self._unlogged: dict[str, int] = {}
 
-    def received(self, messages: int) -> None:
+    def count_received(self, messages: int) -> None:
         self._count("received", messages)
 
     def count_dropped(self, messages: int, reason: str) -> None:
         self._count("dropped", messages)
-        self._note_message("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
+        self._log_at_intervals("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
 
-    def connection(self, outcome: str, problem: BaseException | None = None) -> None:
+    def count_connection(self, outcome: str, problem: BaseException | None = None) -> None:
         self._count(f"connection {outcome}", 1)
         if problem is not None:
-            self._note_message(
+            self._log_at_intervals(
                 outcome, 1, f"connections ended with an error, the last one with: {_problem_text(problem)}"
             )
 
     def _count(self, outcome: str, count: int) -> None:
-        self._observer.note(ListenerCounted(listener=self._name, outcome=outcome, count=count))
+        self._observer.record(ListenerOutcomeCounted(listener=self._name, outcome=outcome, count=count))
 
-    def _note_message(self, kind: str, count: int, sentence: str) -> None:
+    def _log_at_intervals(self, kind: str, count: int, sentence: str) -> None:
         now = time.monotonic()
         unlogged = self._unlogged.get(kind, 0) + count
-        if now - self._logged_at.get(kind, -_MESSAGE_SECONDS) < _MESSAGE_SECONDS:
+        if now - self._logged_at.get(kind, -_MIN_SECONDS_BETWEEN_MESSAGES) < _MIN_SECONDS_BETWEEN_MESSAGES:
             self._unlogged[kind] = unlogged
             return
         self._logged_at[kind], self._unlogged[kind] = now, 0
         message = f"The listener {self._name}: {unlogged} {sentence.rstrip('.')}."
-        self._observer.note(Noted(message=message, level="warning"))
+        self._observer.record(OperatorMessage(message=message, level="warning"))
 
 
 def _problem_text(problem: BaseException) -> str:
-    return problem.in_one_line() if isinstance(problem, Fault) else str(problem) or type(problem).__name__
+    return problem.one_line_text() if isinstance(problem, Fault) else str(problem) or type(problem).__name__
 
 
 class _ConnectionListener:
@@ -271,7 +277,7 @@ class _ConnectionListener:
 
     def __init__(
         self,
-        bound: Bound,
+        bound: BoundListener,
         budget: ConnectionBudget,
         handle: Callable[[SenderConnection], Awaitable[None]],
         counter: OutcomeCounter,
@@ -290,8 +296,8 @@ class _ConnectionListener:
         for connection in self._connections:
             connection.stop()
 
-    async def ended(self) -> None:
-        await asyncio.gather(*(connection.ended() for connection in list(self._connections)))
+    async def wait_until_ended(self) -> None:
+        await asyncio.gather(*(connection.wait_until_ended() for connection in list(self._connections)))
         await asyncio.wait([self._task])
 
     def cancel(self) -> None:
@@ -305,37 +311,41 @@ class _ConnectionListener:
                 accepted, _ = await loop.sock_accept(self._socket)
             except OSError as problem:
                 # No file descriptor is left, or the connection is closed already.
-                self._counter.connection("refused", problem)
+                self._counter.count_connection("refused", problem)
                 await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection = SenderConnection(accepted, self._budget, self._handle, self._ended, self._tls)
-            if connection.begin():
+            connection = SenderConnection(accepted, self._budget, self._handle, self._remove_connection, self._tls)
+            if connection.start():
                 self._connections.add(connection)
-                self._counter.connection("accepted")
+                self._counter.count_connection("accepted")
             else:
-                self._counter.connection("refused")
+                self._counter.count_connection("refused")
 
-    def _ended(self, connection: SenderConnection, problem: BaseException | None) -> None:
+    def _remove_connection(self, connection: SenderConnection, problem: BaseException | None) -> None:
         self._connections.discard(connection)
         if problem is None or isinstance(problem, ConnectionError):
-            self._counter.connection("cut" if connection.is_cut else "closed")
+            self._counter.count_connection("cut" if connection.is_cut else "closed")
         else:
-            self._counter.connection("failed", problem)
+            self._counter.count_connection("failed", problem)
 
 
 class _DatagramListener:
     """A listener that receives datagrams."""
 
-    def __init__(self, transport: asyncio.BaseTransport, messages: SyslogDatagrams, counter: OutcomeCounter) -> None:
+    def __init__(
+        self, transport: asyncio.BaseTransport, messages: SyslogDatagramReceiver, counter: OutcomeCounter
+    ) -> None:
         self._transport = transport
         self._messages = messages
         self._counter = counter
         self._task = asyncio.get_running_loop().create_task(messages.run())
 
     @classmethod
-    async def opened(cls, bound: Bound, store: EventStore, counter: OutcomeCounter) -> "_DatagramListener":
-        messages = SyslogDatagrams(store, counter.received, counter.count_dropped)
+    async def create(
+        cls, bound: BoundListener, store: ListenerEventWriter, counter: OutcomeCounter
+    ) -> "_DatagramListener":
+        messages = SyslogDatagramReceiver(store, counter.count_received, counter.count_dropped)
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: messages, sock=bound.socket)
         return cls(transport, messages, counter)
 
@@ -343,10 +353,10 @@ class _DatagramListener:
         self._transport.close()
         self._messages.stop()
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         await asyncio.wait([self._task])
 
     def cancel(self) -> None:
         self._task.cancel()
-        if self._messages.waiting:
-            self._counter.count_dropped(self._messages.waiting, "the service stopped")
+        if self._messages.unstored_count:
+            self._counter.count_dropped(self._messages.unstored_count, "the service stopped")

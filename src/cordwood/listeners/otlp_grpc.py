@@ -14,49 +14,55 @@ from urllib.parse import unquote
 import grpc
 import msgspec
 
-from cordwood.errors import Backlog, BadSetting
-from cordwood.ingest.formats.protobuf import BadProtobuf, encode_retry_info, encode_rpc_status, fields, text
+from cordwood.errors import BacklogFull, BadSetting
+from cordwood.ingest.formats.protobuf import (
+    BadProtobuf,
+    decode_text,
+    encode_retry_info,
+    encode_rpc_status,
+    iterate_fields,
+)
 from cordwood.ingest.limits import BodyBudget, Reservation
-from cordwood.listeners.address import read_otlp_grpc
-from cordwood.settings.settings import Listen, Settings
+from cordwood.listeners.address import read_otlp_grpc_addresses
+from cordwood.settings.settings import ListenSettings, Settings
 from cordwood.web.asgi import Application, Header, Message, Scope
 from cordwood.web.ingest import GRPC_CODES
 
-PATHS: Final = {
+HTTP_PATHS_BY_METHOD: Final = {
     "/opentelemetry.proto.collector.logs.v1.LogsService/Export": b"/v1/logs",
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": b"/v1/traces",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": b"/v1/metrics",
 }
 # The largest message as it is sent, which is the default limit of gRPC servers. gRPC holds a whole message in memory
 # before it passes it on, so this many bytes are reserved for each.
-MESSAGE_BYTES: Final = 4 * 2**20
+MAX_MESSAGE_BYTES: Final = 4 * 2**20
 # The pauses between attempts of a call to reserve memory for its message. After the last one it is refused.
-PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
+RESERVE_PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
 # A connection may hold some hundred KiB that its calls have sent and that were not read yet.
 _CONNECTION_BYTES: Final = 2**20
 _MAX_CONNECTIONS: Final = 1000
 _MAX_CALLS: Final = 1000
 _MAX_CALLS_PER_CONNECTION: Final = 100
-_HANDSHAKE_MS: Final = 10_000
-_IDLE_MS: Final = 120_000
-_READ_BYTES: Final = 64 * 1024
-_METADATA_BYTES: Final = 16 * 1024
-_NO_AND_GZIP_COMPRESSION: Final = 0b101
+_HANDSHAKE_TIMEOUT_MS: Final = 10_000
+_MAX_IDLE_MS: Final = 120_000
+_MAX_READ_BYTES: Final = 64 * 1024
+_MAX_METADATA_BYTES: Final = 16 * 1024
+_COMPRESSION_ALGORITHMS_BITSET: Final = 0b101
 
 # The first bytes of gzip. No protobuf message begins with them, because there is no wire type 7.
-_GZIP: Final = b"\x1f\x8b"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 # Metadata that would change how the HTTP request is read. gRPC itself uses these names.
 _DROPPED_METADATA: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
-_DETAILS: Final = "grpc-status-details-bin"
+_STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 # OpenTelemetry's SDK for Python reads the retry delay from this metadata, other SDKs from the details of the status.
-_RETRY_INFO: Final = "google.rpc.retryinfo-bin"
+_RETRY_INFO_KEY: Final = "google.rpc.retryinfo-bin"
 
-_STATUS_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
+_STATUS_BY_CODE: Final = {code.value[0]: code for code in grpc.StatusCode}
 _CANCELLED, _INVALID_ARGUMENT, _INTERNAL, _UNAVAILABLE = 1, 3, 13, 14
-_MAX_MESSAGE_LENGTH: Final = 300
+_MAX_STATUS_MESSAGE_LENGTH: Final = 300
 
 
-class Tls(msgspec.Struct, frozen=True):
+class TlsCredentials(msgspec.Struct, frozen=True):
     """The server's certificate chain and key in PEM, and the authorities of required client certificates."""
 
     certificate: bytes
@@ -64,10 +70,10 @@ class Tls(msgspec.Struct, frozen=True):
     client_authorities: bytes | None = None
 
 
-async def start_server(settings: Settings, application: Application) -> "OtlpGrpcServer":
+async def start_otlp_grpc_server(settings: Settings, application: Application) -> "OtlpGrpcServer":
     """Start the server, which listens at all addresses in the setting."""
-    addresses = read_otlp_grpc(settings.listen)
-    ceiling = settings.limits.ceiling
+    addresses = read_otlp_grpc_addresses(settings.listen)
+    ceiling = settings.limits.memory_ceiling
     connections = settings.listen.connections or max(16, min(_MAX_CONNECTIONS, ceiling // _CONNECTION_BYTES))
     server = OtlpGrpcServer(application, ceiling // 16, connections)
     tls = _read_tls(settings.listen) if any(address.scheme == "tls" for address in addresses) else None
@@ -79,7 +85,7 @@ async def start_server(settings: Settings, application: Application) -> "OtlpGrp
     return server
 
 
-def _read_tls(listen: Listen) -> Tls:
+def _read_tls(listen: ListenSettings) -> TlsCredentials:
     if not listen.tls_certificate:
         raise BadSetting("A tls:// address needs a certificate.", hint="Set listen.tls_certificate.")
     try:
@@ -88,7 +94,7 @@ def _read_tls(listen: Listen) -> Tls:
         authorities = Path(listen.tls_client_ca).read_bytes() if listen.tls_client_ca else None
     except OSError as problem:
         raise BadSetting(f"{problem.filename} cannot be read: {problem.strerror}.") from problem
-    return Tls(certificate, key, authorities)
+    return TlsCredentials(certificate, key, authorities)
 
 
 class OtlpGrpcServer:
@@ -101,34 +107,34 @@ class OtlpGrpcServer:
         self.names: list[str] = []
         self.max_connections = connections
         self._application = application
-        self._budget = BodyBudget(max(max_bytes, 2 * MESSAGE_BYTES))
+        self._budget = BodyBudget(max(max_bytes, 2 * MAX_MESSAGE_BYTES))
         self._calls: set[asyncio.Task[None]] = set()
         self._server = grpc.aio.server(
             options=[
                 # Without this, another process could listen on the same port and take half of the connections.
                 ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 # gRPC does not decompress messages: they are decompressed here, within the limits of bodies.
                 ("grpc.per_message_decompression", 0),
-                ("grpc.compression_enabled_algorithms_bitset", _NO_AND_GZIP_COMPRESSION),
-                ("grpc.max_metadata_size", _METADATA_BYTES),
+                ("grpc.compression_enabled_algorithms_bitset", _COMPRESSION_ALGORITHMS_BITSET),
+                ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.max_concurrent_streams", _MAX_CALLS_PER_CONNECTION),
                 ("grpc.max_allowed_incoming_connections", connections),
-                ("grpc.max_connection_idle_ms", _IDLE_MS),
-                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+                ("grpc.max_connection_idle_ms", _MAX_IDLE_MS),
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
                 # Without this, a connection may hold buffers of several megabytes.
-                ("grpc.experimental.tcp_max_read_chunk_size", _READ_BYTES),
+                ("grpc.experimental.tcp_max_read_chunk_size", _MAX_READ_BYTES),
                 ("grpc.http2.bdp_probe", 0),
             ]
         )
-        self._server.add_generic_rpc_handlers((_Methods(self),))
+        self._server.add_generic_rpc_handlers((_ExportMethods(self),))
 
-    def listen(self, address: str, tls: Tls | None = None) -> int:
+    def listen(self, address: str, tls: TlsCredentials | None = None) -> int:
         """Listen at host:port and return the port; raise BadSetting if the address cannot be bound."""
         try:
             if tls is None:
                 return int(self._server.add_insecure_port(address))
-            return int(self._server.add_secure_port(address, _credentials(tls)))
+            return int(self._server.add_secure_port(address, _grpc_credentials(tls)))
         except (RuntimeError, ValueError) as problem:
             raise BadSetting(
                 f"The service cannot listen on {address} for gRPC.",
@@ -149,7 +155,7 @@ class OtlpGrpcServer:
         """Return the export response, or end the call with a status."""
         if len(self._calls) >= _MAX_CALLS:
             await _abort(context, 503, encode_rpc_status(_UNAVAILABLE, "Too many calls are being answered."), 1)
-        exchange = _Exchange(path, context, self._budget)
+        exchange = _GrpcAsgiExchange(path, context, self._budget)
         call = asyncio.ensure_future(self._application(exchange.scope, exchange.receive, exchange.send))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
@@ -164,7 +170,7 @@ class OtlpGrpcServer:
         return bytes(exchange.body)
 
 
-def _credentials(tls: Tls) -> Any:
+def _grpc_credentials(tls: TlsCredentials) -> Any:
     return grpc.ssl_server_credentials(
         [(tls.key, tls.certificate)],
         root_certificates=tls.client_authorities,
@@ -172,7 +178,7 @@ def _credentials(tls: Tls) -> Any:
     )
 
 
-class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
+class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
     """The export methods of the three signals.
 
     They are declared as client-streaming methods, so that a call begins before its message is read and a caller without
@@ -183,7 +189,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no ty
         self._server = server
 
     def service(self, handler_call_details: Any) -> Any:
-        path = PATHS.get(handler_call_details.method)
+        path = HTTP_PATHS_BY_METHOD.get(handler_call_details.method)
         if path is None:
             return None
 
@@ -193,7 +199,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no ty
         return grpc.stream_unary_rpc_method_handler(export)
 
 
-class _Exchange:
+class _GrpcAsgiExchange:
     """A gRPC call as an HTTP request and its response."""
 
     def __init__(self, path: bytes, context: Any, budget: BodyBudget) -> None:
@@ -201,14 +207,14 @@ class _Exchange:
         self._budget = budget
         self._is_read = False
         self.has_ended = asyncio.Event()
-        self._headers = list(_headers(context.invocation_metadata() or ()))
+        self._headers = list(_asgi_headers(context.invocation_metadata() or ()))
         self.scope: Scope = {
             "type": "http",
             "method": "POST",
             "raw_path": path,
             "query_string": b"",
             "headers": self._headers,
-            "client": _address(context.peer()),
+            "client": _peer_address(context.peer()),
         }
         self.status = 0
         self.retry_seconds: int | None = None
@@ -219,28 +225,28 @@ class _Exchange:
         if self._is_read:
             await self.has_ended.wait()
         self._is_read = True
-        message = None if self.has_ended.is_set() else await self._read()
+        message = None if self.has_ended.is_set() else await self._read_message()
         if message is None:
             return {"type": "http.disconnect"}
-        if message.startswith(_GZIP):
+        if message.startswith(_GZIP_MAGIC):
             # Whether the message is compressed is only known from its bytes, and the header is read after the body.
             self._headers.append((b"content-encoding", b"gzip"))
         return {"type": "http.request", "body": message}
 
-    async def _read(self) -> bytes | None:
+    async def _read_message(self) -> bytes | None:
         """Return the message, or None if the call has none. Memory for it is reserved before gRPC reads it."""
         owner = str(hash(tuple(value for name, value in self._headers if name in {b"x-api-key", b"authorization"})))
         loop = asyncio.get_running_loop()
         with self._budget.reserve(owner) as reservation:
-            await _reserve_when_free(reservation)
+            await _reserve_message_memory(reservation)
             try:
                 async with asyncio.timeout(None) as limit:
-                    reservation.on_revoke(lambda: limit.reschedule(loop.time()))
+                    reservation.set_revoke_callback(lambda: limit.reschedule(loop.time()))
                     # Read from the context: the iterator of requests would hold the message until the call ends.
                     message = await self._context.read()
                     return None if message is grpc.aio.EOF else message
             except TimeoutError:
-                raise reservation.refusal() from None
+                raise reservation.refusal_fault() from None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -252,16 +258,16 @@ class _Exchange:
             self.body += message.get("body", b"")
 
 
-async def _reserve_when_free(reservation: Reservation) -> None:
+async def _reserve_message_memory(reservation: Reservation) -> None:
     """Reserve memory for a message. Wait for free memory, since most messages are read within a millisecond."""
-    for seconds in PAUSES_SECONDS:
-        with suppress(Backlog):
-            return reservation.take(MESSAGE_BYTES)
+    for seconds in RESERVE_PAUSES_SECONDS:
+        with suppress(BacklogFull):
+            return reservation.reserve(MAX_MESSAGE_BYTES)
         await asyncio.sleep(seconds)
-    return reservation.take(MESSAGE_BYTES)
+    return reservation.reserve(MAX_MESSAGE_BYTES)
 
 
-def _headers(metadata: Any) -> "list[Header]":
+def _asgi_headers(metadata: Any) -> "list[Header]":
     headers = [(b"content-type", b"application/x-protobuf")]
     for name, value in metadata:
         if isinstance(value, str) and name not in _DROPPED_METADATA:
@@ -269,7 +275,7 @@ def _headers(metadata: Any) -> "list[Header]":
     return headers
 
 
-def _address(peer: str) -> tuple[str, int] | None:
+def _peer_address(peer: str) -> tuple[str, int] | None:
     """Return host and port of a peer from gRPC's notation: ipv4:127.0.0.1:4000, ipv6:%5B::1%5D:4000."""
     family, _, rest = unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
@@ -278,23 +284,23 @@ def _address(peer: str) -> tuple[str, int] | None:
 
 async def _abort(context: Any, http_status: int, status_body: bytes, retry_seconds: int | None) -> None:
     """End the call with an error. `status_body` is the body of the route's answer, normally a google.rpc.Status."""
-    code, message = _grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
+    code, message = _decode_grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
         code, message = GRPC_CODES.get(http_status, _INTERNAL), "The request cannot be answered."
     # Clients limit the headers of an answer, which contain the message twice.
-    message = message[:_MAX_MESSAGE_LENGTH]
+    message = message[:_MAX_STATUS_MESSAGE_LENGTH]
     violation = message if code == _INVALID_ARGUMENT else ""
-    trailing = [(_DETAILS, encode_rpc_status(code, message, violation, retry_seconds))]
+    trailing = [(_STATUS_DETAILS_KEY, encode_rpc_status(code, message, violation, retry_seconds))]
     if retry_seconds is not None:
-        trailing.append((_RETRY_INFO, encode_retry_info(retry_seconds)))
-    await context.abort(_STATUS_BY_NUMBER[code], message, tuple(trailing))
+        trailing.append((_RETRY_INFO_KEY, encode_retry_info(retry_seconds)))
+    await context.abort(_STATUS_BY_CODE[code], message, tuple(trailing))
 
 
-def _grpc_status(status_body: bytes) -> tuple[int | None, str]:
+def _decode_grpc_status(status_body: bytes) -> tuple[int | None, str]:
     """Return code and message of an encoded google.rpc.Status; for any other body no code."""
     try:
-        members = dict(fields(status_body))
+        members = dict(iterate_fields(status_body))
     except BadProtobuf:
         return None, ""
     code = members.get(1)
-    return (code, text(members.get(2, b""))) if isinstance(code, int) and code in _STATUS_BY_NUMBER else (None, "")
+    return (code, decode_text(members.get(2, b""))) if isinstance(code, int) and code in _STATUS_BY_CODE else (None, "")

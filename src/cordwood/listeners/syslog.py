@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from cordwood.errors import Fault
-from cordwood.ingest.formats.syslog import SyslogMessage, read_messages
+from cordwood.ingest.formats.syslog import SyslogMessage, read_syslog_messages
 from cordwood.ingest.limits import BodyBudget
-from cordwood.ingest.parsed_body import Labels, ParsedBody, RefusedItem
-from cordwood.listeners.connection import HeldMemory, SenderConnection
-from cordwood.listeners.event_store import EventStore
+from cordwood.ingest.parsed_body import ParsedBody, RefusedItem, StreamLabels
+from cordwood.listeners.connection import ConnectionMemory, SenderConnection
+from cordwood.listeners.event_store import ListenerEventWriter
 
 # More messages than this are decoded in a thread, so that they do not block the event loop.
 _MAX_INLINE_MESSAGES: Final = 50
@@ -26,41 +26,43 @@ _MAX_CONCURRENT_CHUNKS: Final = 4
 MAX_DATAGRAMS: Final = 20_000
 MAX_DATAGRAM_BYTES: Final = 4 * 2**20
 # The limit on the bytes of datagrams of one stream that are being stored.
-MAX_STREAM_BYTES: Final = MAX_DATAGRAM_BYTES // 4
+MAX_STORING_BYTES_PER_STREAM: Final = MAX_DATAGRAM_BYTES // 4
 _BATCH_DATAGRAMS: Final = 200
 _OVERLOAD_REASON: Final = "events arrive faster than they are stored"
 
 # The bytes that are kept of a message that is too long.
-_BEGINNING_BYTES: Final = 4096
+_KEPT_BYTES_OF_LONG_MESSAGE: Final = 4096
 _COUNT: Final = re.compile(rb"([1-9]\d{0,8}) ")
 _MAX_COUNT_BYTES: Final = 10
 _SEPARATORS: Final = b"\r\n\0 "
 
 
-class SyslogStreams:
+class SyslogConnectionHandler:
     """Reads the messages of TCP connections. A message of more than `max_bytes` is quarantined."""
 
-    def __init__(self, store: EventStore, budget: BodyBudget, max_bytes: int, count: Callable[[int], None]) -> None:
+    def __init__(
+        self, store: ListenerEventWriter, budget: BodyBudget, max_bytes: int, count: Callable[[int], None]
+    ) -> None:
         self._store = store
         self._budget = budget
         self._max_bytes = max_bytes
         self._count = count
 
     async def handle(self, connection: SenderConnection) -> None:
-        frames = SyslogFrames(self._max_bytes)
+        frames = SyslogFrameDecoder(self._max_bytes)
         storing: deque[asyncio.Task[None]] = deque()
         try:
-            with HeldMemory(self._budget, connection) as unfinished:
-                while await connection.has_more():
+            with ConnectionMemory(self._budget, connection) as unfinished:
+                while await connection.wait_for_data():
                     if len(storing) >= _MAX_CONCURRENT_CHUNKS:
                         await storing.popleft()
-                    memory = HeldMemory(self._budget, connection, is_whole=True)
-                    await memory.hold(connection.unread_bytes)
-                    messages = frames.feed(connection.take())
-                    connection.note_partial(frames.held_bytes)
-                    storing.append(asyncio.create_task(self._store_all(connection, messages, memory)))
+                    memory = ConnectionMemory(self._budget, connection, is_whole=True)
+                    await memory.reserve_up_to(connection.unread_bytes)
+                    messages = frames.feed(connection.take_unread())
+                    connection.record_partial_bytes(frames.held_bytes)
+                    storing.append(asyncio.create_task(self._store_and_release(connection, messages, memory)))
                     if frames.held_bytes:
-                        await unfinished.hold(frames.held_bytes)
+                        await unfinished.reserve_up_to(frames.held_bytes)
                     else:
                         unfinished.release()
             if not connection.is_stopping:
@@ -71,8 +73,8 @@ class SyslogStreams:
             # Everything that was read is stored, however the connection ends.
             await asyncio.gather(*storing)
 
-    async def _store_all(
-        self, connection: SenderConnection, messages: Sequence[SyslogMessage], memory: HeldMemory
+    async def _store_and_release(
+        self, connection: SenderConnection, messages: Sequence[SyslogMessage], memory: ConnectionMemory
     ) -> None:
         with memory:
             await self._store_messages(connection, messages)
@@ -81,15 +83,19 @@ class SyslogStreams:
         if not messages:
             return
         self._count(len(messages))
-        parts, body_bytes = await decoded(messages, connection.address)
-        connection.is_proven = connection.is_proven or any(part.events for part in parts.values())
-        await self._store.store(parts, body_bytes)
+        parts, body_bytes = await decode_messages(messages, connection.address)
+        connection.has_sent_valid_message = connection.has_sent_valid_message or any(
+            part.events for part in parts.values()
+        )
+        await self._store.store_parts(parts, body_bytes)
 
 
-class SyslogDatagrams(asyncio.DatagramProtocol):
+class SyslogDatagramReceiver(asyncio.DatagramProtocol):
     """Receives datagrams with one message each. Those beyond the limits are dropped and passed to `drop`."""
 
-    def __init__(self, store: EventStore, count: Callable[[int], None], drop: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, store: ListenerEventWriter, count: Callable[[int], None], drop: Callable[[int, str], None]
+    ) -> None:
         self._store = store
         self._count = count
         self._drop = drop
@@ -117,7 +123,7 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
                     self._arrived.clear()
                     await self._arrived.wait()
                     continue
-                await self._decode_some()
+                await self._decode_batch()
             while self._storing:
                 await asyncio.wait(self._storing)
         finally:
@@ -129,11 +135,11 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
         self._arrived.set()
 
     @property
-    def waiting(self) -> int:
+    def unstored_count(self) -> int:
         """The number of datagrams that are not stored."""
         return len(self._waiting) + sum(self._storing.values())
 
-    async def _decode_some(self) -> None:
+    async def _decode_batch(self) -> None:
         by_peer: dict[str, list[SyslogMessage]] = {}
         taken = min(len(self._waiting), _BATCH_DATAGRAMS)
         for _ in range(taken):
@@ -142,20 +148,20 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
             by_peer.setdefault(peer, []).append(SyslogMessage(data))
         self._count(taken)
         for peer, messages in by_peer.items():
-            parts, _ = await decoded(messages, peer)
+            parts, _ = await decode_messages(messages, peer)
             for labels, parsed in parts.items():
                 self._begin_storing(labels, parsed)
 
-    def _begin_storing(self, labels: Labels, parsed: ParsedBody) -> None:
+    def _begin_storing(self, labels: StreamLabels, parsed: ParsedBody) -> None:
         """Store a part in the background; drop it if its labels have no stream, or its stream is over the limit."""
-        datagrams = len(parsed.events) + len(parsed.refused)
+        datagrams = len(parsed.events) + len(parsed.refused_items)
         try:
-            stream = self._store.stream_name(labels)
+            stream = self._store.stream_name_for_labels(labels)
         except Fault as fault:
-            self._drop(datagrams, fault.in_one_line())
+            self._drop(datagrams, fault.one_line_text())
             return
-        size = _size_of(parsed)
-        if self._storing_bytes[stream] + size > MAX_STREAM_BYTES:
+        size = _parsed_size(parsed)
+        if self._storing_bytes[stream] + size > MAX_STORING_BYTES_PER_STREAM:
             self._drop(datagrams, _OVERLOAD_REASON)
             return
         self._storing_bytes[stream] += size
@@ -167,42 +173,42 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
         try:
             await self._store.store_part(stream, parsed, size)
         except Exception as problem:  # noqa: BLE001 - no sender can be told
-            self._store.note_bug(problem)
+            self._store.report_bug(problem)
         finally:
             self._storing_bytes[stream] -= size
             if not self._storing_bytes[stream]:
                 del self._storing_bytes[stream]
 
 
-def _size_of(parsed: ParsedBody) -> int:
+def _parsed_size(parsed: ParsedBody) -> int:
     """Return the bytes of the events and of the quarantined items."""
     events = sum(len(bytes(event.metadata)) + len(event.event_message or "") for event in parsed.events)
-    return events + sum(len(item.text) for item in parsed.refused)
+    return events + sum(len(item.text) for item in parsed.refused_items)
 
 
-async def decoded(messages: Sequence[SyslogMessage], peer: str) -> tuple[dict[Labels, ParsedBody], int]:
+async def decode_messages(messages: Sequence[SyslogMessage], peer: str) -> tuple[dict[StreamLabels, ParsedBody], int]:
     """Return the events by the name of their app, and the bytes of all messages."""
     body_bytes = sum(len(message.data) for message in messages)
     if len(messages) <= _MAX_INLINE_MESSAGES:
-        return _by_app(messages, peer), body_bytes
-    return await asyncio.to_thread(_by_app, messages, peer), body_bytes
+        return _decode_by_app(messages, peer), body_bytes
+    return await asyncio.to_thread(_decode_by_app, messages, peer), body_bytes
 
 
-def _by_app(messages: Sequence[SyslogMessage], peer: str) -> dict[Labels, ParsedBody]:
-    parts: dict[Labels, ParsedBody] = {}
-    for index, (app, item) in enumerate(read_messages(messages, peer)):
+def _decode_by_app(messages: Sequence[SyslogMessage], peer: str) -> dict[StreamLabels, ParsedBody]:
+    parts: dict[StreamLabels, ParsedBody] = {}
+    for index, (app, item) in enumerate(read_syslog_messages(messages, peer)):
         labels = (app,) if app else ()
         part = parts.get(labels)
         if part is None:
-            part = parts[labels] = ParsedBody(indexes=[])
+            part = parts[labels] = ParsedBody(item_indexes=[])
         if isinstance(item, RefusedItem):
-            part.refused.append(item)
+            part.refused_items.append(item)
         else:
-            part.add(item, index)
+            part.add_event(item, index)
     return parts
 
 
-class SyslogFrames:
+class SyslogFrameDecoder:
     """Splits the data of one connection into messages: by octet counts (RFC 6587, 3.4.1) or at line ends.
 
     The first byte decides: a digit begins an octet count, `<` begins a line. Only the beginning of a message longer
@@ -227,7 +233,7 @@ class SyslogFrames:
         self._buffer += data
         found: list[SyslogMessage] = []
         position = self._take_whole_lines(found)
-        while (after := self._take_next(position, found)) is not None:
+        while (after := self._take_element(position, found)) is not None:
             position = after
         del self._buffer[:position]
         self._searched = max(0, self._searched - position)
@@ -248,12 +254,12 @@ class SyslogFrames:
         for line in bytes(self._buffer[:end]).split(b"\n"):
             message = line.lstrip(_SEPARATORS)
             if len(message) > self._max_bytes:
-                found.append(SyslogMessage(message[:_BEGINNING_BYTES], is_cut=True))
+                found.append(SyslogMessage(message[:_KEPT_BYTES_OF_LONG_MESSAGE], is_cut=True))
             elif message:
                 found.append(SyslogMessage(message))
         return end
 
-    def _take_next(self, position: int, found: list[SyslogMessage]) -> int | None:
+    def _take_element(self, position: int, found: list[SyslogMessage]) -> int | None:
         """Take the message at a position; return its end, or None if it is incomplete."""
         buffer = self._buffer
         if self._skipped_bytes:
@@ -267,25 +273,25 @@ class SyslogFrames:
             position += 1
         if position > start:
             return position
-        return self._message(position, found) if position < len(buffer) else None
+        return self._take_message(position, found) if position < len(buffer) else None
 
-    def _message(self, position: int, found: list[SyslogMessage]) -> int | None:
+    def _take_message(self, position: int, found: list[SyslogMessage]) -> int | None:
         rest = self._buffer[position : position + _MAX_COUNT_BYTES]
         if self._is_counted is None:
             self._is_counted = rest[:1].isdigit()
         if not self._is_counted:
-            return self._line(position, found)
+            return self._take_line(position, found)
         count = _COUNT.match(rest)
         if count is not None:
-            return self._counted(position + count.end(), int(count[1]), found)
-        return None if len(rest) < _MAX_COUNT_BYTES and rest.isdigit() else self._line(position, found)
+            return self._take_counted_message(position + count.end(), int(count[1]), found)
+        return None if len(rest) < _MAX_COUNT_BYTES and rest.isdigit() else self._take_line(position, found)
 
-    def _counted(self, begin: int, count: int, found: list[SyslogMessage]) -> int | None:
+    def _take_counted_message(self, begin: int, count: int, found: list[SyslogMessage]) -> int | None:
         end = begin + count
         if count > self._max_bytes:
-            if len(self._buffer) - begin < min(count, _BEGINNING_BYTES):
+            if len(self._buffer) - begin < min(count, _KEPT_BYTES_OF_LONG_MESSAGE):
                 return None
-            found.append(SyslogMessage(bytes(self._buffer[begin : begin + _BEGINNING_BYTES]), is_cut=True))
+            found.append(SyslogMessage(bytes(self._buffer[begin : begin + _KEPT_BYTES_OF_LONG_MESSAGE]), is_cut=True))
             self._skipped_bytes = count
             return begin
         if len(self._buffer) < end:
@@ -293,18 +299,18 @@ class SyslogFrames:
         found.append(SyslogMessage(bytes(self._buffer[begin:end])))
         return end
 
-    def _line(self, start: int, found: list[SyslogMessage]) -> int | None:
+    def _take_line(self, start: int, found: list[SyslogMessage]) -> int | None:
         end = self._buffer.find(b"\n", max(start, self._searched))
         if end < 0:
             self._searched = len(self._buffer)
             if len(self._buffer) - start <= self._max_bytes:
                 return None
-            found.append(SyslogMessage(bytes(self._buffer[start : start + _BEGINNING_BYTES]), is_cut=True))
+            found.append(SyslogMessage(bytes(self._buffer[start : start + _KEPT_BYTES_OF_LONG_MESSAGE]), is_cut=True))
             self._skips_line = True
             return len(self._buffer)
         self._searched = 0
         is_cut = end - start > self._max_bytes
-        kept = start + _BEGINNING_BYTES if is_cut else end
+        kept = start + _KEPT_BYTES_OF_LONG_MESSAGE if is_cut else end
         found.append(SyslogMessage(bytes(self._buffer[start:kept]), is_cut))
         return end + 1
 

@@ -14,40 +14,40 @@ from cordwood.logql.log_queries import (
     Sources,
     may_match_source,
     select_counts,
+    select_label_values,
     select_log_lines,
     select_streams,
-    select_values,
 )
 from cordwood.logql.metrics import MetricTranslator, pack_series
 from cordwood.logql.parse import parse, parse_selectors
 from cordwood.logql.syntax import (
     REGEX_COMPARISONS,
-    BothMatch,
-    EitherMatch,
     LabelFilter,
     LabelMatch,
     LineFilter,
     LogqlRequest,
+    MatchConjunction,
+    MatchDisjunction,
     Pipeline,
     Query,
     ResultKind,
     TextMatch,
-    check_steps,
+    check_step_count,
+    decode_request,
     max_series,
     pipelines_of,
-    read_request,
 )
 from cordwood.lql.columns import SubQueryInfo, describe_sub_query
-from cordwood.lql.compile import RegexCheck, check_each_pattern
+from cordwood.lql.compile import FindRegexError, check_each_pattern
 from cordwood.model.event import Shape
-from cordwood.sql.budget import compiling
+from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import span_at
-from cordwood.sql.internal_functions import INTERNAL_NAMES
+from cordwood.sql.internal_functions import INTERNAL_FUNCTION_NAMES
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.stages import Parsed, Statement, Target
+from cordwood.sql.stages import ParsedQuery, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]
 
@@ -56,43 +56,45 @@ def compile_logql(
     program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a request (the `text` of a LogqlRequest), which can only read the endpoint's sub-queries."""
-    request = read_request(text)
+    request = decode_request(text)
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
-    with compiling():
+    with compilation_scope():
         tree = _translate(program, request, target, records)
         statement = compile_sandbox_tree(
-            program, lambda: Parsed(tree, request.queries[0]), target, shapes, redaction, INTERNAL_NAMES
+            program, lambda: ParsedQuery(tree, request.queries[0]), target, shapes, redaction, INTERNAL_FUNCTION_NAMES
         )
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     # Report no unseen paths: labels are known only from stored events, so a label that no event has is not a mistake.
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
 
 
-def check_logql_patterns(text: str, is_regex: RegexCheck) -> None:
-    """Raise QueryValue at the first invalid regular expression of a request."""
-    for query in read_request(text).queries:
+def check_logql_patterns(text: str, is_regex: FindRegexError) -> None:
+    """Raise BadQueryValue at the first invalid regular expression of a request."""
+    for query in decode_request(text).queries:
         patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns_of_pipeline(pipeline))
         check_each_pattern(query, patterns, is_regex, "To search for the text itself, write |= or =.")
 
 
 def _translate(program: Program, request: LogqlRequest, target: Target, records: RecordShapes) -> exp.Select:
     queries = [parse(text) for text in request.queries]
-    sources = Sources(_describe_readable(program, request, queries, target, records), frozenset(request.given))
-    if request.wanted is ResultKind.SAMPLES:
+    sources = Sources(
+        _describe_readable_sub_queries(program, request, queries, target, records), frozenset(request.ensured_labels)
+    )
+    if request.result_kind is ResultKind.SAMPLES:
         return _translate_samples(queries[0], sources, request)
     pipelines = [parse_selectors(text) for text in request.queries]
-    match request.wanted:
+    match request.result_kind:
         case ResultKind.ENTRIES:
             return select_log_lines(pipelines[0], sources, request)
         case ResultKind.VALUES:
-            return select_values(pipelines, sources, request)
+            return select_label_values(pipelines, sources, request)
         case ResultKind.STREAMS:
             return select_streams(pipelines, sources, request)
         case ResultKind.COUNTS:
             return select_counts(pipelines, sources, request)
 
 
-def _describe_readable(
+def _describe_readable_sub_queries(
     program: Program, request: LogqlRequest, queries: Sequence[Query], target: Target, records: RecordShapes
 ) -> list[SubQueryInfo]:
     """Return the metadata of the sub-queries that the queries may read."""
@@ -111,14 +113,14 @@ def _describe_readable(
 
 
 def _translate_samples(query: Query, sources: Sources, request: LogqlRequest) -> exp.Select:
-    info = sources.infos[0]
+    info = sources.sub_query_infos[0]
     if isinstance(query, Pipeline):
         raise QueryUnsupported(
             "A log query has no samples.",
             hint="Count its lines, as in count_over_time({…}[5m]), or ask for a range of time.",
             span=info.span(query.offset),
         )
-    check_steps(request.steps)
+    check_step_count(request.steps)
     return pack_series(MetricTranslator(sources, request.steps, info).translate(query), max_series(request.steps))
 
 
@@ -134,7 +136,7 @@ def _patterns_of_pipeline(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
 
 def _patterns_of_match(match: LabelMatch) -> Iterator[tuple[str, int]]:
     match match:
-        case BothMatch(left, right) | EitherMatch(left, right):
+        case MatchConjunction(left, right) | MatchDisjunction(left, right):
             yield from _patterns_of_match(left)
             yield from _patterns_of_match(right)
         case TextMatch(_, operator, text) if operator in REGEX_COMPARISONS:

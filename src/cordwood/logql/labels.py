@@ -3,7 +3,7 @@
 An event's labels are the name of its sub-query or stream (`source_name`, `service_name`), its `level`, and the labels
 that Loki's senders push. All its other fields are what Loki calls structured metadata: usable in filters and groups.
 
-`read_labels` computes the labels of an entry of an answer from its metadata and its line, in Python. It yields the same
+`read_entry_labels` computes the labels of an entry of an answer from its metadata and its line, in Python. It yields the same
 names and values as the SQL expressions.
 """
 
@@ -15,40 +15,40 @@ from typing import Any, Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.bounded_cache import remember_short
+from cordwood.bounded_cache import memoize_short_texts
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.syntax import (
-    Extraction,
+    LabelExtraction,
     LabelRemoval,
     LineFormat,
     Measure,
-    Parser,
     ParserKind,
+    ParserStage,
     Pipeline,
-    TemplateLabel,
+    TemplatePlaceholder,
 )
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.event import SERVICE_LABELS
-from cordwood.sql.budget import spend
+from cordwood.sql.budget import count_nodes
 from cordwood.sql.nodes import internal_call
-from cordwood.sql.query_templates import column, fill, literal
+from cordwood.sql.query_templates import column, fill_query_template, text_literal
 from cordwood.sql.sub_query_schema import SubQuery
 
 # The maximum number of underscores in a label's name that may stand for a step into an object; each of them doubles the
 # number of paths that are tried.
-MAX_SPLITS: Final = 3
+MAX_NAME_SPLITS: Final = 3
 
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The text before a key in a logfmt line. It consists of whole pairs, so that a key inside a quoted value is not found.
-_PAIRS_BEFORE: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))?\s+)*?'
+_PRECEDING_PAIRS_PATTERN: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))?\s+)*?'
 
 
 class PipelineState(msgspec.Struct):
     """The stages of a pipeline so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
 
-    parsers: tuple[Parser, ...] = ()
+    parsers: tuple[ParserStage, ...] = ()
     removals: tuple[LabelRemoval, ...] = ()
     formats: tuple[LineFormat, ...] = ()
 
@@ -57,22 +57,22 @@ class PipelineState(msgspec.Struct):
         return bool(self.parsers)
 
     def is_removed(self, name: str) -> bool:
-        return any((name in removal.labels) != removal.keeps for removal in self.removals)
+        return any((name in removal.labels) != removal.keeps_listed for removal in self.removals)
 
-    def parsed(self, name: str, line: exp.Expr) -> list[exp.Expr]:
+    def parsed_values(self, name: str, line: exp.Expr) -> list[exp.Expr]:
         """Return the values that the parsers extract under this name."""
         return [value for parser in self.parsers for value in _extracted_values(parser, name, line)]
 
 
-def final_state(pipeline: Pipeline) -> PipelineState:
+def final_pipeline_state(pipeline: Pipeline) -> PipelineState:
     """Return the state after the last stage."""
-    parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, Parser))
+    parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, ParserStage))
     removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelRemoval))
     formats = tuple(stage for stage in pipeline.stages if isinstance(stage, LineFormat))
     return PipelineState(parsers, removals, formats)
 
 
-def _extracted_values(parser: Parser, name: str, line: exp.Expr) -> Iterator[exp.Expr]:
+def _extracted_values(parser: ParserStage, name: str, line: exp.Expr) -> Iterator[exp.Expr]:
     named = next((extraction for extraction in parser.extractions if extraction.label == name), None)
     if parser.extractions and named is None:
         return
@@ -82,14 +82,14 @@ def _extracted_values(parser: Parser, name: str, line: exp.Expr) -> Iterator[exp
         yield from _scalar_and_json_texts(named, line)
     else:
         for steps in _paths_for_label(name):
-            yield fill("JSON_VALUE(@line, @path)", 0, line=line, path=_json_path(steps))
+            yield fill_query_template("JSON_VALUE(@line, @path)", 0, line=line, path=_json_path(steps))
 
 
-def _scalar_and_json_texts(extraction: Extraction, line: exp.Expr) -> Iterator[exp.Expr]:
+def _scalar_and_json_texts(extraction: LabelExtraction, line: exp.Expr) -> Iterator[exp.Expr]:
     """Yield two expressions: the text of a scalar, NULL for other values; and the JSON text of an array or an object."""
     path = _json_path(extraction.steps)
-    yield fill("JSON_VALUE(@line, @path)", 0, line=line, path=path)
-    yield fill("JSON_QUERY(@line, @path)", 0, line=line, path=path)
+    yield fill_query_template("JSON_VALUE(@line, @path)", 0, line=line, path=path)
+    yield fill_query_template("JSON_QUERY(@line, @path)", 0, line=line, path=path)
 
 
 def _json_path(steps: tuple[str | int, ...]) -> str:
@@ -100,16 +100,16 @@ def _json_path(steps: tuple[str | int, ...]) -> str:
 def _json_step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    return f".{step}" if _PLAIN_KEY.fullmatch(step) else f'["{step}"]'
+    return f".{step}" if _PLAIN_KEY_PATTERN.fullmatch(step) else f'["{step}"]'
 
 
 def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
     """Yield the paths whose keys, joined by underscores, give a label's name; first the path of a single key.
 
-    If a name has more than MAX_SPLITS underscores, either any of the first MAX_SPLITS may separate steps, or all do.
+    If a name has more than MAX_NAME_SPLITS underscores, either any of the first MAX_NAME_SPLITS may separate steps, or all do.
     """
     parts = name.split("_")
-    places = min(len(parts) - 1, MAX_SPLITS)
+    places = min(len(parts) - 1, MAX_NAME_SPLITS)
     for separators in product("_.", repeat=places):
         joined = parts[0] + "".join(
             f"{separator}{part}" for separator, part in zip(separators, parts[1:], strict=False)
@@ -117,7 +117,7 @@ def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
         steps = "_".join([joined, *parts[places + 1 :]]).split(".")
         if all(steps):
             yield tuple(steps)
-    if len(parts) - 1 > MAX_SPLITS and all(parts):
+    if len(parts) - 1 > MAX_NAME_SPLITS and all(parts):
         yield tuple(parts)
 
 
@@ -127,8 +127,8 @@ def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
     An underscore in a label may stand for any character that labels cannot have.
     """
     pattern = re.escape(key) if is_exact else key.replace("_", r'[^A-Za-z0-9\s="]')
-    before = f"{_PAIRS_BEFORE}{pattern}"
-    quoted = fill(
+    before = f"{_PRECEDING_PAIRS_PATTERN}{pattern}"
+    quoted = fill_query_template(
         "REPLACE(REGEXP_EXTRACT(@line, @pattern), @escaped, @quote)",
         0,
         line=line,
@@ -136,11 +136,11 @@ def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
         escaped='\\"',
         quote='"',
     )
-    plain = fill("REGEXP_EXTRACT(@line, @pattern)", 0, line=line, pattern=rf'{before}=([^\s"]*)')
-    return fill("COALESCE(@quoted, @plain)", 0, quoted=quoted, plain=plain)
+    plain = fill_query_template("REGEXP_EXTRACT(@line, @pattern)", 0, line=line, pattern=rf'{before}=([^\s"]*)')
+    return fill_query_template("COALESCE(@quoted, @plain)", 0, quoted=quoted, plain=plain)
 
 
-_MAX_STEPS: Final = 8
+_MAX_PATH_STEPS: Final = 8
 # The maximum number of fields of an event that are read for one label, if several fields have its name.
 _MAX_FIELDS_PER_LABEL: Final = 4
 
@@ -160,7 +160,7 @@ class EventLabels:
 
     def __init__(self, info: SubQueryInfo) -> None:
         self.info = info
-        self.source = source_of(info.sub_query)
+        self.source = source_name_of(info.sub_query)
         self._child_keys: dict[KeyPath, KeyPath] = {}
         pushed = {_label_name(key): key for key in reversed(self._keys_at(_PUSHED_LABELS_PATH))}
         self._service_keys = [pushed[name] for name in SERVICE_LABELS if name in pushed]
@@ -170,15 +170,15 @@ class EventLabels:
         names = {SOURCE_NAME, _SERVICE_NAME, *map(_label_name, self._keys_at(_PUSHED_LABELS_PATH))}
         return sorted(names | {_LEVEL_LABEL} if self._level_paths() else names)
 
-    def message(self) -> exp.Expr:
+    def message_column(self) -> exp.Expr:
         return column((MESSAGE_COLUMN,))
 
-    def timestamp(self) -> exp.Expr:
+    def timestamp_value(self) -> exp.Expr:
         time = column((TIMESTAMP_COLUMN,))
         return (
             time
             if self.info.kind(Path((TIMESTAMP_COLUMN,))) is Kind.TIMESTAMP
-            else fill("TIMESTAMP(@value)", 0, value=time)
+            else fill_query_template("TIMESTAMP(@value)", 0, value=time)
         )
 
     def stream_label(self, name: str) -> LabelValue | None:
@@ -187,17 +187,19 @@ class EventLabels:
             return self._source_label()
         if name == _SERVICE_NAME:
             pushed = [
-                fill("NULLIF(@pushed, '')", 0, pushed=self._text_at((*_PUSHED_LABELS_PATH, key)))
+                fill_query_template("NULLIF(@pushed, '')", 0, pushed=self._text_at((*_PUSHED_LABELS_PATH, key)))
                 for key in self._service_keys
             ]
-            return _first_non_null([*pushed, literal(self.source)]) if pushed else self._source_label()
+            return _first_non_null([*pushed, text_literal(self.source)]) if pushed else self._source_label()
         if name == _LEVEL_LABEL:
             return self._level_label()
         if name == _DETECTED_LEVEL:
             level = self._level_label()
             if level is None:
-                return LabelValue(literal(_UNKNOWN_LEVEL), _UNKNOWN_LEVEL)
-            return LabelValue(fill("IFNULL(@level, @unknown)", 0, level=level.text, unknown=_UNKNOWN_LEVEL))
+                return LabelValue(text_literal(_UNKNOWN_LEVEL), _UNKNOWN_LEVEL)
+            return LabelValue(
+                fill_query_template("IFNULL(@level, @unknown)", 0, level=level.text, unknown=_UNKNOWN_LEVEL)
+            )
         return _first_non_null([self._text_at(path) for path in self._paths_named(_PUSHED_LABELS_PATH, name)])
 
     def label(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
@@ -215,48 +217,48 @@ class EventLabels:
                     hint='Extract the field under another name, as in | json other="level".',
                     span=self.info.span(offset),
                 )
-            values += state.parsed(name, self.message())
+            values += state.parsed_values(name, self.message_column())
         return _first_non_null(values)
 
     def _source_label(self) -> LabelValue:
-        return LabelValue(literal(self.source), self.source)
+        return LabelValue(text_literal(self.source), self.source)
 
     def _level_paths(self) -> list[KeyPath]:
         return [path for path in _LEVEL_PATHS if path[-1] in self._keys_at(path[:-1])]
 
     def _level_label(self) -> LabelValue | None:
         found = _first_non_null([self._text_at(path) for path in self._level_paths()])
-        return None if found is None else LabelValue(fill("LOWER(@level)", 0, level=found.text))
+        return None if found is None else LabelValue(fill_query_template("LOWER(@level)", 0, level=found.text))
 
     def _paths_named(self, root: KeyPath, name: str) -> list[KeyPath]:
         """Return the seen paths below the root whose keys, joined with underscores, are the name."""
-        return sorted(self._match_keys(root, name, _MAX_STEPS))[:_MAX_FIELDS_PER_LABEL]
+        return sorted(self._find_paths(root, name, _MAX_PATH_STEPS))[:_MAX_FIELDS_PER_LABEL]
 
-    def _match_keys(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
+    def _find_paths(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
         for key in self._keys_at(base):
             name = _label_name(key)
             if name == rest:
                 yield (*base, key)
             elif steps and rest.startswith(f"{name}_"):
-                yield from self._match_keys((*base, key), rest[len(name) + 1 :], steps - 1)
+                yield from self._find_paths((*base, key), rest[len(name) + 1 :], steps - 1)
 
     def _fields_named(self, name: str) -> list[exp.Expr]:
         """Return the values of all fields and top-level columns whose label has this name."""
         values = [self._text_at(path) for root in _FIELD_ROOTS for path in self._paths_named(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]
-        if name not in _ENTRY_COLUMNS and self.info.has_column(name):
+        if name not in _NON_LABEL_COLUMNS and self.info.has_column(name):
             values.append(_as_text(column((name,))))
         return values
 
     def _may_be_unlisted(self, path: KeyPath) -> bool:
-        """Return whether events may have a field that their shape does not list: `has_array` returns true for it."""
-        return self.info.has_column(METADATA_COLUMN) and self.info.has_array(path)
+        """Return whether events may have a field that their shape does not list: `may_have_array` returns true for it."""
+        return self.info.has_column(METADATA_COLUMN) and self.info.may_have_array(path)
 
     def _keys_at(self, base: KeyPath) -> KeyPath:
         if base not in self._child_keys:
             found = self.info.child_keys(base) if self.info.has_column(base[0]) else ()
-            spend(len(found))
+            count_nodes(len(found))
             self._child_keys[base] = found
         return self._child_keys[base]
 
@@ -274,16 +276,16 @@ def _first_non_null(values: list[exp.Expr]) -> LabelValue | None:
         return None
     found = values[0]
     for value in values[1:]:
-        found = fill("COALESCE(@first, @second)", 0, first=found, second=value)
+        found = fill_query_template("COALESCE(@first, @second)", 0, first=found, second=value)
     return LabelValue(found)
 
 
 def _as_text(value: exp.Expr) -> exp.Expr:
-    return fill("CAST(@value AS STRING)", 0, value=value)
+    return fill_query_template("CAST(@value AS STRING)", 0, value=value)
 
 
 def null_text() -> exp.Expr:
-    return fill("CAST(NULL AS STRING)")
+    return fill_query_template("CAST(NULL AS STRING)")
 
 
 def label_reference(name: str, relation: str | None = None) -> exp.Expr:
@@ -296,7 +298,7 @@ def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
         return internal_call("duration_seconds", text)
     if measure is Measure.BYTES:
         return internal_call("size_bytes", text)
-    return fill("SAFE_CAST(@text AS FLOAT64)", offset, text=text)
+    return fill_query_template("SAFE_CAST(@text AS FLOAT64)", offset, text=text)
 
 
 SOURCE_NAME: Final = "source_name"
@@ -322,7 +324,7 @@ _FIELD_ROOTS: Final = (
     (METADATA_COLUMN,),
 )
 # Columns that are not labels themselves.
-_ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
+_NON_LABEL_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
 
 # The prefix of the name of a sub-query that contains a whole stream: a sub-query cannot have the stream's own name.
 STREAM_PREFIX: Final = "stream "
@@ -338,14 +340,14 @@ _ESCAPED_CAPITAL: Final = re.compile(r"\$(.)")
 _SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
-@remember_short(max_length=128, max_entries=4096)
+@memoize_short_texts(max_length=128, max_entries=4096)
 def _label_name(key: str) -> str:
     """Return the label name for a field's key."""
     name = _SPECIAL_CHARACTER.sub("_", key)
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def source_of(sub_query: str) -> str:
+def source_name_of(sub_query: str) -> str:
     """Return the value of the label `source_name`: the name of a sub-query, or of the stream that it stands for."""
     return sub_query.removeprefix(STREAM_PREFIX)
 
@@ -363,7 +365,7 @@ def label_of_column(column: str) -> str:
     return _ESCAPED_CAPITAL.sub(lambda match: match[1].upper(), column.removeprefix(_COLUMN_PREFIX))
 
 
-def first_labels(names: Iterable[str]) -> list[str]:
+def select_labels(names: Iterable[str]) -> list[str]:
     """Return at most MAX_LABELS of the names, sorted; `source_name`, `service_name` and `level` have precedence."""
     own = (SOURCE_NAME, _SERVICE_NAME, _LEVEL_LABEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
@@ -404,17 +406,17 @@ LabelTexts = dict[str, str]
 class EntryLabels(msgspec.Struct, frozen=True):
     """The labels of an entry: those of its stream, its other fields, and those that parsers extract."""
 
-    stream: LabelTexts
-    fields: LabelTexts
-    parsed: LabelTexts
+    stream_labels: LabelTexts
+    field_labels: LabelTexts
+    parsed_labels: LabelTexts
 
-    def all(self) -> LabelTexts:
-        return {**self.parsed, **self.fields, **self.stream}
+    def all_labels(self) -> LabelTexts:
+        return {**self.parsed_labels, **self.field_labels, **self.stream_labels}
 
 
-def read_labels(source: str, metadata: object, line: str, state: PipelineState) -> EntryLabels:
+def read_entry_labels(source: str, metadata: object, line: str, state: PipelineState) -> EntryLabels:
     """Return the labels of an entry, without those that the query drops. `metadata` is the decoded JSON."""
-    values = list(_scalars(_record(metadata), ("metadata",), _record))
+    values = list(_scalar_texts(_unwrap_record(metadata), ("metadata",), _unwrap_record))
     stream = _stream_labels(source, values)
     fields = _field_labels(values, stream)
     parsed: LabelTexts = {}
@@ -430,25 +432,25 @@ def read_labels(source: str, metadata: object, line: str, state: PipelineState) 
 def format_line(line: str, labels: LabelTexts, state: PipelineState) -> str:
     """Return the line that the templates of a query produce."""
     for line_format in state.formats:
-        line = "".join(_template_part(part, line, labels) for part in line_format.parts)
+        line = "".join(_fill_template_part(part, line, labels) for part in line_format.parts)
     return line
 
 
-def _template_part(part: str | TemplateLabel, line: str, labels: LabelTexts) -> str:
+def _fill_template_part(part: str | TemplatePlaceholder, line: str, labels: LabelTexts) -> str:
     if isinstance(part, str):
         return part
     return line if part.name is None else labels.get(part.name, "")
 
 
-def parsed_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:
+def parse_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:
     """Return every field that a parser extracts from the line."""
-    return list(_parse_line(Parser(kind), line))
+    return list(_parse_line(ParserStage(kind), line))
 
 
 def json_paths(line: str) -> list[tuple[str, KeyPath]]:
     """Return the labels of a JSON line, each with the keys that lead to its value."""
     document = _parse_json_object(line)
-    leaves = _scalars(_object_or_empty(document), (), _object_or_empty)
+    leaves = _scalar_texts(_object_or_empty(document), (), _object_or_empty)
     return [("_".join(map(_label_name, path)), path) for path, _ in leaves]
 
 
@@ -469,14 +471,14 @@ def _field_labels(values: list[tuple[KeyPath, str]], stream: LabelTexts) -> Labe
     found: LabelTexts = {}
     for root in _FIELD_ROOTS:
         for path, text in values:
-            is_here = path[: len(root)] == root and (root != ("metadata",) or not _is_other_label(path))
+            is_here = path[: len(root)] == root and (root != ("metadata",) or not _has_label_elsewhere(path))
             name = "_".join(map(_label_name, path[len(root) :]))
             if is_here and text and name not in stream and len(found) < MAX_FIELDS:
                 found.setdefault(name, text)
     return found
 
 
-def _is_other_label(path: KeyPath) -> bool:
+def _has_label_elsewhere(path: KeyPath) -> bool:
     return path[:2] == _PUSHED_LABELS_PATH or path in _LEVEL_PATHS or any(path[:2] == root for root in _FIELD_ROOTS)
 
 
@@ -485,12 +487,12 @@ def _object_or_empty(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _record(value: object) -> Mapping[str, Any]:
+def _unwrap_record(value: object) -> Mapping[str, Any]:
     """Return an object of an event; answers have it as an array of one record."""
     return _object_or_empty(value[0] if isinstance(value, list) and len(value) == 1 else value)
 
 
-def _scalars(
+def _scalar_texts(
     value: Mapping[str, Any], path: KeyPath, read: Callable[[object], Mapping[str, Any]]
 ) -> Iterator[tuple[KeyPath, str]]:
     """Yield the scalars of an object as texts, each with its path, but skip arrays. `read` returns nested objects."""
@@ -498,23 +500,23 @@ def _scalars(
         here = (*path, str(key))
         record = read(child)
         if record and len(here) <= _MAX_METADATA_STEPS:
-            yield from _scalars(record, here, read)
+            yield from _scalar_texts(record, here, read)
         elif not isinstance(child, list | dict) and child is not None:
-            yield here, _text_of(child)
+            yield here, _json_text_of(child)
 
 
-def _parse_line(parser: Parser, line: str) -> Iterator[tuple[str, str]]:
+def _parse_line(parser: ParserStage, line: str) -> Iterator[tuple[str, str]]:
     if parser.kind is ParserKind.LOGFMT:
         yield from _parse_logfmt(parser, line)
         return
     document = _parse_json_object(line)
     if parser.extractions:
         for extraction in parser.extractions:
-            text = _value_at(document, extraction)
+            text = _extracted_text(document, extraction)
             if text is not None:
                 yield extraction.label, text
     else:
-        for path, text in _scalars(_object_or_empty(document), (), _object_or_empty):
+        for path, text in _scalar_texts(_object_or_empty(document), (), _object_or_empty):
             yield "_".join(map(_label_name, path)), text
 
 
@@ -525,7 +527,7 @@ def _parse_json_object(line: str) -> object:
         return None
 
 
-def _value_at(document: Any, extraction: Extraction) -> str | None:
+def _extracted_text(document: Any, extraction: LabelExtraction) -> str | None:
     for step in extraction.steps:
         try:
             document = document[step]
@@ -533,10 +535,10 @@ def _value_at(document: Any, extraction: Extraction) -> str | None:
             return None
     if document is None:
         return None
-    return msgspec.json.encode(document).decode() if isinstance(document, list | dict) else _text_of(document)
+    return msgspec.json.encode(document).decode() if isinstance(document, list | dict) else _json_text_of(document)
 
 
-def _parse_logfmt(parser: Parser, line: str) -> Iterator[tuple[str, str]]:
+def _parse_logfmt(parser: ParserStage, line: str) -> Iterator[tuple[str, str]]:
     wanted = {str(extraction.steps[0]): extraction.label for extraction in parser.extractions}
     for match in _LOGFMT_PAIR.finditer(line):
         name = wanted.get(match[1]) if parser.extractions else _label_name(match[1])
@@ -545,5 +547,5 @@ def _parse_logfmt(parser: Parser, line: str) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def _text_of(value: object) -> str:
+def _json_text_of(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

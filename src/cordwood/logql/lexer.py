@@ -7,13 +7,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cordwood.errors import QueryFault, QuerySyntax, QueryUnsupported
+from cordwood.errors import BadQuerySyntax, QueryFault, QueryUnsupported
 from cordwood.sql.diagnostics import span_at
-from cordwood.sql.internal_functions import SIZE_UNITS
+from cordwood.sql.internal_functions import BYTES_BY_SIZE_UNIT
 
 MAX_CHARACTERS: Final = 16 * 1024
 MAX_TOKENS: Final = 1500
-MAX_NAME: Final = 200
+MAX_NAME_CHARACTERS: Final = 200
 
 
 class TokenKind(Enum):
@@ -41,14 +41,16 @@ class Token(msgspec.Struct, frozen=True):
     number: float = 0.0
 
 
-_SKIPPED_TEXT: Final = re.compile(r"(?:\s|#[^\n]*)+")
+_SKIPPED_TEXT_PATTERN: Final = re.compile(r"(?:\s|#[^\n]*)+")
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.µμ])")
 _QUANTITY_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d+)?[A-Za-zµμ]+)+(?![\w.])")
 _SYMBOL_PATTERN: Final = re.compile(r"\|=|\|~|\|>|!>|!=|!~|=~|==|>=|<=|--|[=<>|{}()\[\],+\-*/%^]")
-_QUOTED_TEXT: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-_RAW_TEXT: Final = re.compile(r"`([^`]*)`")
-_ESCAPE_SEQUENCE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
+_QUOTED_TEXT_PATTERN: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+_RAW_TEXT_PATTERN: Final = re.compile(r"`([^`]*)`")
+_ESCAPE_SEQUENCE_PATTERN: Final = re.compile(
+    r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL
+)
 _CHARACTER_BY_ESCAPE: Final = {
     "a": "\a",
     "b": "\b",
@@ -65,20 +67,22 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 _MAX_CODE_POINT: Final = 0x10FFFF
 
 
-def _tokens_of(text: str) -> list[Token]:
-    """Return the tokens of the text, followed by an END token; raise QuerySyntax for anything that is not a token."""
+def _tokenize(text: str) -> list[Token]:
+    """Return the tokens of the text, followed by an END token; raise BadQuerySyntax for anything that is not a token."""
     if len(text) > MAX_CHARACTERS:
-        raise QuerySyntax(f"The query is longer than {MAX_CHARACTERS} characters.", span=span_at(text, MAX_CHARACTERS))
+        raise BadQuerySyntax(
+            f"The query is longer than {MAX_CHARACTERS} characters.", span=span_at(text, MAX_CHARACTERS)
+        )
     tokens: list[Token] = []
     offset = 0
     while True:
-        skipped = _SKIPPED_TEXT.match(text, offset)
+        skipped = _SKIPPED_TEXT_PATTERN.match(text, offset)
         offset = skipped.end() if skipped else offset
         if offset >= len(text):
             tokens.append(Token(TokenKind.END, "", len(text)))
             return tokens
         if len(tokens) == MAX_TOKENS:
-            raise QuerySyntax(f"The query has more than {MAX_TOKENS} words and signs.", span=span_at(text, offset))
+            raise BadQuerySyntax(f"The query has more than {MAX_TOKENS} words and signs.", span=span_at(text, offset))
         token, offset = _token_at(text, offset)
         tokens.append(token)
 
@@ -88,14 +92,14 @@ def _token_at(text: str, offset: int) -> tuple[Token, int]:
     if text[offset] in "\"`'":
         return _quoted_token(text, offset)
     name = _NAME_PATTERN.match(text, offset)
-    if name and len(name[0]) > MAX_NAME:
-        raise QuerySyntax(f"A name is longer than {MAX_NAME} characters.", span=span_at(text, offset))
+    if name and len(name[0]) > MAX_NAME_CHARACTERS:
+        raise BadQuerySyntax(f"A name is longer than {MAX_NAME_CHARACTERS} characters.", span=span_at(text, offset))
     if name:
         return Token(TokenKind.NAME, name[0], offset), name.end()
     number = _NUMBER_PATTERN.match(text, offset)
     if number:
         if len(number[0]) > _MAX_DIGITS:
-            raise QuerySyntax(f"A number has more than {_MAX_DIGITS} digits.", span=span_at(text, offset))
+            raise BadQuerySyntax(f"A number has more than {_MAX_DIGITS} digits.", span=span_at(text, offset))
         return Token(TokenKind.NUMBER, number[0], offset, float(number[0])), number.end()
     quantity = _QUANTITY_PATTERN.match(text, offset)
     if quantity:
@@ -103,18 +107,18 @@ def _token_at(text: str, offset: int) -> tuple[Token, int]:
     symbol = _SYMBOL_PATTERN.match(text, offset)
     if symbol:
         return Token(TokenKind.SYMBOL, symbol[0], offset), symbol.end()
-    raise QuerySyntax(f"The character {text[offset]!r} cannot be read here.", span=span_at(text, offset))
+    raise BadQuerySyntax(f"The character {text[offset]!r} cannot be read here.", span=span_at(text, offset))
 
 
 def _quantity_token(text: str, written: str, offset: int) -> Token:
     if len(written) <= _MAX_DIGITS:
-        seconds = read_duration(written)
+        seconds = read_duration_seconds(written)
         if seconds is not None:
             return Token(TokenKind.DURATION, written, offset, seconds)
-        size = read_bytes(written)
+        size = read_size_bytes(written)
         if size is not None:
             return Token(TokenKind.BYTES, written, offset, size)
-    raise QuerySyntax(
+    raise BadQuerySyntax(
         f"{written[:_MAX_DIGITS]} is neither a duration nor a size.",
         hint="Write it as in 5m, 1h30m, 250ms, 20MB or 1.5KiB.",
         span=span_at(text, offset),
@@ -123,16 +127,16 @@ def _quantity_token(text: str, written: str, offset: int) -> Token:
 
 def _quoted_token(text: str, offset: int) -> tuple[Token, int]:
     if text[offset] == "'":
-        raise QuerySyntax(
+        raise BadQuerySyntax(
             "A text must be in double quotes or backquotes.", hint='Write "…" or `…`.', span=span_at(text, offset)
         )
-    found = (_RAW_TEXT if text[offset] == "`" else _QUOTED_TEXT).match(text, offset)
+    found = (_RAW_TEXT_PATTERN if text[offset] == "`" else _QUOTED_TEXT_PATTERN).match(text, offset)
     if found is None:
-        raise QuerySyntax("A quote is opened and never closed on its line.", span=span_at(text, offset))
+        raise BadQuerySyntax("A quote is opened and never closed on its line.", span=span_at(text, offset))
     value = (
         found[1]
         if text[offset] == "`"
-        else _ESCAPE_SEQUENCE.sub(lambda match: _unescape(match, text, offset), found[1])
+        else _ESCAPE_SEQUENCE_PATTERN.sub(lambda match: _unescape(match, text, offset), found[1])
     )
     return Token(TokenKind.TEXT, value, offset), found.end()
 
@@ -142,7 +146,7 @@ def _unescape(match: re.Match[str], text: str, offset: int) -> str:
     kind, digits = match[1][:1], match[1][1:]
     if not digits:
         if kind not in _CHARACTER_BY_ESCAPE:
-            raise QuerySyntax(
+            raise BadQuerySyntax(
                 f"The text has the escape \\{kind}, which does not exist.",
                 hint="Write two backslashes, or put the text in backquotes.",
                 span=span_at(text, offset + 1 + match.start()),
@@ -155,93 +159,93 @@ def _unescape(match: re.Match[str], text: str, offset: int) -> str:
 
 MAX_DEPTH: Final = 20
 # The maximum number of parts of a query: its stages, matchers, filters, labels and operands.
-MAX_PARTS: Final = 100
+MAX_QUERY_PARTS: Final = 100
 _MAX_SHOWN_CHARACTERS: Final = 60
 _AnyFault = TypeVar("_AnyFault", bound=QueryFault)
 
 
-class Cursor:
+class TokenCursor:
     """A cursor over the tokens of a query."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._tokens = _tokens_of(text)
+        self._tokens = _tokenize(text)
         self._position = 0
         self._depth = 0
         self._parts = 0
 
     @property
-    def next(self) -> Token:
+    def next_token(self) -> Token:
         return self._tokens[self._position]
 
     @property
-    def following(self) -> Token:
+    def second_next_token(self) -> Token:
         """The token after the next one."""
         return self._tokens[min(self._position + 1, len(self._tokens) - 1)]
 
-    def take(self) -> Token:
-        token = self.next
+    def take_token(self) -> Token:
+        token = self.next_token
         self._position += token.kind is not TokenKind.END
         return token
 
-    def is_symbol(self, *symbols: str) -> bool:
-        return self.next.kind is TokenKind.SYMBOL and self.next.text in symbols
+    def next_is_symbol(self, *symbols: str) -> bool:
+        return self.next_token.kind is TokenKind.SYMBOL and self.next_token.text in symbols
 
-    def is_word(self, *words: str) -> bool:
-        return self.next.kind is TokenKind.NAME and self.next.text in words
+    def next_is_word(self, *words: str) -> bool:
+        return self.next_token.kind is TokenKind.NAME and self.next_token.text in words
 
-    def accept(self, symbol: str) -> bool:
-        found = self.is_symbol(symbol)
+    def accept_symbol(self, symbol: str) -> bool:
+        found = self.next_is_symbol(symbol)
         self._position += found
         return found
 
     def accept_word(self, word: str) -> bool:
-        found = self.is_word(word)
+        found = self.next_is_word(word)
         self._position += found
         return found
 
-    def expect(self, symbol: str) -> Token:
-        if not self.is_symbol(symbol):
-            raise self.unexpected(symbol)
-        return self.take()
+    def expect_symbol(self, symbol: str) -> Token:
+        if not self.next_is_symbol(symbol):
+            raise self.unexpected_token_error(symbol)
+        return self.take_token()
 
     def expect_kind(self, kind: TokenKind, what: str) -> Token:
-        if self.next.kind is not kind:
-            raise self.unexpected(what)
-        return self.take()
+        if self.next_token.kind is not kind:
+            raise self.unexpected_token_error(what)
+        return self.take_token()
 
     def expect_end(self) -> None:
-        if self.next.kind is not TokenKind.END:
-            raise self.unexpected("the end of the query")
+        if self.next_token.kind is not TokenKind.END:
+            raise self.unexpected_token_error("the end of the query")
 
     def count_part(self) -> None:
-        """Count one part of the query; raise QuerySyntax if it has too many."""
+        """Count one part of the query; raise BadQuerySyntax if it has too many."""
         self._parts += 1
-        if self._parts > MAX_PARTS:
-            raise self.fault(f"The query has more than {MAX_PARTS} parts.", "Ask for less at once.")
+        if self._parts > MAX_QUERY_PARTS:
+            raise self.syntax_error(f"The query has more than {MAX_QUERY_PARTS} parts.", "Ask for less at once.")
 
-    def descend(self) -> None:
-        """Enter parentheses or a call; raise QuerySyntax if too many are nested."""
+    def enter_nesting(self) -> None:
+        """Enter parentheses or a call; raise BadQuerySyntax if too many are nested."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise self.fault("The query is nested too deeply.")
+            raise self.syntax_error("The query is nested too deeply.")
 
-    def ascend(self) -> None:
+    def leave_nesting(self) -> None:
         self._depth -= 1
 
-    def unexpected(self, expected: str) -> QuerySyntax:
-        found = self.next
+    def unexpected_token_error(self, expected: str) -> BadQuerySyntax:
+        found = self.next_token
         what = "The query ends" if found.kind is TokenKind.END else f"{self._shown_token(found)} stands"
-        return self.fault(f"{what} where {expected} is expected.")
+        return self.syntax_error(f"{what} where {expected} is expected.")
 
-    def fault(self, message: str, hint: str | None = None, offset: int | None = None) -> QuerySyntax:
-        return self._fault_at(QuerySyntax, message, hint, offset)
+    def syntax_error(self, message: str, hint: str | None = None, offset: int | None = None) -> BadQuerySyntax:
+        return self._error_at(BadQuerySyntax, message, hint, offset)
 
-    def unsupported(self, message: str, hint: str | None = None, offset: int | None = None) -> QueryUnsupported:
-        return self._fault_at(QueryUnsupported, message, hint, offset)
+    def unsupported_error(self, message: str, hint: str | None = None, offset: int | None = None) -> QueryUnsupported:
+        return self._error_at(QueryUnsupported, message, hint, offset)
 
-    def _fault_at(self, kind: type[_AnyFault], message: str, hint: str | None, offset: int | None) -> _AnyFault:
-        place = self.next.offset if offset is None else offset
+    def _error_at(self, kind: type[_AnyFault], message: str, hint: str | None, offset: int | None) -> _AnyFault:
+        place = self.next_token.offset if offset is None else offset
         return kind(message, hint=hint, span=span_at(self.text, place))
 
     def _shown_token(self, token: Token) -> str:
@@ -263,20 +267,20 @@ SECONDS_PER_UNIT: Final[Mapping[str, float]] = {
     "w": 7 * 86_400.0,
     "y": 365 * 86_400.0,
 }
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d|w|y)")
-_DURATION_PATTERN: Final = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+_DURATION_PART_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d|w|y)")
+_DURATION_PATTERN: Final = re.compile(rf"(?:{_DURATION_PART_PATTERN.pattern})+")
 _SIZE_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
 
 
-def read_duration(text: str) -> float | None:
+def read_duration_seconds(text: str) -> float | None:
     """Return the seconds of a duration; None if the text is not a duration."""
     if not _DURATION_PATTERN.fullmatch(text):
         return None
-    return sum(float(part[1]) * SECONDS_PER_UNIT[part[2]] for part in _DURATION_PART.finditer(text))
+    return sum(float(part[1]) * SECONDS_PER_UNIT[part[2]] for part in _DURATION_PART_PATTERN.finditer(text))
 
 
-def read_bytes(text: str) -> float | None:
+def read_size_bytes(text: str) -> float | None:
     """Return the bytes of a size with a unit; None if the text is not a size."""
     match = _SIZE_PATTERN.fullmatch(text)
-    unit = SIZE_UNITS.get(match[2].lower()) if match else None
+    unit = BYTES_BY_SIZE_UNIT.get(match[2].lower()) if match else None
     return None if match is None or unit is None else float(match[1]) * unit

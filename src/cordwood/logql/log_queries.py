@@ -21,39 +21,49 @@ from cordwood.logql.labels import (
     LabelValue,
     PipelineState,
     as_number,
-    first_labels,
     label_column,
     label_reference,
     null_text,
-    source_of,
+    select_labels,
+    source_name_of,
 )
 from cordwood.logql.syntax import (
     NEGATED_COMPARISONS,
     REGEX_COMPARISONS,
-    BothMatch,
-    Comparison,
-    EitherMatch,
+    ComparisonOperator,
     LabelFilter,
     LabelMatch,
     LabelRemoval,
     LineFilter,
     LineFormat,
     LogqlRequest,
+    MatchConjunction,
+    MatchDisjunction,
     NumberMatch,
-    Parser,
+    ParserStage,
     Pipeline,
     Stage,
     TextMatch,
 )
 from cordwood.lql.columns import SubQueryInfo
-from cordwood.sql.query_templates import alias, all_of, any_of, column, fill, literal, number, ordered, table
+from cordwood.sql.query_templates import (
+    alias,
+    column,
+    fill_query_template,
+    join_with_and,
+    join_with_or,
+    number_literal,
+    sort_key,
+    table,
+    text_literal,
+)
 
 
-class Window(msgspec.Struct, frozen=True):
-    """A range of time in microseconds since 1970: `low_us` is inclusive, `high_us` exclusive."""
+class TimeRange(msgspec.Struct, frozen=True):
+    """A range of time in microseconds since 1970: `start_us` is inclusive, `end_us` exclusive."""
 
-    low_us: int
-    high_us: int
+    start_us: int
+    end_us: int
 
 
 # The limit on sub-queries that one selector may match: each is compiled and scanned separately.
@@ -62,39 +72,39 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 
-class Branch(msgspec.Struct, frozen=True):
+class SourceBranch(msgspec.Struct, frozen=True):
     """The part of a log query that reads one sub-query: labels, conditions, and the state after the last stage."""
 
     labels: EventLabels
     conditions: list[exp.Expr]
-    state: PipelineState
+    pipeline_state: PipelineState
 
-    def select(self, columns: Sequence[exp.Expr], window: Window) -> exp.Select:
+    def select(self, columns: Sequence[exp.Expr], window: TimeRange) -> exp.Select:
         """Return a SELECT of these columns, for the sub-query's entries in the window that meet the conditions."""
         info = self.labels.info
         tree = exp.Select(expressions=[*columns]).from_(table(info.sub_query), copy=False)
-        time = self.labels.timestamp()
+        time = self.labels.timestamp_value()
         within = [
-            fill("@time >= CAST(@low AS TIMESTAMP)", 0, time=time, low=_timestamp_text(window.low_us)),
-            fill("@time < CAST(@high AS TIMESTAMP)", 0, time=time, high=_timestamp_text(window.high_us)),
+            fill_query_template("@time >= CAST(@low AS TIMESTAMP)", 0, time=time, low=_timestamp_text(window.start_us)),
+            fill_query_template("@time < CAST(@high AS TIMESTAMP)", 0, time=time, high=_timestamp_text(window.end_us)),
         ]
         return tree.where(*within, *self.conditions, copy=False)
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sub-queries that a query may read, with their metadata; `given` is as in `Conditions`."""
+    """The sub-queries that a query may read, with their metadata; `ensured_labels` is as in `PipelineTranslator`."""
 
-    infos: Sequence[SubQueryInfo]
-    given: frozenset[str] = frozenset()
+    sub_query_infos: Sequence[SubQueryInfo]
+    ensured_labels: frozenset[str] = frozenset()
 
-    def branches(self, pipeline: Pipeline) -> list[Branch]:
+    def branches(self, pipeline: Pipeline) -> list[SourceBranch]:
         """Return a branch for every sub-query that may have entries of the pipeline, or an empty branch if none may."""
-        found: list[Branch] = []
-        for info in self.infos:
-            translation = Conditions(EventLabels(info), self.given)
-            conditions = translation.of_pipeline(pipeline)
+        found: list[SourceBranch] = []
+        for info in self.sub_query_infos:
+            translation = PipelineTranslator(EventLabels(info), self.ensured_labels)
+            conditions = translation.translate_pipeline(pipeline)
             if conditions is not None:
-                found.append(Branch(translation.labels, conditions, translation.state))
+                found.append(SourceBranch(translation.labels, conditions, translation.pipeline_state))
         if len(found) > MAX_SOURCES:
             raise QueryUnsupported(
                 f"The selector matches {len(found)} sources; at most {MAX_SOURCES} can be read at once.",
@@ -103,8 +113,8 @@ class Sources(msgspec.Struct, frozen=True):
             )
         return found or [self._empty_branch()]
 
-    def _empty_branch(self) -> Branch:
-        return Branch(EventLabels(self.infos[0]), [fill("FALSE")], PipelineState())
+    def _empty_branch(self) -> SourceBranch:
+        return SourceBranch(EventLabels(self.sub_query_infos[0]), [fill_query_template("FALSE")], PipelineState())
 
 
 def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
@@ -113,13 +123,17 @@ def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
     This is decided from the sub-query's name alone, to avoid describing sub-queries that are not read.
     """
     return any(
-        all(_may_equal(matcher, source_of(sub_query)) for matcher in pipeline.matchers if matcher.label == SOURCE_NAME)
+        all(
+            _may_equal(matcher, source_name_of(sub_query))
+            for matcher in pipeline.matchers
+            if matcher.label == SOURCE_NAME
+        )
         for pipeline in pipelines
     )
 
 
 def select_entries(
-    branches: Iterable[Branch], columns: Callable[[Branch], Sequence[exp.Expr]], window: Window
+    branches: Iterable[SourceBranch], columns: Callable[[SourceBranch], Sequence[exp.Expr]], window: TimeRange
 ) -> exp.Select:
     """Return the entries of all branches, as one relation."""
     return union_all([branch.select(columns(branch), window) for branch in branches])
@@ -129,7 +143,7 @@ def union_all(selects: Sequence[exp.Select]) -> exp.Select:
     """Return the rows of all SELECTs, which have the same columns."""
     if len(selects) == 1:
         return selects[0]
-    return from_relation([exp.Star()], _union_tree(selects), "entries")
+    return select_from_relation([exp.Star()], _union_tree(selects), "entries")
 
 
 def _union_tree(selects: Sequence[exp.Select]) -> exp.Expr:
@@ -141,7 +155,7 @@ def _union(left: exp.Expr, right: exp.Expr) -> exp.Expr:
     return exp.Union(this=left, expression=right, distinct=False)
 
 
-def from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: str) -> exp.Select:
+def select_from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: str) -> exp.Select:
     """Return a SELECT from a derived table.
 
     The table's name gets a prefix, so that it cannot hide a sub-query of the same name.
@@ -150,14 +164,14 @@ def from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: str) ->
     return exp.Select(expressions=[*columns]).from_(derived, copy=False)
 
 
-def _source_columns(branch: Branch) -> list[exp.Expr]:
+def _source_columns(branch: SourceBranch) -> list[exp.Expr]:
     """Return the columns from which the entries of an answer are built."""
     labels = branch.labels
     has_metadata = labels.info.has_column(METADATA_COLUMN)
     return [
-        alias(fill("@name", 0, name=labels.source), "source_name"),
-        alias(labels.timestamp(), "timestamp"),
-        alias(labels.message(), "event_message"),
+        alias(fill_query_template("@name", 0, name=labels.source), "source_name"),
+        alias(labels.timestamp_value(), "timestamp"),
+        alias(labels.message_column(), "event_message"),
         column((METADATA_COLUMN,)) if has_metadata else alias(null_text(), METADATA_COLUMN),
     ]
 
@@ -172,7 +186,7 @@ def _timestamp_text(us: int) -> str:
 
 
 _TIME_COLUMN: Final = "timestamp"
-_ColumnsOfBranch = Callable[[Branch], Sequence[exp.Expr]]
+_ColumnsOfBranch = Callable[[SourceBranch], Sequence[exp.Expr]]
 
 
 def select_log_lines(pipeline: Pipeline, sources: Sources, request: LogqlRequest) -> exp.Select:
@@ -184,57 +198,64 @@ def select_log_lines(pipeline: Pipeline, sources: Sources, request: LogqlRequest
         selects.append(_order_and_limit(select, request))
     if len(selects) == 1:
         return selects[0]
-    return _order_and_limit(from_relation([exp.Star()], _union_tree(selects), "entries"), request)
+    return _order_and_limit(select_from_relation([exp.Star()], _union_tree(selects), "entries"), request)
 
 
-def select_values(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
+def select_label_values(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
     """Return a SELECT of the distinct values of a label."""
 
-    def value(branch: Branch) -> list[exp.Expr]:
-        found = branch.labels.label(request.label, branch.state, 0)
-        return [alias(literal("") if found is None else found.text, "value")]
+    def value(branch: SourceBranch) -> list[exp.Expr]:
+        found = branch.labels.label(request.label, branch.pipeline_state, 0)
+        return [alias(text_literal("") if found is None else found.text, "value")]
 
     entries = _select_from_all(pipelines, sources, value, request)
-    tree = from_relation([column(("value",))], entries, "values").where(fill("IFNULL(value, '') != ''"), copy=False)
+    tree = select_from_relation([column(("value",))], entries, "values").where(
+        fill_query_template("IFNULL(value, '') != ''"), copy=False
+    )
     tree.group_by(column(("value",)), copy=False)
-    tree.order_by(ordered(column(("value",)), is_descending=False), copy=False)
-    return tree.limit(number(str(request.limit)), copy=False)
+    tree.order_by(sort_key(column(("value",)), is_descending=False), copy=False)
+    return tree.limit(number_literal(str(request.limit)), copy=False)
 
 
 def select_streams(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
     """Return a SELECT of the distinct label sets of streams."""
     labels = _stream_labels(pipelines, sources)
     entries = _select_from_all(pipelines, sources, lambda branch: _stream_label_columns(branch, labels), request)
-    tree = from_relation([label_reference(name) for name in labels], entries, "streams")
+    tree = select_from_relation([label_reference(name) for name in labels], entries, "streams")
     tree.group_by(*[label_reference(name) for name in labels], copy=False)
-    return tree.limit(number(str(request.limit)), copy=False)
+    return tree.limit(number_literal(str(request.limit)), copy=False)
 
 
 def select_counts(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
     """Return the number of streams, of entries, and of bytes of their lines."""
     labels = _stream_labels(pipelines, sources)
 
-    def columns(branch: Branch) -> list[exp.Expr]:
-        size = fill("IFNULL(BYTE_LENGTH(@line), 0)", 0, line=branch.labels.message())
+    def columns(branch: SourceBranch) -> list[exp.Expr]:
+        size = fill_query_template("IFNULL(BYTE_LENGTH(@line), 0)", 0, line=branch.labels.message_column())
         return [*_stream_label_columns(branch, labels), alias(size, "bytes")]
 
     grouped = [label_reference(name) for name in labels]
     entries = _select_from_all(pipelines, sources, columns, request)
-    counted = [alias(fill("COUNT(*)"), "entries"), alias(fill("SUM(bytes)"), "bytes")]
-    streams = from_relation([*grouped, *counted], entries, "entries")
+    counted = [alias(fill_query_template("COUNT(*)"), "entries"), alias(fill_query_template("SUM(bytes)"), "bytes")]
+    streams = select_from_relation([*grouped, *counted], entries, "entries")
     streams.group_by(*[label_reference(name) for name in labels], copy=False)
     totals = [("COUNT(*)", "streams"), ("IFNULL(SUM(entries), 0)", "entries"), ("IFNULL(SUM(bytes), 0)", "bytes")]
-    return from_relation([alias(fill(template), name) for template, name in totals], streams, "streams")
+    return select_from_relation(
+        [alias(fill_query_template(template), name) for template, name in totals], streams, "streams"
+    )
 
 
 def _stream_labels(pipelines: Sequence[Pipeline], sources: Sources) -> list[str]:
     branches = [branch for pipeline in pipelines for branch in sources.branches(pipeline)]
-    return first_labels(name for branch in branches for name in branch.labels.stream_label_names())
+    return select_labels(name for branch in branches for name in branch.labels.stream_label_names())
 
 
-def _stream_label_columns(branch: Branch, labels: Sequence[str]) -> list[exp.Expr]:
+def _stream_label_columns(branch: SourceBranch, labels: Sequence[str]) -> list[exp.Expr]:
     values = [branch.labels.stream_label(name) for name in labels]
-    texts = [literal("") if value is None else fill("IFNULL(@value, '')", 0, value=value.text) for value in values]
+    texts = [
+        text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text)
+        for value in values
+    ]
     return [alias(text, label_column(name)) for name, text in zip(labels, texts, strict=True)]
 
 
@@ -246,60 +267,60 @@ def _select_from_all(
 
 
 def _order_and_limit(select: exp.Select, request: LogqlRequest) -> exp.Select:
-    select.order_by(ordered(column((_TIME_COLUMN,)), not request.is_forward), copy=False)
-    return select.limit(number(str(request.limit)), copy=False)
+    select.order_by(sort_key(column((_TIME_COLUMN,)), not request.is_forward), copy=False)
+    return select.limit(number_literal(str(request.limit)), copy=False)
 
 
-def _request_window(request: LogqlRequest) -> Window:
-    return Window(request.start_us, request.end_us)
+def _request_window(request: LogqlRequest) -> TimeRange:
+    return TimeRange(request.start_us, request.end_us)
 
 
 # Loki's labels that mark an entry which a parser could not read.
 ERROR_LABELS: Final = frozenset({"__error__", "__error_details__"})
 
-_NUMBER_TEMPLATES: Final = {
-    Comparison.EQUAL: "@value = @number",
-    Comparison.NOT_EQUAL: "@value != @number",
-    Comparison.GREATER: "@value > @number",
-    Comparison.GREATER_OR_EQUAL: "@value >= @number",
-    Comparison.LESS: "@value < @number",
-    Comparison.LESS_OR_EQUAL: "@value <= @number",
+_NUMBER_COMPARISON_TEMPLATES: Final = {
+    ComparisonOperator.EQUAL: "@value = @number",
+    ComparisonOperator.NOT_EQUAL: "@value != @number",
+    ComparisonOperator.GREATER: "@value > @number",
+    ComparisonOperator.GREATER_OR_EQUAL: "@value >= @number",
+    ComparisonOperator.LESS: "@value < @number",
+    ComparisonOperator.LESS_OR_EQUAL: "@value <= @number",
 }
 # Patterns that Python can match in linear time, without the engine: literal characters, `.` for any character, and
 # repetition (`.*`, `.+`) only at the beginning and the end.
-_SIMPLE_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
+_SIMPLE_REGEX_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
 _MAX_SIMPLE_LENGTH: Final = 300
 _ANY_TEXT_PATTERN: Final = ".*"
 _NON_EMPTY_PATTERN: Final = ".+"
 
-Condition = exp.Expr | bool
+FoldedCondition = exp.Expr | bool
 
 
-class Conditions(msgspec.Struct):
+class PipelineTranslator(msgspec.Struct):
     """The translation of a pipeline on one sub-query's events, stage by stage.
 
-    `given` are the labels whose equality the request's parameters already ensure.
+    `ensured_labels` are the labels whose equality the request's parameters already ensure.
     """
 
     labels: EventLabels
-    given: frozenset[str] = frozenset()
-    state: PipelineState = msgspec.field(default_factory=PipelineState)
+    ensured_labels: frozenset[str] = frozenset()
+    pipeline_state: PipelineState = msgspec.field(default_factory=PipelineState)
 
-    def of_pipeline(self, pipeline: Pipeline) -> list[exp.Expr] | None:
+    def translate_pipeline(self, pipeline: Pipeline) -> list[exp.Expr] | None:
         """Return the conditions of a pipeline, to be joined with AND; None if no event of the sub-query meets them."""
-        conditions: list[Condition] = [self._matcher_condition(matcher) for matcher in pipeline.matchers]
+        conditions: list[FoldedCondition] = [self._matcher_condition(matcher) for matcher in pipeline.matchers]
         if False in conditions:
             return None
         conditions += [self._apply_stage(stage) for stage in pipeline.stages]
         return None if False in conditions else [one for one in conditions if not isinstance(one, bool)]
 
-    def _matcher_condition(self, matcher: TextMatch) -> Condition:
-        if matcher.label in self.given and matcher.operator is Comparison.EQUAL:
+    def _matcher_condition(self, matcher: TextMatch) -> FoldedCondition:
+        if matcher.label in self.ensured_labels and matcher.operator is ComparisonOperator.EQUAL:
             return True
         return self._compare_text(matcher, self.labels.label(matcher.label, PipelineState(), matcher.offset))
 
-    def _apply_stage(self, stage: Stage) -> Condition:
-        if self.state.formats and isinstance(stage, LineFilter | Parser):
+    def _apply_stage(self, stage: Stage) -> FoldedCondition:
+        if self.pipeline_state.formats and isinstance(stage, LineFilter | ParserStage):
             raise QueryUnsupported(
                 "A line that line_format has made can be neither searched nor parsed.",
                 hint="Put this stage before line_format.",
@@ -310,45 +331,54 @@ class Conditions(msgspec.Struct):
                 return self._line_condition(stage)
             case LabelFilter(match):
                 return self._match_condition(match)
-            case Parser():
-                self.state = msgspec.structs.replace(self.state, parsers=(*self.state.parsers, stage))
+            case ParserStage():
+                self.pipeline_state = msgspec.structs.replace(
+                    self.pipeline_state, parsers=(*self.pipeline_state.parsers, stage)
+                )
             case LineFormat():
-                self.state = msgspec.structs.replace(self.state, formats=(*self.state.formats, stage))
+                self.pipeline_state = msgspec.structs.replace(
+                    self.pipeline_state, formats=(*self.pipeline_state.formats, stage)
+                )
             case LabelRemoval():
-                self.state = msgspec.structs.replace(self.state, removals=(*self.state.removals, stage))
+                self.pipeline_state = msgspec.structs.replace(
+                    self.pipeline_state, removals=(*self.pipeline_state.removals, stage)
+                )
         return True
 
-    def _line_condition(self, stage: LineFilter) -> Condition:
-        line = self.labels.message()
+    def _line_condition(self, stage: LineFilter) -> FoldedCondition:
+        line = self.labels.message_column()
         if "" in stage.texts:
             return not stage.is_negated
         if stage.is_regex:
             found = [_regexp_contains(line, f"(?s){pattern}", stage.offset) for pattern in stage.texts]
         else:
-            found = [fill("STRPOS(@line, @text) > 0", stage.offset, line=line, text=text) for text in stage.texts]
-        condition = any_of(found)
+            found = [
+                fill_query_template("STRPOS(@line, @text) > 0", stage.offset, line=line, text=text)
+                for text in stage.texts
+            ]
+        condition = join_with_or(found)
         return (
-            fill("(@condition) IS NOT TRUE", stage.offset, condition=condition.unnest())
+            fill_query_template("(@condition) IS NOT TRUE", stage.offset, condition=condition.unnest())
             if stage.is_negated
             else condition
         )
 
-    def _match_condition(self, match: LabelMatch) -> Condition:
+    def _match_condition(self, match: LabelMatch) -> FoldedCondition:
         match match:
-            case BothMatch(left, right):
+            case MatchConjunction(left, right):
                 return _conjunction(self._match_condition(left), self._match_condition(right))
-            case EitherMatch(left, right):
+            case MatchDisjunction(left, right):
                 return _disjunction(self._match_condition(left), self._match_condition(right))
             case TextMatch(label) if label in ERROR_LABELS:
                 return self._error_label_condition(match)
             case TextMatch():
-                return self._compare_text(match, self.labels.label(match.label, self.state, match.offset))
+                return self._compare_text(match, self.labels.label(match.label, self.pipeline_state, match.offset))
             case NumberMatch():
                 return self._compare_number(match)
 
-    def _error_label_condition(self, match: TextMatch) -> Condition:
+    def _error_label_condition(self, match: TextMatch) -> FoldedCondition:
         """Return True for a filter that keeps entries without errors, as all entries are here; refuse other filters."""
-        if match.text == "" and match.operator is Comparison.EQUAL:
+        if match.text == "" and match.operator is ComparisonOperator.EQUAL:
             return True
         raise QueryUnsupported(
             f"{match.label} is never set: an entry that a stage cannot read has no labels of it.",
@@ -356,82 +386,90 @@ class Conditions(msgspec.Struct):
             span=self.labels.info.span(match.offset),
         )
 
-    def _compare_text(self, match: TextMatch, value: LabelValue | None) -> Condition:
+    def _compare_text(self, match: TextMatch, value: LabelValue | None) -> FoldedCondition:
         is_negated = match.operator in NEGATED_COMPARISONS
         if match.operator in REGEX_COMPARISONS:
             found = _matches_pattern(value, match.text, match.offset)
         else:
-            found = _equality(value, match.text, match.offset)
+            found = _equals_text(value, match.text, match.offset)
         if isinstance(found, bool):
             return found != is_negated
-        return fill("(@condition) IS NOT TRUE", match.offset, condition=found.unnest()) if is_negated else found
+        return (
+            fill_query_template("(@condition) IS NOT TRUE", match.offset, condition=found.unnest())
+            if is_negated
+            else found
+        )
 
-    def _compare_number(self, match: NumberMatch) -> Condition:
-        value = self.labels.label(match.label, self.state, match.offset)
+    def _compare_number(self, match: NumberMatch) -> FoldedCondition:
+        value = self.labels.label(match.label, self.pipeline_state, match.offset)
         if value is None:
             return False
         converted = as_number(value.text, match.measure, match.offset)
-        compared = number(f"{match.number!r}", match.offset)
-        return fill(_NUMBER_TEMPLATES[match.operator], match.offset, value=converted, number=compared)
+        compared = number_literal(f"{match.number!r}", match.offset)
+        return fill_query_template(
+            _NUMBER_COMPARISON_TEMPLATES[match.operator], match.offset, value=converted, number=compared
+        )
 
 
 def _may_equal(matcher: TextMatch, text: str) -> bool:
     """Return whether a matcher may accept a text; False only if this is certain without the engine."""
     if matcher.operator not in REGEX_COMPARISONS:
         return (matcher.text == text) != (matcher.operator in NEGATED_COMPARISONS)
-    known = _simple_match(matcher.text, text)
+    known = _match_simple_pattern(matcher.text, text)
     return known is None or known != (matcher.operator in NEGATED_COMPARISONS)
 
 
-def _equality(value: LabelValue | None, text: str, offset: int) -> Condition:
+def _equals_text(value: LabelValue | None, text: str, offset: int) -> FoldedCondition:
     """Return the condition that a label has this value; a missing label equals the empty text."""
     if value is None or value.constant is not None:
         return (value.constant if value else "") == text
     if text == "":
-        return fill("IFNULL(@value, '') = ''", offset, value=value.text)
-    return fill("@value = @text", offset, value=value.text, text=text)
+        return fill_query_template("IFNULL(@value, '') = ''", offset, value=value.text)
+    return fill_query_template("@value = @text", offset, value=value.text, text=text)
 
 
-def _matches_pattern(value: LabelValue | None, pattern: str, offset: int) -> Condition:
+def _matches_pattern(value: LabelValue | None, pattern: str, offset: int) -> FoldedCondition:
     """Return the condition that the whole value matches a regular expression; a missing label is the empty text."""
     if pattern == _ANY_TEXT_PATTERN:
         return True
     if value is not None and value.constant is None:
         if pattern == _NON_EMPTY_PATTERN:
-            return fill("IFNULL(@value, '') != ''", offset, value=value.text)
-        return _regexp_contains(fill("IFNULL(@value, '')", offset, value=value.text), f"^(?:{pattern})$", offset)
+            return fill_query_template("IFNULL(@value, '') != ''", offset, value=value.text)
+        return _regexp_contains(
+            fill_query_template("IFNULL(@value, '')", offset, value=value.text), f"^(?:{pattern})$", offset
+        )
     constant = (value.constant if value else None) or ""
-    known = _simple_match(pattern, constant)
+    known = _match_simple_pattern(pattern, constant)
     if known is not None:
         return known
-    return _regexp_contains(fill("@text", offset, text=constant), f"^(?:{pattern})$", offset)
+    return _regexp_contains(fill_query_template("@text", offset, text=constant), f"^(?:{pattern})$", offset)
 
 
-def _simple_match(pattern: str, text: str) -> bool | None:
+def _match_simple_pattern(pattern: str, text: str) -> bool | None:
     """Return whether a simple pattern matches the whole text; None for a pattern that only the engine can match."""
     alternatives = pattern.split("|")
     if len(pattern) > _MAX_SIMPLE_LENGTH or len(text) > _MAX_SIMPLE_LENGTH:
         return None
-    if not all(_SIMPLE_PATTERN.fullmatch(alternative) for alternative in alternatives):
+    if not all(_SIMPLE_REGEX_PATTERN.fullmatch(alternative) for alternative in alternatives):
         return None
     return any(re.fullmatch(alternative, text) for alternative in alternatives)
 
 
 def _regexp_contains(text: exp.Expr, pattern: str, offset: int) -> exp.Expr:
-    return fill("REGEXP_CONTAINS(@text, @pattern)", offset, text=text, pattern=pattern)
+    return fill_query_template("REGEXP_CONTAINS(@text, @pattern)", offset, text=text, pattern=pattern)
 
 
-def _conjunction(left: Condition, right: Condition) -> Condition:
+def _conjunction(left: FoldedCondition, right: FoldedCondition) -> FoldedCondition:
     if isinstance(left, bool):
         return right if left else False
     if isinstance(right, bool):
         return left if right else False
-    return fill("(@both)", 0, both=all_of([left, right]))
+    return fill_query_template("(@both)", 0, both=join_with_and([left, right]))
 
 
-def _disjunction(left: Condition, right: Condition) -> Condition:
+def _disjunction(left: FoldedCondition, right: FoldedCondition) -> FoldedCondition:
     if isinstance(left, bool):
         return True if left else right
     if isinstance(right, bool):
         return True if right else left
-    return any_of([left, right])
+    return join_with_or([left, right])

@@ -9,27 +9,27 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.labels import MAX_LABELS, as_number, label_column, label_reference
-from cordwood.logql.log_queries import Branch, Sources, Window, from_relation, select_entries, union_all
+from cordwood.logql.log_queries import SourceBranch, Sources, TimeRange, select_entries, select_from_relation, union_all
 from cordwood.logql.parse import RANKING_FUNCTIONS, SORTING_FUNCTIONS
 from cordwood.logql.syntax import (
     BinaryOperation,
-    Comparison,
+    ComparisonOperator,
     Grouping,
-    Metric,
+    MetricQuery,
     NumberLiteral,
     RangeAggregate,
-    Steps,
+    SampleSteps,
     VectorAggregate,
 )
 from cordwood.lql.columns import SubQueryInfo
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.nodes import internal_call
-from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered
+from cordwood.sql.query_templates import alias, column, fill_query_template, number_literal, sort_key, text_literal
 
 # The maximum number of steps whose ranges contain the same entry, which is counted once for each of them.
-MAX_OVERLAP: Final = 1_500
+MAX_OVERLAPPING_STEPS: Final = 1_500
 # The same limit for functions that need every value of a range at once, because partial aggregates cannot be combined.
-MAX_VALUE_OVERLAP: Final = 60
+MAX_OVERLAPPING_VALUE_STEPS: Final = 60
 
 STEP_COLUMN: Final = "step_number"
 VALUE_COLUMN: Final = "value"
@@ -61,12 +61,12 @@ _VECTOR_TEMPLATES: Final[Mapping[str, str]] = {
 class RangeFunction(msgspec.Struct, frozen=True):
     """A function of a range: the SQL that aggregates its samples.
 
-    `combined` is the SQL that aggregates partial aggregates, for functions where that is possible. With `is_rate`, the
+    `combining_aggregate` is the SQL that aggregates partial aggregates, for functions where that is possible. With `is_rate`, the
     value is divided by the length of the range in seconds.
     """
 
     aggregate: str
-    combined: str | None = None
+    combining_aggregate: str | None = None
     is_rate: bool = False
 
 
@@ -76,9 +76,9 @@ _MIN_FUNCTION: Final = RangeFunction("MIN(sample_value)", "MIN(part_value)")
 _MAX_FUNCTION: Final = RangeFunction("MAX(sample_value)", "MAX(part_value)")
 _RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
     "count_over_time": _COUNT_FUNCTION,
-    "rate": RangeFunction(_COUNT_FUNCTION.aggregate, _COUNT_FUNCTION.combined, is_rate=True),
+    "rate": RangeFunction(_COUNT_FUNCTION.aggregate, _COUNT_FUNCTION.combining_aggregate, is_rate=True),
     "bytes_over_time": _SUM_FUNCTION,
-    "bytes_rate": RangeFunction(_SUM_FUNCTION.aggregate, _SUM_FUNCTION.combined, is_rate=True),
+    "bytes_rate": RangeFunction(_SUM_FUNCTION.aggregate, _SUM_FUNCTION.combining_aggregate, is_rate=True),
     "sum_over_time": _SUM_FUNCTION,
     "min_over_time": _MIN_FUNCTION,
     "max_over_time": _MAX_FUNCTION,
@@ -88,7 +88,9 @@ _RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
     "first_over_time": RangeFunction("MIN_BY(sample_value, entry_us)"),
     "last_over_time": RangeFunction("MAX_BY(sample_value, entry_us)"),
 }
-_UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(_SUM_FUNCTION.aggregate, _SUM_FUNCTION.combined, is_rate=True)
+_UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(
+    _SUM_FUNCTION.aggregate, _SUM_FUNCTION.combining_aggregate, is_rate=True
+)
 # quantile_over_time has no template, because its quantile is a number from the query.
 _QUANTILE_FUNCTION: Final = RangeFunction("")
 # Vector aggregates that can be computed from the entries directly: the sum of counts by a label is the count by that
@@ -107,36 +109,36 @@ class Series(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
 
 
-class Groups(msgspec.Struct, frozen=True):
+class SeriesLabels(msgspec.Struct, frozen=True):
     """The labels of the series that a range aggregate returns.
 
-    With `is_exact`, these are exactly `labels`; otherwise the labels of the streams except those in `without`, and
+    With `is_exact`, these are exactly `labels`; otherwise the labels of the streams except those in `excluded_labels`, and
     `labels`.
     """
 
     labels: tuple[str, ...] = ()
     is_exact: bool = False
-    without: frozenset[str] = frozenset()
+    excluded_labels: frozenset[str] = frozenset()
 
 
-_GROUPS_OF_STREAMS: Final = Groups()
+_STREAM_LABELS: Final = SeriesLabels()
 
 
 class MetricTranslator(msgspec.Struct, frozen=True):
     """The translation of metric queries over the sources at the steps of a request."""
 
     sources: Sources
-    steps: Steps
+    steps: SampleSteps
     # Metadata of a sub-query, used to locate errors in the text of the query.
     info: SubQueryInfo
 
-    def translate(self, node: Metric, groups: Groups = _GROUPS_OF_STREAMS) -> Series:
+    def translate(self, node: MetricQuery, groups: SeriesLabels = _STREAM_LABELS) -> Series:
         """Return the series of a query that is not a constant; `groups` are the labels that the caller needs."""
         match node:
             case RangeAggregate(function="absent_over_time"):
                 return self._translate_absent(node)
             case RangeAggregate():
-                return self._translate_range(node, _groups_of(node, groups))
+                return self._translate_range(node, _series_labels_of(node, groups))
             case VectorAggregate():
                 return self._translate_vector_aggregate(node)
             case BinaryOperation():
@@ -152,14 +154,14 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             # Sorting would affect only the order of an instant vector, which the answer determines by itself.
             return self.translate(operand)
         if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
-            return self._translate_range(operand, Groups(grouping.labels, is_exact=True))
-        needed = _GROUPS_OF_STREAMS if grouping.is_without else Groups(grouping.labels)
+            return self._translate_range(operand, SeriesLabels(grouping.labels, is_exact=True))
+        needed = _STREAM_LABELS if grouping.is_without else SeriesLabels(grouping.labels)
         inner = self.translate(operand, needed)
-        labels = _grouped_labels(inner.labels, grouping)
+        labels = _labels_after_grouping(inner.labels, grouping)
         if node.function in RANKING_FUNCTIONS:
-            return _rank_series(node, inner, labels)
-        value = alias(fill(_VECTOR_TEMPLATES[node.function]), VALUE_COLUMN)
-        return _grouped_series(inner, labels, value)
+            return _top_or_bottom_series(node, inner, labels)
+        value = alias(fill_query_template(_VECTOR_TEMPLATES[node.function]), VALUE_COLUMN)
+        return _aggregate_series(inner, labels, value)
 
     def _is_computable_from_entries(self, node: VectorAggregate) -> bool:
         operand = node.operand
@@ -170,7 +172,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             and operand.function in _COMPUTABLE_FROM_ENTRIES.get(node.function, ())
         )
 
-    def _translate_binary(self, node: BinaryOperation, groups: Groups) -> Series:
+    def _translate_binary(self, node: BinaryOperation, groups: SeriesLabels) -> Series:
         left, right = fold_constant(node.left), fold_constant(node.right)
         if node.operator == "or" and left is None and right is not None:
             return self._fill_missing_steps(self.translate(node.left, groups), right)
@@ -187,26 +189,26 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     def _operate_with_number(self, node: BinaryOperation, series: Series, constant: float, *, is_left: bool) -> Series:
         own, other = column((VALUE_COLUMN,)), float_literal(constant)
         left, right = (other, own) if is_left else (own, other)
-        tree = from_relation(_label_columns(series.labels), series.tree, "operand")
-        return Series(_add_operation(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels)
+        tree = select_from_relation(_label_columns(series.labels), series.tree, "operand")
+        return Series(_add_step_and_value(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels)
 
     def _fill_missing_steps(self, series: Series, constant: float) -> Series:
         """Return the series, and a sample of this number without labels at each step that has none without labels."""
-        unlabelled = from_relation([column((STEP_COLUMN,))], copied(series.tree), "unlabelled")
+        unlabelled = select_from_relation([column((STEP_COLUMN,))], copy_tree(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
-            unlabelled.where(fill("@label = ''", 0, label=label), copy=False)
+            unlabelled.where(fill_query_template("@label = ''", 0, label=label), copy=False)
         missing = self._missing_samples(unlabelled, dict.fromkeys(series.labels, ""), constant)
         columns = [*_label_columns(series.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
-        own = from_relation(columns, series.tree, "operand")
+        own = select_from_relation(columns, series.tree, "operand")
         return Series(union_all([own, missing]), series.labels)
 
     def _translate_absent(self, node: RangeAggregate) -> Series:
         """Return 1 at each step whose range has no entries, with the labels that the selector compares with =."""
         counted = self._translate_range(
-            msgspec.structs.replace(node, function="count_over_time"), Groups(is_exact=True)
+            msgspec.structs.replace(node, function="count_over_time"), SeriesLabels(is_exact=True)
         )
-        present = from_relation([column((STEP_COLUMN,))], counted.tree, "counted")
-        matchers = [one for one in node.pipeline.matchers if one.operator is Comparison.EQUAL and one.text]
+        present = select_from_relation([column((STEP_COLUMN,))], counted.tree, "counted")
+        matchers = [one for one in node.pipeline.matchers if one.operator is ComparisonOperator.EQUAL and one.text]
         labels = {one.label: one.text for one in matchers}
         return Series(self._missing_samples(present, labels, 1.0), tuple(labels))
 
@@ -214,19 +216,19 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         """Return a sample with these labels and number for each step that `present` does not have."""
         names = ("logql_steps", "logql_present")
         steps = exp.Unnest(
-            expressions=[fill("GENERATE_ARRAY(0, @last)", 0, last=self.steps.count - 1)],
+            expressions=[fill_query_template("GENERATE_ARRAY(0, @last)", 0, last=self.steps.count - 1)],
             alias=exp.TableAlias(columns=[exp.to_identifier(STEP_COLUMN)]),
             offset=False,
         )
         every = exp.Select(expressions=[column((STEP_COLUMN,))]).from_(steps, copy=False)
-        columns = [alias(literal(text), label_column(name)) for name, text in labels.items()]
+        columns = [alias(text_literal(text), label_column(name)) for name, text in labels.items()]
         left, right = column((names[0], STEP_COLUMN)), column((names[1], STEP_COLUMN))
         columns += [alias(left, STEP_COLUMN), alias(float_literal(constant), VALUE_COLUMN)]
-        tree = from_relation(columns, every, "steps")
+        tree = select_from_relation(columns, every, "steps")
         joined = exp.Subquery(this=present, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
-        same = fill("@left = @right", 0, left=left, right=right)
+        same = fill_query_template("@left = @right", 0, left=left, right=right)
         tree.join(joined, on=same, join_type="LEFT", copy=False)
-        return tree.where(fill("@step IS NULL", 0, step=right), copy=False)
+        return tree.where(fill_query_template("@step IS NULL", 0, step=right), copy=False)
 
     def _join_vectors(self, node: BinaryOperation, left: Series, right: Series) -> Series:
         if set(left.labels) != set(right.labels):
@@ -235,52 +237,58 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             )
         names = ("logql_left", "logql_right")
         labels = [alias(label_reference(name, names[0]), label_column(name)) for name in left.labels]
-        tree = from_relation(labels, left.tree, "left")
-        same = [fill("@left = @right", 0, left=column((names[0], STEP_COLUMN)), right=column((names[1], STEP_COLUMN)))]
+        tree = select_from_relation(labels, left.tree, "left")
+        same = [
+            fill_query_template(
+                "@left = @right", 0, left=column((names[0], STEP_COLUMN)), right=column((names[1], STEP_COLUMN))
+            )
+        ]
         same += [
-            fill("@left = @right", 0, left=label_reference(name, names[0]), right=label_reference(name, names[1]))
+            fill_query_template(
+                "@left = @right", 0, left=label_reference(name, names[0]), right=label_reference(name, names[1])
+            )
             for name in left.labels
         ]
         derived = exp.Subquery(this=right.tree, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
         tree.join(derived, on=exp.and_(*same, copy=False), join_type="INNER", copy=False)
         values = column((names[0], VALUE_COLUMN)), column((names[1], VALUE_COLUMN))
-        return Series(_add_operation(node, tree, column((names[0], STEP_COLUMN)), values[0], values), left.labels)
+        return Series(_add_step_and_value(node, tree, column((names[0], STEP_COLUMN)), values[0], values), left.labels)
 
-    def _translate_range(self, node: RangeAggregate, groups: Groups) -> Series:
+    def _translate_range(self, node: RangeAggregate, groups: SeriesLabels) -> Series:
         branches = self.sources.branches(node.pipeline)
         labels = self._range_labels(branches, groups, node.offset)
         steps = msgspec.structs.replace(self.steps, start_us=self.steps.start_us - node.shift_us)
         last_us = steps.start_us + (steps.count - 1) * steps.step_us
-        window = Window(steps.start_us - node.range_us + 1, last_us + 1)
+        window = TimeRange(steps.start_us - node.range_us + 1, last_us + 1)
         entries = select_entries(branches, lambda branch: self._entry_columns(branch, labels, node), window)
         function = _function_of(node)
         overlap = node.range_us // steps.step_us if steps.count > 1 and node.range_us > steps.step_us else 0
-        if overlap > (MAX_OVERLAP if function.combined else MAX_VALUE_OVERLAP):
+        if overlap > (MAX_OVERLAPPING_STEPS if function.combining_aggregate else MAX_OVERLAPPING_VALUE_STEPS):
             raise self._unsupported(
                 f"The range is {overlap:,} times the step.", node.offset, "Send a larger step, or a shorter range."
             )
         sampled = _assign_steps(entries, labels, steps, node.range_us)
         if node.unwrap is not None:
-            sampled.where(fill("sample_value IS NOT NULL"), copy=False)
+            sampled.where(fill_query_template("sample_value IS NOT NULL"), copy=False)
         spread = _repeat_for_steps(sampled, labels, function, is_overlapping=overlap > 0)
-        aggregate = function.combined if function.combined and overlap else function.aggregate
+        aggregate = function.combining_aggregate if function.combining_aggregate and overlap else function.aggregate
         value = (
-            fill(aggregate)
+            fill_query_template(aggregate)
             if aggregate
             else internal_call("quantile", column(("sample_value",)), float_literal(node.parameter or 0.0))
         )
         if function.is_rate:
-            value = fill(
+            value = fill_query_template(
                 "@value / @seconds", 0, value=value, seconds=float_literal(node.range_us / _MICROSECONDS_PER_SECOND)
             )
-        return _grouped_series(Series(spread, labels), labels, alias(value, VALUE_COLUMN))
+        return _aggregate_series(Series(spread, labels), labels, alias(value, VALUE_COLUMN))
 
-    def _range_labels(self, branches: Sequence[Branch], groups: Groups, offset: int) -> tuple[str, ...]:
+    def _range_labels(self, branches: Sequence[SourceBranch], groups: SeriesLabels, offset: int) -> tuple[str, ...]:
         if groups.is_exact:
             return groups.labels
         names = {name for branch in branches for name in branch.labels.stream_label_names()}
-        names = {name for name in names if not all(branch.state.is_removed(name) for branch in branches)}
-        found = tuple(sorted((names - groups.without) | set(groups.labels)))
+        names = {name for name in names if not all(branch.pipeline_state.is_removed(name) for branch in branches)}
+        found = tuple(sorted((names - groups.excluded_labels) | set(groups.labels)))
         if len(found) > MAX_LABELS:
             raise self._unsupported(
                 f"The streams have {len(found)} labels; a series has at most {MAX_LABELS}.",
@@ -289,26 +297,28 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             )
         return found
 
-    def _entry_columns(self, branch: Branch, labels: Sequence[str], node: RangeAggregate) -> list[exp.Expr]:
+    def _entry_columns(self, branch: SourceBranch, labels: Sequence[str], node: RangeAggregate) -> list[exp.Expr]:
         columns: list[exp.Expr] = []
         for name in labels:
-            value = branch.labels.label(name, branch.state, node.offset)
-            text = literal("") if value is None else fill("IFNULL(@value, '')", 0, value=value.text)
+            value = branch.labels.label(name, branch.pipeline_state, node.offset)
+            text = text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text)
             columns.append(alias(text, label_column(name)))
-        at = fill("UNIX_MICROS(@time)", 0, time=branch.labels.timestamp())
+        at = fill_query_template("UNIX_MICROS(@time)", 0, time=branch.labels.timestamp_value())
         return [*columns, alias(at, "entry_us"), alias(self._sample_value(branch, node), "sample_value")]
 
-    def _sample_value(self, branch: Branch, node: RangeAggregate) -> exp.Expr:
+    def _sample_value(self, branch: SourceBranch, node: RangeAggregate) -> exp.Expr:
         if node.unwrap is not None:
-            value = branch.labels.label(node.unwrap.label, branch.state, node.unwrap.offset)
+            value = branch.labels.label(node.unwrap.label, branch.pipeline_state, node.unwrap.offset)
             if value is None:
-                return fill("CAST(NULL AS FLOAT64)")
+                return fill_query_template("CAST(NULL AS FLOAT64)")
             return as_number(value.text, node.unwrap.measure, node.unwrap.offset)
         if node.function.startswith("bytes_"):
-            if branch.state.formats:
+            if branch.pipeline_state.formats:
                 raise self._unsupported("The bytes of a line that line_format has made cannot be counted.", node.offset)
-            return fill("CAST(IFNULL(BYTE_LENGTH(@line), 0) AS FLOAT64)", 0, line=branch.labels.message())
-        return fill("1.0")
+            return fill_query_template(
+                "CAST(IFNULL(BYTE_LENGTH(@line), 0) AS FLOAT64)", 0, line=branch.labels.message_column()
+            )
+        return fill_query_template("1.0")
 
     def _unsupported(self, message: str, offset: int, hint: str | None = None) -> QueryUnsupported:
         return QueryUnsupported(message, hint=hint, span=self.info.span(offset))
@@ -320,7 +330,7 @@ def _function_of(node: RangeAggregate) -> RangeFunction:
     return _RANGE_FUNCTIONS.get(node.function, _QUANTILE_FUNCTION)
 
 
-def _groups_of(node: RangeAggregate, needed: Groups) -> Groups:
+def _series_labels_of(node: RangeAggregate, needed: SeriesLabels) -> SeriesLabels:
     """Return the labels of the series of a range: those of its own grouping, or else `needed`.
 
     `needed` are the labels that the expression around the range needs.
@@ -328,11 +338,11 @@ def _groups_of(node: RangeAggregate, needed: Groups) -> Groups:
     if node.grouping is None:
         return needed
     if node.grouping.is_without:
-        return Groups(without=frozenset(node.grouping.labels))
-    return Groups(node.grouping.labels, is_exact=True)
+        return SeriesLabels(excluded_labels=frozenset(node.grouping.labels))
+    return SeriesLabels(node.grouping.labels, is_exact=True)
 
 
-def _grouped_labels(labels: tuple[str, ...], grouping: Grouping) -> tuple[str, ...]:
+def _labels_after_grouping(labels: tuple[str, ...], grouping: Grouping) -> tuple[str, ...]:
     if grouping.is_without:
         return tuple(name for name in labels if name not in grouping.labels)
     return tuple(name for name in grouping.labels if name in labels)
@@ -342,30 +352,32 @@ def _label_columns(labels: Sequence[str]) -> list[exp.Expr]:
     return [label_reference(name) for name in labels]
 
 
-def _grouped_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> Series:
+def _aggregate_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> Series:
     """Return the series of an aggregate `value` for each group of labels and step."""
     columns = [*_label_columns(labels), column((STEP_COLUMN,))]
-    tree = from_relation([*columns, value], inner.tree, "series")
+    tree = select_from_relation([*columns, value], inner.tree, "series")
     return Series(tree.group_by(*_label_columns(labels), column((STEP_COLUMN,)), copy=False), labels)
 
 
-def _rank_series(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
+def _top_or_bottom_series(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
     """Return the series with the largest or smallest values of each group and step, with all of their labels."""
-    order = [ordered(column((VALUE_COLUMN,)), node.function == "topk")]
-    order += [ordered(label, is_descending=False) for label in _label_columns(inner.labels)]
+    order = [sort_key(column((VALUE_COLUMN,)), node.function == "topk")]
+    order += [sort_key(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
-        this=fill("ROW_NUMBER()"),
+        this=fill_query_template("ROW_NUMBER()"),
         partition_by=[*_label_columns(groups), column((STEP_COLUMN,))],
         order=exp.Order(expressions=order),
         over="OVER",
     )
     columns = [*_label_columns(inner.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
-    numbered = from_relation([*columns, alias(place, "place")], inner.tree, "series")
-    tree = from_relation([copied(one) for one in columns], numbered, "ranked")
-    return Series(tree.where(fill("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels)
+    numbered = select_from_relation([*columns, alias(place, "place")], inner.tree, "series")
+    tree = select_from_relation([copy_tree(one) for one in columns], numbered, "ranked")
+    return Series(
+        tree.where(fill_query_template("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels
+    )
 
 
-def _add_operation(
+def _add_step_and_value(
     node: BinaryOperation, tree: exp.Select, step: exp.Expr, kept: exp.Expr, operands: tuple[exp.Expr, exp.Expr]
 ) -> exp.Select:
     """Add the step and the value of an operation to a SELECT of the labels.
@@ -375,26 +387,28 @@ def _add_operation(
     left, right = operands
     tree.select(alias(step, STEP_COLUMN), copy=False)
     if node.operator not in _COMPARISON_OPERATORS:
-        value = fill(_ARITHMETIC_TEMPLATES[node.operator], 0, left=left, right=right)
+        value = fill_query_template(_ARITHMETIC_TEMPLATES[node.operator], 0, left=left, right=right)
         return tree.select(alias(value, VALUE_COLUMN), copy=False)
-    condition = fill(_COMPARISON_TEMPLATES[node.operator], 0, left=left, right=right)
+    condition = fill_query_template(_COMPARISON_TEMPLATES[node.operator], 0, left=left, right=right)
     if node.is_bool:
-        return tree.select(alias(fill("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE_COLUMN), copy=False)
-    return tree.select(alias(copied(kept), VALUE_COLUMN), copy=False).where(condition, copy=False)
+        return tree.select(
+            alias(fill_query_template("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE_COLUMN), copy=False
+        )
+    return tree.select(alias(copy_tree(kept), VALUE_COLUMN), copy=False).where(condition, copy=False)
 
 
-def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, range_us: int) -> exp.Select:
+def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: SampleSteps, range_us: int) -> exp.Select:
     """Return each entry with the first and the last step whose range contains it.
 
     The range of a step at time T contains the entries later than T - range, up to and including T.
     """
-    first = fill(
+    first = fill_query_template(
         "GREATEST(0, DIV(entry_us - @start + @step - 1, @step))",
         0,
         start=_integer_literal(steps.start_us),
         step=_integer_literal(steps.step_us),
     )
-    last = fill(
+    last = fill_query_template(
         "LEAST(@last, DIV(entry_us - @start + @range - 1, @step))",
         0,
         last=steps.count - 1,
@@ -403,9 +417,9 @@ def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, rang
         step=_integer_literal(steps.step_us),
     )
     columns = [*_label_columns(labels), column(("sample_value",)), column(("entry_us",))]
-    tree = from_relation([*columns, alias(first, "first_step"), alias(last, "last_step")], entries, "entries")
-    within = from_relation([exp.Star()], tree, "sampled")
-    return within.where(fill("first_step <= last_step"), copy=False)
+    tree = select_from_relation([*columns, alias(first, "first_step"), alias(last, "last_step")], entries, "entries")
+    within = select_from_relation([exp.Star()], tree, "sampled")
+    return within.where(fill_query_template("first_step <= last_step"), copy=False)
 
 
 def _repeat_for_steps(
@@ -419,16 +433,18 @@ def _repeat_for_steps(
             column(("entry_us",)),
             alias(column(("first_step",)), STEP_COLUMN),
         ]
-        return from_relation(columns, sampled, "windows")
+        return select_from_relation(columns, sampled, "windows")
     own = [column(("sample_value",)), column(("entry_us",))]
-    if function.combined:
+    if function.combining_aggregate:
         grouped = [*_label_columns(labels), column(("first_step",)), column(("last_step",))]
-        parts = from_relation([*grouped, alias(fill(function.aggregate), "part_value")], sampled, "windows")
-        sampled = parts.group_by(*[copied(one) for one in grouped], copy=False)
+        parts = select_from_relation(
+            [*grouped, alias(fill_query_template(function.aggregate), "part_value")], sampled, "windows"
+        )
+        sampled = parts.group_by(*[copy_tree(one) for one in grouped], copy=False)
         own = [column(("part_value",))]
-    tree = from_relation([*_label_columns(labels), *own, column((STEP_COLUMN,))], sampled, "parts")
+    tree = select_from_relation([*_label_columns(labels), *own, column((STEP_COLUMN,))], sampled, "parts")
     steps = exp.Unnest(
-        expressions=[fill("GENERATE_ARRAY(first_step, last_step)")],
+        expressions=[fill_query_template("GENERATE_ARRAY(first_step, last_step)")],
         alias=exp.TableAlias(columns=[exp.to_identifier(STEP_COLUMN)]),
         offset=False,
     )
@@ -440,26 +456,28 @@ def pack_series(series: Series, most: int) -> exp.Select:
 
     There is one row more than `most` if the answer has more series.
     """
-    steps = fill("ARRAY_AGG(step_number ORDER BY step_number)")
-    values = fill("ARRAY_AGG(CAST(value AS STRING) ORDER BY step_number)")
+    steps = fill_query_template("ARRAY_AGG(step_number ORDER BY step_number)")
+    values = fill_query_template("ARRAY_AGG(CAST(value AS STRING) ORDER BY step_number)")
     columns = [*_label_columns(series.labels), alias(steps, "steps"), alias(values, "samples")]
-    tree = from_relation(columns, series.tree, "result").where(fill("value IS NOT NULL"), copy=False)
+    tree = select_from_relation(columns, series.tree, "result").where(
+        fill_query_template("value IS NOT NULL"), copy=False
+    )
     if not series.labels:
         return tree
     tree.group_by(*_label_columns(series.labels), copy=False)
-    tree.order_by(*[ordered(label, is_descending=False) for label in _label_columns(series.labels)], copy=False)
-    return tree.limit(number(str(most + 1)), copy=False)
+    tree.order_by(*[sort_key(label, is_descending=False) for label in _label_columns(series.labels)], copy=False)
+    return tree.limit(number_literal(str(most + 1)), copy=False)
 
 
 def float_literal(value: float) -> exp.Expr:
     text = repr(float(value))
     if text in {"inf", "-inf", "nan"}:
-        return fill("CAST(@text AS FLOAT64)", 0, text=text)
-    return number(text)
+        return fill_query_template("CAST(@text AS FLOAT64)", 0, text=text)
+    return number_literal(text)
 
 
 def _integer_literal(value: int) -> exp.Expr:
-    return number(str(value))
+    return number_literal(str(value))
 
 
 def _divide(left: float, right: float) -> float:
@@ -477,7 +495,7 @@ def _power(left: float, right: float) -> float:
         return math.nan
 
 
-_ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
+_ARITHMETIC_FUNCTIONS: Final[Mapping[str, Callable[[float, float], float]]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
     "*": lambda left, right: left * right,
@@ -487,7 +505,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
     # `or` yields the left operand, which always exists here.
     "or": lambda left, _: left,
 }
-_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+_COMPARISON_FUNCTIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": lambda left, right: left == right,
     "!=": lambda left, right: left != right,
     ">": lambda left, right: left > right,
@@ -495,10 +513,10 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": lambda left, right: left < right,
     "<=": lambda left, right: left <= right,
 }
-_COMPARISON_OPERATORS: Final = frozenset(_COMPARISONS)
+_COMPARISON_OPERATORS: Final = frozenset(_COMPARISON_FUNCTIONS)
 
 
-def fold_constant(node: Metric) -> float | None:
+def fold_constant(node: MetricQuery) -> float | None:
     """Return the value of a query that reads no entries; None if it reads entries."""
     if isinstance(node, NumberLiteral):
         return node.value
@@ -507,13 +525,13 @@ def fold_constant(node: Metric) -> float | None:
     left, right = fold_constant(node.left), fold_constant(node.right)
     if left is None or right is None:
         return None
-    if node.operator in _COMPARISONS:
-        return float(_COMPARISONS[node.operator](left, right))
-    return _ARITHMETIC[node.operator](left, right)
+    if node.operator in _COMPARISON_FUNCTIONS:
+        return float(_COMPARISON_FUNCTIONS[node.operator](left, right))
+    return _ARITHMETIC_FUNCTIONS[node.operator](left, right)
 
 
-def is_vector(node: Metric) -> bool:
+def is_constant_vector(node: MetricQuery) -> bool:
     """Return whether a constant is a vector because a number in it is written as `vector(…)`."""
     if isinstance(node, BinaryOperation):
-        return is_vector(node.left) or is_vector(node.right)
+        return is_constant_vector(node.left) or is_constant_vector(node.right)
     return isinstance(node, NumberLiteral) and node.is_vector

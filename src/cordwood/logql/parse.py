@@ -4,33 +4,33 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cordwood.logql.lexer import Cursor, Token, TokenKind
+from cordwood.logql.lexer import Token, TokenCursor, TokenKind
 from cordwood.logql.syntax import (
     REGEX_COMPARISONS,
     BinaryOperation,
-    BothMatch,
-    Comparison,
-    EitherMatch,
-    Extraction,
+    ComparisonOperator,
     Grouping,
+    LabelExtraction,
     LabelFilter,
     LabelMatch,
     LabelRemoval,
     LineFilter,
     LineFormat,
+    MatchConjunction,
+    MatchDisjunction,
     Measure,
-    Metric,
+    MetricQuery,
     NumberLiteral,
     NumberMatch,
-    Parser,
     ParserKind,
+    ParserStage,
     Pipeline,
     Query,
     RangeAggregate,
     Stage,
-    TemplateLabel,
+    TemplatePlaceholder,
     TextMatch,
-    Unwrap,
+    UnwrapStage,
     VectorAggregate,
 )
 
@@ -67,15 +67,15 @@ _SET_OPERATORS: Final = frozenset({"or", "and", "unless"})
 _VECTOR_MATCHING_WORDS: Final = ("on", "ignoring", "group_left", "group_right")
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
 # The longest range and offset: 100 years in seconds.
-_MAX_SECONDS: Final = 100 * 365 * 86_400
+_MAX_RANGE_SECONDS: Final = 100 * 365 * 86_400
 
 
 def parse(text: str) -> Query:
-    """Parse the whole text; raise QuerySyntax or QueryUnsupported with the position of the first mistake."""
-    cursor = Cursor(text)
-    if cursor.next.kind is TokenKind.END:
-        raise cursor.fault("The query is empty.", 'Write it as in {service_name="my.app"} |= "error".')
-    query = _parse_level(cursor, 0)
+    """Parse the whole text; raise BadQuerySyntax or QueryUnsupported with the position of the first mistake."""
+    cursor = TokenCursor(text)
+    if cursor.next_token.kind is TokenKind.END:
+        raise cursor.syntax_error("The query is empty.", 'Write it as in {service_name="my.app"} |= "error".')
+    query = _parse_precedence_level(cursor, 0)
     cursor.expect_end()
     return query
 
@@ -84,28 +84,30 @@ def parse_selectors(text: str) -> Pipeline:
     """Parse a text that must be a log query, as in requests for streams and label values."""
     query = parse(text)
     if not isinstance(query, Pipeline):
-        raise Cursor(text).fault("A stream selector is expected here.", 'Write it as in {service_name="my.app"}.', 0)
+        raise TokenCursor(text).syntax_error(
+            "A stream selector is expected here.", 'Write it as in {service_name="my.app"}.', 0
+        )
     return query
 
 
-def _parse_level(cursor: Cursor, level: int) -> Query:
+def _parse_precedence_level(cursor: TokenCursor, level: int) -> Query:
     """Parse operands joined by operators of this precedence level or of levels that bind more tightly."""
     if level == len(_OPERATORS_BY_PRECEDENCE):
         return _parse_operand(cursor)
-    left = _parse_level(cursor, level + 1)
-    while (cursor.is_word if level < 2 else cursor.is_symbol)(*_OPERATORS_BY_PRECEDENCE[level]):
-        operator = cursor.take()
+    left = _parse_precedence_level(cursor, level + 1)
+    while (cursor.next_is_word if level < 2 else cursor.next_is_symbol)(*_OPERATORS_BY_PRECEDENCE[level]):
+        operator = cursor.take_token()
         cursor.count_part()
         _check_set_operator(cursor, operator)
         is_bool = operator.text in _COMPARISON_OPERATORS and cursor.accept_word("bool")
-        if cursor.is_word(*_VECTOR_MATCHING_WORDS):
-            raise cursor.unsupported(
-                f"{cursor.next.text} is not supported.", "Aggregate both sides by the same labels."
+        if cursor.next_is_word(*_VECTOR_MATCHING_WORDS):
+            raise cursor.unsupported_error(
+                f"{cursor.next_token.text} is not supported.", "Aggregate both sides by the same labels."
             )
-        cursor.descend()
+        cursor.enter_nesting()
         # The power operator is right-associative.
-        right = _parse_level(cursor, level if operator.text == "^" else level + 1)
-        cursor.ascend()
+        right = _parse_precedence_level(cursor, level if operator.text == "^" else level + 1)
+        cursor.leave_nesting()
         left = BinaryOperation(
             operator.text,
             _require_metric(cursor, left, operator),
@@ -116,143 +118,145 @@ def _parse_level(cursor: Cursor, level: int) -> Query:
     return left
 
 
-def _check_set_operator(cursor: Cursor, operator: Token) -> None:
+def _check_set_operator(cursor: TokenCursor, operator: Token) -> None:
     """Raise QueryUnsupported for set operators except `or vector(0)`, which yields 0 where there is no sample."""
-    if operator.text in _SET_OPERATORS and not (operator.text == "or" and cursor.is_word("vector")):
-        raise cursor.unsupported(
+    if operator.text in _SET_OPERATORS and not (operator.text == "or" and cursor.next_is_word("vector")):
+        raise cursor.unsupported_error(
             f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.offset
         )
 
 
-def _require_metric(cursor: Cursor, query: Query, place: Token) -> Metric:
+def _require_metric(cursor: TokenCursor, query: Query, place: Token) -> MetricQuery:
     if isinstance(query, Pipeline):
-        raise cursor.fault(
+        raise cursor.syntax_error(
             "A log query is not a number.", "Count its lines, as in count_over_time({…}[5m]).", place.offset
         )
     return query
 
 
-def _parse_operand(cursor: Cursor) -> Query:
-    token = cursor.next
-    if cursor.is_symbol("{"):
+def _parse_operand(cursor: TokenCursor) -> Query:
+    token = cursor.next_token
+    if cursor.next_is_symbol("{"):
         return _parse_log_query(cursor)
-    if cursor.accept("("):
-        cursor.descend()
-        query = _parse_level(cursor, 0)
-        cursor.expect(")")
-        cursor.ascend()
-        return _parse_stages_after(cursor, query) if isinstance(query, Pipeline) else query
-    if cursor.is_symbol("-", "+"):
-        sign = -1 if cursor.take().text == "-" else 1
+    if cursor.accept_symbol("("):
+        cursor.enter_nesting()
+        query = _parse_precedence_level(cursor, 0)
+        cursor.expect_symbol(")")
+        cursor.leave_nesting()
+        return _parse_stages(cursor, query) if isinstance(query, Pipeline) else query
+    if cursor.next_is_symbol("-", "+"):
+        sign = -1 if cursor.take_token().text == "-" else 1
         number = cursor.expect_kind(TokenKind.NUMBER, "a number")
         return NumberLiteral(sign * number.number, offset=token.offset)
     if token.kind is TokenKind.NUMBER:
-        return NumberLiteral(cursor.take().number, offset=token.offset)
+        return NumberLiteral(cursor.take_token().number, offset=token.offset)
     if token.kind is TokenKind.NAME:
         return _parse_call(cursor)
-    raise cursor.unexpected("a stream selector such as {…}, or a function")
+    raise cursor.unexpected_token_error("a stream selector such as {…}, or a function")
 
 
-def _parse_log_query(cursor: Cursor) -> Pipeline:
-    offset = cursor.next.offset
-    return _parse_stages_after(cursor, Pipeline(_parse_selector(cursor), (), offset))
+def _parse_log_query(cursor: TokenCursor) -> Pipeline:
+    offset = cursor.next_token.offset
+    return _parse_stages(cursor, Pipeline(_parse_selector(cursor), (), offset))
 
 
-def _parse_stages_after(cursor: Cursor, pipeline: Pipeline) -> Pipeline:
+def _parse_stages(cursor: TokenCursor, pipeline: Pipeline) -> Pipeline:
     stages: list[Stage] = [*pipeline.stages]
     while _is_at_stage(cursor):
         stage = _parse_stage(cursor)
-        if isinstance(stage, Unwrap):
-            raise cursor.fault(
+        if isinstance(stage, UnwrapStage):
+            raise cursor.syntax_error(
                 "unwrap is allowed only in a range.", "Write sum_over_time({…} | unwrap x [5m]).", stage.offset
             )
         stages.append(stage)
     return Pipeline(pipeline.matchers, tuple(stages), pipeline.offset)
 
 
-def _parse_call(cursor: Cursor) -> Metric:
-    name = cursor.take()
+def _parse_call(cursor: TokenCursor) -> MetricQuery:
+    name = cursor.take_token()
     cursor.count_part()
     if name.text in _REFUSED_FUNCTIONS:
-        raise cursor.unsupported(f"{name.text} is not supported.", _REFUSED_FUNCTIONS[name.text], name.offset)
+        raise cursor.unsupported_error(f"{name.text} is not supported.", _REFUSED_FUNCTIONS[name.text], name.offset)
     if name.text == "vector":
         return _parse_vector(cursor, name)
-    cursor.descend()
+    cursor.enter_nesting()
     if name.text in ENTRY_RANGE_FUNCTIONS | VALUE_RANGE_FUNCTIONS:
-        found: Metric = _parse_range_aggregate(cursor, name)
+        found: MetricQuery = _parse_range_aggregate(cursor, name)
     elif name.text in VECTOR_FUNCTIONS:
         found = _parse_vector_aggregate(cursor, name)
     else:
-        raise cursor.fault(f"There is no function called {name.text[:60]}.", None, name.offset)
-    cursor.ascend()
+        raise cursor.syntax_error(f"There is no function called {name.text[:60]}.", None, name.offset)
+    cursor.leave_nesting()
     return found
 
 
-def _parse_vector(cursor: Cursor, name: Token) -> NumberLiteral:
-    cursor.expect("(")
-    is_negative = cursor.accept("-")
+def _parse_vector(cursor: TokenCursor, name: Token) -> NumberLiteral:
+    cursor.expect_symbol("(")
+    is_negative = cursor.accept_symbol("-")
     number = cursor.expect_kind(TokenKind.NUMBER, "a number").number
-    cursor.expect(")")
+    cursor.expect_symbol(")")
     return NumberLiteral(-number if is_negative else number, is_vector=True, offset=name.offset)
 
 
-def _parse_vector_aggregate(cursor: Cursor, name: Token) -> VectorAggregate:
+def _parse_vector_aggregate(cursor: TokenCursor, name: Token) -> VectorAggregate:
     grouping = _parse_grouping(cursor)
-    cursor.expect("(")
+    cursor.expect_symbol("(")
     parameter = None
     if name.text in RANKING_FUNCTIONS:
         number = cursor.expect_kind(TokenKind.NUMBER, f"the number of {name.text}")
         if not number.text.isdecimal() or not 1 <= number.number <= 1000:
-            raise cursor.fault(f"{name.text} takes a number from 1 to 1000.", None, number.offset)
+            raise cursor.syntax_error(f"{name.text} takes a number from 1 to 1000.", None, number.offset)
         parameter = int(number.text)
-        cursor.expect(",")
-    start = cursor.next
-    operand = _require_metric(cursor, _parse_level(cursor, 0), start)
-    cursor.expect(")")
+        cursor.expect_symbol(",")
+    start = cursor.next_token
+    operand = _require_metric(cursor, _parse_precedence_level(cursor, 0), start)
+    cursor.expect_symbol(")")
     grouping = grouping or _parse_grouping(cursor)
     if grouping is not None and name.text in SORTING_FUNCTIONS:
-        raise cursor.fault(f"{name.text} cannot have a grouping.", None, grouping.offset)
+        raise cursor.syntax_error(f"{name.text} cannot have a grouping.", None, grouping.offset)
     return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.offset)
 
 
-def _parse_grouping(cursor: Cursor) -> Grouping | None:
-    if not cursor.is_word("by", "without"):
+def _parse_grouping(cursor: TokenCursor) -> Grouping | None:
+    if not cursor.next_is_word("by", "without"):
         return None
-    word = cursor.take()
-    cursor.expect("(")
+    word = cursor.take_token()
+    cursor.expect_symbol("(")
     labels: list[str] = []
-    while not cursor.is_symbol(")"):
+    while not cursor.next_is_symbol(")"):
         cursor.count_part()
         labels.append(cursor.expect_kind(TokenKind.NAME, "the name of a label").text)
-        if not cursor.is_symbol(")"):
-            cursor.expect(",")
-    cursor.expect(")")
+        if not cursor.next_is_symbol(")"):
+            cursor.expect_symbol(",")
+    cursor.expect_symbol(")")
     return Grouping(tuple(dict.fromkeys(labels)), word.text == "without", word.offset)
 
 
-def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
-    cursor.expect("(")
+def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
+    cursor.expect_symbol("(")
     parameter = None
     if name.text == "quantile_over_time":
         number = cursor.expect_kind(TokenKind.NUMBER, "a quantile from 0 to 1")
         if number.number > 1:
-            raise cursor.fault("A quantile is a number from 0 to 1.", None, number.offset)
+            raise cursor.syntax_error("A quantile is a number from 0 to 1.", None, number.offset)
         parameter = number.number
-        cursor.expect(",")
+        cursor.expect_symbol(",")
     entries = _RangeParser(cursor)
     entries.parse()
-    cursor.expect(")")
+    cursor.expect_symbol(")")
     grouping = _parse_grouping(cursor)
     if grouping is not None and name.text not in _GROUPING_RANGE_FUNCTIONS:
-        raise cursor.fault(
+        raise cursor.syntax_error(
             f"{name.text} cannot have a grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.offset
         )
     if entries.unwrap is None and name.text in VALUE_RANGE_FUNCTIONS:
-        raise cursor.fault(
+        raise cursor.syntax_error(
             f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.offset
         )
     if entries.unwrap is not None and name.text in ENTRY_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
-        raise cursor.fault(f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap.offset)
+        raise cursor.syntax_error(
+            f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap.offset
+        )
     return RangeAggregate(
         function=name.text,
         pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.offset),
@@ -268,80 +272,82 @@ def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
 class _RangeParser:
     """The parser of a range of entries, whose duration comes after the selector or after the stages."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
-        self.offset = cursor.next.offset
+        self.offset = cursor.next_token.offset
         self.matchers = Pipeline(()).matchers
         self.stages: list[Stage] = []
-        self.unwrap: Unwrap | None = None
+        self.unwrap: UnwrapStage | None = None
         self.range_us = 0
         self.shift_us = 0
 
     def parse(self) -> None:
         self._parse_entries()
         if not self.range_us:
-            raise self._cursor.unexpected("a range such as [5m]")
+            raise self._cursor.unexpected_token_error("a range such as [5m]")
 
     def _parse_entries(self) -> None:
         cursor = self._cursor
-        if cursor.accept("("):
-            cursor.descend()
+        if cursor.accept_symbol("("):
+            cursor.enter_nesting()
             self._parse_entries()
-            cursor.expect(")")
-            cursor.ascend()
+            cursor.expect_symbol(")")
+            cursor.leave_nesting()
         else:
             self.matchers = _parse_selector(cursor)
-        while _is_at_stage(cursor) or cursor.is_symbol("["):
-            if cursor.is_symbol("["):
+        while _is_at_stage(cursor) or cursor.next_is_symbol("["):
+            if cursor.next_is_symbol("["):
                 self._parse_range()
             else:
                 self._add_stage(_parse_stage(cursor))
 
-    def _add_stage(self, stage: Stage | Unwrap) -> None:
-        if isinstance(stage, Unwrap):
+    def _add_stage(self, stage: Stage | UnwrapStage) -> None:
+        if isinstance(stage, UnwrapStage):
             if self.unwrap is not None:
-                raise self._cursor.fault("A second unwrap stands here.", None, stage.offset)
+                raise self._cursor.syntax_error("A second unwrap stands here.", None, stage.offset)
             self.unwrap = stage
             return
         if self.unwrap is not None and not isinstance(stage, LabelFilter):
-            raise self._cursor.fault("After unwrap only comparisons of labels may stand.", None, self.unwrap.offset)
+            raise self._cursor.syntax_error(
+                "After unwrap only comparisons of labels may stand.", None, self.unwrap.offset
+            )
         self.stages.append(stage)
 
     def _parse_range(self) -> None:
         cursor = self._cursor
         if self.range_us:
-            raise cursor.fault("A second range stands here.")
-        cursor.expect("[")
+            raise cursor.syntax_error("A second range stands here.")
+        cursor.expect_symbol("[")
         self.range_us = self._duration_us("a duration such as 5m")
-        cursor.expect("]")
+        cursor.expect_symbol("]")
         if cursor.accept_word("offset"):
-            is_negative = cursor.accept("-")
+            is_negative = cursor.accept_symbol("-")
             shift_us = self._duration_us("a duration such as 5m")
             self.shift_us = -shift_us if is_negative else shift_us
 
     def _duration_us(self, expected: str) -> int:
         token = self._cursor.expect_kind(TokenKind.DURATION, expected)
         microseconds = round(token.number * _MICROSECONDS_PER_SECOND)
-        if not 0 < microseconds <= _MAX_SECONDS * _MICROSECONDS_PER_SECOND:
-            raise self._cursor.fault(f"The duration {token.text} is not possible here.", None, token.offset)
+        if not 0 < microseconds <= _MAX_RANGE_SECONDS * _MICROSECONDS_PER_SECOND:
+            raise self._cursor.syntax_error(f"The duration {token.text} is not possible here.", None, token.offset)
         return microseconds
 
 
-_MATCHER_OPERATORS: Final[Mapping[str, Comparison]] = {
-    "=": Comparison.EQUAL,
-    "!=": Comparison.NOT_EQUAL,
-    "=~": Comparison.REGEX,
-    "!~": Comparison.NOT_REGEX,
+_MATCHER_OPERATORS: Final[Mapping[str, ComparisonOperator]] = {
+    "=": ComparisonOperator.EQUAL,
+    "!=": ComparisonOperator.NOT_EQUAL,
+    "=~": ComparisonOperator.REGEX,
+    "!~": ComparisonOperator.NOT_REGEX,
 }
-_FILTER_OPERATORS: Final[Mapping[str, Comparison]] = {
+_LABEL_FILTER_OPERATORS: Final[Mapping[str, ComparisonOperator]] = {
     **_MATCHER_OPERATORS,
-    "==": Comparison.EQUAL,
-    ">": Comparison.GREATER,
-    ">=": Comparison.GREATER_OR_EQUAL,
-    "<": Comparison.LESS,
-    "<=": Comparison.LESS_OR_EQUAL,
+    "==": ComparisonOperator.EQUAL,
+    ">": ComparisonOperator.GREATER,
+    ">=": ComparisonOperator.GREATER_OR_EQUAL,
+    "<": ComparisonOperator.LESS,
+    "<=": ComparisonOperator.LESS_OR_EQUAL,
 }
-_LINE_OPERATORS: Final = ("|=", "!=", "|~", "!~")
+_LINE_FILTER_OPERATORS: Final = ("|=", "!=", "|~", "!~")
 _PATTERN_OPERATORS: Final = ("|>", "!>")
 _MEASURE_BY_TOKEN: Final[Mapping[TokenKind, Measure]] = {
     TokenKind.NUMBER: Measure.NUMBER,
@@ -362,72 +368,72 @@ _REFUSED_STAGES: Final[Mapping[str, str]] = {
     "decolorize": "Leave it out: the line is answered as it was sent.",
 }
 # A key of an object, or an index of an array: `a`, `.a`, `["a"]`, `[0]`.
-_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
-_MAX_STEPS: Final = 20
+_PATH_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
+_MAX_PATH_STEPS: Final = 20
 # An action of a template, in double braces, and the label (or `__line__`) that it contains.
-_TEMPLATE_ACTION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_TEMPLATE_LABEL: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
+_TEMPLATE_ACTION_PATTERN: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_TEMPLATE_LABEL_PATTERN: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
 
 
-def _parse_selector(cursor: Cursor) -> tuple[TextMatch, ...]:
+def _parse_selector(cursor: TokenCursor) -> tuple[TextMatch, ...]:
     """Parse the matchers in braces."""
-    cursor.expect("{")
+    cursor.expect_symbol("{")
     matchers: list[TextMatch] = []
-    while not cursor.is_symbol("}"):
+    while not cursor.next_is_symbol("}"):
         cursor.count_part()
         label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
-        if not cursor.is_symbol(*_MATCHER_OPERATORS):
-            raise cursor.unexpected("=, !=, =~ or !~")
-        operator = _MATCHER_OPERATORS[cursor.take().text]
+        if not cursor.next_is_symbol(*_MATCHER_OPERATORS):
+            raise cursor.unexpected_token_error("=, !=, =~ or !~")
+        operator = _MATCHER_OPERATORS[cursor.take_token().text]
         text = cursor.expect_kind(TokenKind.TEXT, "a text in quotes")
         offset = text.offset if operator in REGEX_COMPARISONS else label.offset
         matchers.append(TextMatch(label.text, operator, text.text, offset))
-        if not cursor.is_symbol("}"):
-            cursor.expect(",")
-    cursor.expect("}")
+        if not cursor.next_is_symbol("}"):
+            cursor.expect_symbol(",")
+    cursor.expect_symbol("}")
     return tuple(matchers)
 
 
-def _is_at_stage(cursor: Cursor) -> bool:
-    return cursor.is_symbol("|", *_LINE_OPERATORS, *_PATTERN_OPERATORS)
+def _is_at_stage(cursor: TokenCursor) -> bool:
+    return cursor.next_is_symbol("|", *_LINE_FILTER_OPERATORS, *_PATTERN_OPERATORS)
 
 
-def _parse_stage(cursor: Cursor) -> Stage | Unwrap:
+def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
     """Parse one stage, beginning with its bar."""
     cursor.count_part()
-    if cursor.is_symbol(*_PATTERN_OPERATORS):
-        raise cursor.unsupported("Pattern filters are not supported.", "Write a regular expression: |~ or !~.")
-    if cursor.is_symbol(*_LINE_OPERATORS):
+    if cursor.next_is_symbol(*_PATTERN_OPERATORS):
+        raise cursor.unsupported_error("Pattern filters are not supported.", "Write a regular expression: |~ or !~.")
+    if cursor.next_is_symbol(*_LINE_FILTER_OPERATORS):
         return _parse_line_filter(cursor)
-    cursor.expect("|")
-    word = cursor.next
-    if word.kind is not TokenKind.NAME or _is_operator(cursor.following):
-        return LabelFilter(_parse_matches(cursor))
+    cursor.expect_symbol("|")
+    word = cursor.next_token
+    if word.kind is not TokenKind.NAME or _is_label_filter_operator(cursor.second_next_token):
+        return LabelFilter(_parse_label_filters(cursor))
     if word.text in _REFUSED_STAGES:
-        raise cursor.unsupported(f"The stage {word.text} is not supported.", _REFUSED_STAGES[word.text])
-    cursor.take()
+        raise cursor.unsupported_error(f"The stage {word.text} is not supported.", _REFUSED_STAGES[word.text])
+    cursor.take_token()
     match word.text:
         case "json" | "logfmt":
-            return _parse_parser(cursor, ParserKind(word.text), word.offset)
+            return _parse_parser_stage(cursor, ParserKind(word.text), word.offset)
         case "line_format":
             return _parse_line_format(cursor)
         case "drop" | "keep":
             return _parse_removal(cursor, word)
         case "unwrap":
             return _parse_unwrap(cursor, word)
-    raise cursor.fault(
+    raise cursor.syntax_error(
         f"There is no stage called {word.text[:60]}.",
         "Stages are json, logfmt, line_format, drop, keep, unwrap and comparisons of labels.",
         word.offset,
     )
 
 
-def _is_operator(token: Token) -> bool:
-    return token.kind is TokenKind.SYMBOL and token.text in _FILTER_OPERATORS
+def _is_label_filter_operator(token: Token) -> bool:
+    return token.kind is TokenKind.SYMBOL and token.text in _LABEL_FILTER_OPERATORS
 
 
-def _parse_line_filter(cursor: Cursor) -> LineFilter:
-    operator = cursor.take()
+def _parse_line_filter(cursor: TokenCursor) -> LineFilter:
+    operator = cursor.take_token()
     first = _parse_line_text(cursor)
     texts = [first.text]
     while cursor.accept_word("or"):
@@ -438,38 +444,38 @@ def _parse_line_filter(cursor: Cursor) -> LineFilter:
     return LineFilter(tuple(texts), is_regex, operator.text.startswith("!"), offset)
 
 
-def _parse_line_text(cursor: Cursor) -> Token:
-    if cursor.is_word("ip"):
-        raise _refuse_address_filter(cursor)
+def _parse_line_text(cursor: TokenCursor) -> Token:
+    if cursor.next_is_word("ip"):
+        raise _address_filter_error(cursor)
     return cursor.expect_kind(TokenKind.TEXT, "a text in quotes")
 
 
-def _parse_parser(cursor: Cursor, kind: ParserKind, offset: int) -> Parser:
-    if cursor.is_symbol("--", "-"):
-        raise cursor.unsupported(f"Options of {kind} are not supported.", "Leave the option out.")
-    extractions: list[Extraction] = []
-    while cursor.next.kind is TokenKind.NAME:
+def _parse_parser_stage(cursor: TokenCursor, kind: ParserKind, offset: int) -> ParserStage:
+    if cursor.next_is_symbol("--", "-"):
+        raise cursor.unsupported_error(f"Options of {kind} are not supported.", "Leave the option out.")
+    extractions: list[LabelExtraction] = []
+    while cursor.next_token.kind is TokenKind.NAME:
         cursor.count_part()
-        label = cursor.take()
+        label = cursor.take_token()
         steps: tuple[str | int, ...] = (label.text,)
-        if cursor.accept("="):
+        if cursor.accept_symbol("="):
             expression = cursor.expect_kind(TokenKind.TEXT, "an expression in quotes")
-            steps = _parse_steps(cursor, expression) if kind is ParserKind.JSON else (expression.text,)
-        extractions.append(Extraction(label.text, steps, label.offset))
-        if not cursor.accept(","):
+            steps = _parse_path_steps(cursor, expression) if kind is ParserKind.JSON else (expression.text,)
+        extractions.append(LabelExtraction(label.text, steps, label.offset))
+        if not cursor.accept_symbol(","):
             break
-    return Parser(kind, tuple(extractions), offset)
+    return ParserStage(kind, tuple(extractions), offset)
 
 
-def _parse_steps(cursor: Cursor, expression: Token) -> tuple[str | int, ...]:
+def _parse_path_steps(cursor: TokenCursor, expression: Token) -> tuple[str | int, ...]:
     """Return the steps of an expression such as `request.headers["User-Agent"]` or `servers[0]`."""
     steps: list[str | int] = []
     position = 0
-    while match := _STEP_PATTERN.match(expression.text, position):
+    while match := _PATH_STEP_PATTERN.match(expression.text, position):
         steps.append(int(match[3]) if match[3] else match[1] or match[2])
         position = match.end()
-    if not steps or position < len(expression.text) or len(steps) > _MAX_STEPS:
-        raise cursor.fault(
+    if not steps or position < len(expression.text) or len(steps) > _MAX_PATH_STEPS:
+        raise cursor.syntax_error(
             f"The expression {expression.text[:60]!r} cannot be read.",
             'Write it as in a.b, servers[0] or headers["User-Agent"].',
             expression.offset,
@@ -477,90 +483,92 @@ def _parse_steps(cursor: Cursor, expression: Token) -> tuple[str | int, ...]:
     return tuple(steps)
 
 
-def _parse_line_format(cursor: Cursor) -> LineFormat:
+def _parse_line_format(cursor: TokenCursor) -> LineFormat:
     template = cursor.expect_kind(TokenKind.TEXT, "a template in quotes")
-    parts: list[str | TemplateLabel] = []
-    for number, text in enumerate(_TEMPLATE_ACTION.split(template.text)):
+    parts: list[str | TemplatePlaceholder] = []
+    for number, text in enumerate(_TEMPLATE_ACTION_PATTERN.split(template.text)):
         if number % 2 == 0:
             parts += [text] if text else []
             continue
         cursor.count_part()
-        label = _TEMPLATE_LABEL.fullmatch(text)
+        label = _TEMPLATE_LABEL_PATTERN.fullmatch(text)
         if label is None:
-            raise cursor.unsupported(
+            raise cursor.unsupported_error(
                 f"{{{{{text[:60]}}}}} is not supported in a template.",
                 "Labels are, as in {{.path}}, and the line: {{__line__}}.",
                 template.offset,
             )
-        parts.append(TemplateLabel(label[1]))
+        parts.append(TemplatePlaceholder(label[1]))
     return LineFormat(tuple(parts), template.offset)
 
 
-def _parse_removal(cursor: Cursor, word: Token) -> LabelRemoval:
-    labels = [_parse_removed(cursor, word)]
-    while cursor.accept(","):
-        labels.append(_parse_removed(cursor, word))
+def _parse_removal(cursor: TokenCursor, word: Token) -> LabelRemoval:
+    labels = [_parse_removed_label(cursor, word)]
+    while cursor.accept_symbol(","):
+        labels.append(_parse_removed_label(cursor, word))
     return LabelRemoval(tuple(labels), word.text == "keep", word.offset)
 
 
-def _parse_removed(cursor: Cursor, word: Token) -> str:
+def _parse_removed_label(cursor: TokenCursor, word: Token) -> str:
     cursor.count_part()
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
-    if _is_operator(cursor.next):
-        raise cursor.unsupported(f"{word.text} with a condition is not supported.", "Name the label alone.")
+    if _is_label_filter_operator(cursor.next_token):
+        raise cursor.unsupported_error(f"{word.text} with a condition is not supported.", "Name the label alone.")
     return label.text
 
 
-def _parse_unwrap(cursor: Cursor, word: Token) -> Unwrap:
+def _parse_unwrap(cursor: TokenCursor, word: Token) -> UnwrapStage:
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
-    if not cursor.is_symbol("("):
-        return Unwrap(label.text, Measure.NUMBER, label.offset)
+    if not cursor.next_is_symbol("("):
+        return UnwrapStage(label.text, Measure.NUMBER, label.offset)
     measure = _MEASURE_BY_CONVERSION.get(label.text)
     if measure is None:
         names = ", ".join(_MEASURE_BY_CONVERSION)
-        raise cursor.fault(f"unwrap has no conversion {label.text[:60]}.", f"There are: {names}.", label.offset)
-    cursor.expect("(")
+        raise cursor.syntax_error(f"unwrap has no conversion {label.text[:60]}.", f"There are: {names}.", label.offset)
+    cursor.expect_symbol("(")
     converted = cursor.expect_kind(TokenKind.NAME, "the name of a label")
-    cursor.expect(")")
-    return Unwrap(converted.text, measure, word.offset)
+    cursor.expect_symbol(")")
+    return UnwrapStage(converted.text, measure, word.offset)
 
 
-def _parse_matches(cursor: Cursor) -> LabelMatch:
+def _parse_label_filters(cursor: TokenCursor) -> LabelMatch:
     """Parse label filters joined by `and`, `or`, a comma or nothing, all of one precedence, from left to right."""
-    found = _parse_match(cursor)
+    found = _parse_label_filter(cursor)
     while True:
         if cursor.accept_word("or"):
-            found = EitherMatch(found, _parse_match(cursor))
-        elif cursor.accept_word("and") or cursor.accept(",") or _is_at_match(cursor):
-            found = BothMatch(found, _parse_match(cursor))
+            found = MatchDisjunction(found, _parse_label_filter(cursor))
+        elif cursor.accept_word("and") or cursor.accept_symbol(",") or _is_at_label_filter(cursor):
+            found = MatchConjunction(found, _parse_label_filter(cursor))
         else:
             return found
 
 
-def _is_at_match(cursor: Cursor) -> bool:
-    return cursor.is_symbol("(") or (cursor.next.kind is TokenKind.NAME and _is_operator(cursor.following))
+def _is_at_label_filter(cursor: TokenCursor) -> bool:
+    return cursor.next_is_symbol("(") or (
+        cursor.next_token.kind is TokenKind.NAME and _is_label_filter_operator(cursor.second_next_token)
+    )
 
 
-def _parse_match(cursor: Cursor) -> LabelMatch:
+def _parse_label_filter(cursor: TokenCursor) -> LabelMatch:
     cursor.count_part()
-    if cursor.accept("("):
-        cursor.descend()
-        found = _parse_matches(cursor)
-        cursor.expect(")")
-        cursor.ascend()
+    if cursor.accept_symbol("("):
+        cursor.enter_nesting()
+        found = _parse_label_filters(cursor)
+        cursor.expect_symbol(")")
+        cursor.leave_nesting()
         return found
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
-    if not _is_operator(cursor.next):
-        raise cursor.unexpected("a comparison such as = or >")
-    operator = _FILTER_OPERATORS[cursor.take().text]
-    return _parse_compared(cursor, label, operator)
+    if not _is_label_filter_operator(cursor.next_token):
+        raise cursor.unexpected_token_error("a comparison such as = or >")
+    operator = _LABEL_FILTER_OPERATORS[cursor.take_token().text]
+    return _parse_comparison(cursor, label, operator)
 
 
-def _parse_compared(cursor: Cursor, label: Token, operator: Comparison) -> TextMatch | NumberMatch:
-    if cursor.is_word("ip"):
-        raise _refuse_address_filter(cursor)
-    is_negative = cursor.accept("-")
-    value = cursor.take()
+def _parse_comparison(cursor: TokenCursor, label: Token, operator: ComparisonOperator) -> TextMatch | NumberMatch:
+    if cursor.next_is_word("ip"):
+        raise _address_filter_error(cursor)
+    is_negative = cursor.accept_symbol("-")
+    value = cursor.take_token()
     if value.kind is TokenKind.TEXT and not is_negative and operator in _MATCHER_OPERATORS.values():
         offset = value.offset if operator in REGEX_COMPARISONS else label.offset
         return TextMatch(label.text, operator, value.text, offset)
@@ -570,9 +578,11 @@ def _parse_compared(cursor: Cursor, label: Token, operator: Comparison) -> TextM
             "a text in quotes" if operator in REGEX_COMPARISONS else "a number, a duration, a size or a text in quotes"
         )
         hint = "Texts are compared with =, !=, =~ and !~." if value.kind is TokenKind.TEXT else None
-        raise cursor.fault(f"{expected[0].upper()}{expected[1:]} is expected here.", hint, value.offset)
+        raise cursor.syntax_error(f"{expected[0].upper()}{expected[1:]} is expected here.", hint, value.offset)
     return NumberMatch(label.text, operator, -value.number if is_negative else value.number, measure, label.offset)
 
 
-def _refuse_address_filter(cursor: Cursor) -> Exception:
-    return cursor.unsupported("Filters by ranges of IP addresses are not supported.", "Write a regular expression.")
+def _address_filter_error(cursor: TokenCursor) -> Exception:
+    return cursor.unsupported_error(
+        "Filters by ranges of IP addresses are not supported.", "Write a regular expression."
+    )

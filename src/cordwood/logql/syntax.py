@@ -8,7 +8,7 @@ import msgspec
 from cordwood.errors import BadParameter
 
 
-class Comparison(StrEnum):
+class ComparisonOperator(StrEnum):
     """The operator of a matcher, a label filter or a comparison of samples."""
 
     EQUAL = "=="
@@ -21,8 +21,8 @@ class Comparison(StrEnum):
     NOT_REGEX = "!~"
 
 
-NEGATED_COMPARISONS = frozenset({Comparison.NOT_EQUAL, Comparison.NOT_REGEX})
-REGEX_COMPARISONS = frozenset({Comparison.REGEX, Comparison.NOT_REGEX})
+NEGATED_COMPARISONS = frozenset({ComparisonOperator.NOT_EQUAL, ComparisonOperator.NOT_REGEX})
+REGEX_COMPARISONS = frozenset({ComparisonOperator.REGEX, ComparisonOperator.NOT_REGEX})
 
 
 class Measure(StrEnum):
@@ -37,7 +37,7 @@ class TextMatch(msgspec.Struct, frozen=True):
     """A comparison of a label with a text: in a selector, or as a label filter."""
 
     label: str
-    operator: Comparison
+    operator: ComparisonOperator
     text: str
     offset: int = 0
 
@@ -46,27 +46,27 @@ class NumberMatch(msgspec.Struct, frozen=True):
     """A comparison of a label with a number, a duration in seconds, or a size in bytes."""
 
     label: str
-    operator: Comparison
+    operator: ComparisonOperator
     number: float
     measure: Measure
     offset: int = 0
 
 
-class BothMatch(msgspec.Struct, frozen=True):
+class MatchConjunction(msgspec.Struct, frozen=True):
     """The conjunction of two label filters."""
 
     left: "LabelMatch"
     right: "LabelMatch"
 
 
-class EitherMatch(msgspec.Struct, frozen=True):
+class MatchDisjunction(msgspec.Struct, frozen=True):
     """The disjunction of two label filters."""
 
     left: "LabelMatch"
     right: "LabelMatch"
 
 
-LabelMatch = TextMatch | NumberMatch | BothMatch | EitherMatch
+LabelMatch = TextMatch | NumberMatch | MatchConjunction | MatchDisjunction
 
 
 class LineFilter(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class LineFilter(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-class Extraction(msgspec.Struct, frozen=True):
+class LabelExtraction(msgspec.Struct, frozen=True):
     """A label to extract, and the steps to it: keys and array indexes in JSON, one key in logfmt."""
 
     label: str
@@ -91,11 +91,11 @@ class ParserKind(StrEnum):
     LOGFMT = "logfmt"
 
 
-class Parser(msgspec.Struct, frozen=True):
+class ParserStage(msgspec.Struct, frozen=True):
     """A parser of the line. Without extractions it extracts every field."""
 
     kind: ParserKind
-    extractions: tuple[Extraction, ...] = ()
+    extractions: tuple[LabelExtraction, ...] = ()
     offset: int = 0
 
 
@@ -107,11 +107,11 @@ class LabelRemoval(msgspec.Struct, frozen=True):
     """A stage `drop`, with the labels to remove, or `keep`, with the labels to keep."""
 
     labels: tuple[str, ...]
-    keeps: bool = False
+    keeps_listed: bool = False
     offset: int = 0
 
 
-class TemplateLabel(msgspec.Struct, frozen=True):
+class TemplatePlaceholder(msgspec.Struct, frozen=True):
     """A placeholder in a template, replaced by the value of a label, or by the line if it has no name."""
 
     name: str | None
@@ -120,11 +120,11 @@ class TemplateLabel(msgspec.Struct, frozen=True):
 class LineFormat(msgspec.Struct, frozen=True):
     """A stage `line_format`: a template of texts and placeholders that replaces the line."""
 
-    parts: tuple[str | TemplateLabel, ...]
+    parts: tuple[str | TemplatePlaceholder, ...]
     offset: int = 0
 
 
-Stage = LineFilter | Parser | LabelFilter | LabelRemoval | LineFormat
+Stage = LineFilter | ParserStage | LabelFilter | LabelRemoval | LineFormat
 
 
 class Pipeline(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-class Unwrap(msgspec.Struct, frozen=True):
+class UnwrapStage(msgspec.Struct, frozen=True):
     """The label whose values are the samples of a range."""
 
     label: str
@@ -158,7 +158,7 @@ class RangeAggregate(msgspec.Struct, frozen=True):
     pipeline: Pipeline
     range_us: int
     shift_us: int = 0
-    unwrap: Unwrap | None = None
+    unwrap: UnwrapStage | None = None
     parameter: float | None = None
     grouping: Grouping | None = None
     offset: int = 0
@@ -168,7 +168,7 @@ class VectorAggregate(msgspec.Struct, frozen=True):
     """An aggregate of the series of a vector, in groups of labels; `parameter` is the number of `topk`."""
 
     function: str
-    operand: "Metric"
+    operand: "MetricQuery"
     grouping: Grouping = Grouping()
     parameter: int | None = None
     offset: int = 0
@@ -186,14 +186,14 @@ class BinaryOperation(msgspec.Struct, frozen=True):
     """An operation on two operands; with `is_bool` a comparison yields 0 or 1 instead of filtering."""
 
     operator: str
-    left: "Metric"
-    right: "Metric"
+    left: "MetricQuery"
+    right: "MetricQuery"
     is_bool: bool = False
     offset: int = 0
 
 
-Metric = RangeAggregate | VectorAggregate | BinaryOperation | NumberLiteral
-Query = Pipeline | Metric
+MetricQuery = RangeAggregate | VectorAggregate | BinaryOperation | NumberLiteral
+Query = Pipeline | MetricQuery
 
 
 def pipelines_of(query: Query) -> list[Pipeline]:
@@ -212,7 +212,7 @@ def pipelines_of(query: Query) -> list[Pipeline]:
 
 
 # The maximum number of steps of one series, as in Loki.
-MAX_STEPS: Final = 11_000
+MAX_SAMPLE_STEPS: Final = 11_000
 # The maximum number of samples of one answer, over all series.
 MAX_SAMPLES: Final = 300_000
 
@@ -227,7 +227,7 @@ class ResultKind(StrEnum):
     COUNTS = "counts"
 
 
-class Steps(msgspec.Struct, frozen=True):
+class SampleSteps(msgspec.Struct, frozen=True):
     """The times at which samples are computed: `count` of them, `step_us` apart."""
 
     start_us: int
@@ -239,11 +239,11 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request. Entries are those from `start_us` (inclusive) to `end_us` (exclusive).
 
     Samples are computed at `start_us` and every `step_us` after it up to `end_us`. `label` is the label whose values
-    are requested. `given` are labels that a matcher compares with `=` and that are also parameters of the endpoint,
+    are requested. `ensured_labels` are labels that a matcher compares with `=` and that are also parameters of the endpoint,
     which ensure the equality.
     """
 
-    wanted: ResultKind
+    result_kind: ResultKind
     queries: tuple[str, ...]
     start_us: int
     end_us: int
@@ -251,11 +251,11 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     limit: int = 100
     is_forward: bool = False
     label: str = ""
-    given: tuple[str, ...] = ()
+    ensured_labels: tuple[str, ...] = ()
 
     @property
-    def steps(self) -> Steps:
-        return Steps(self.start_us, self.step_us, max(0, self.end_us - self.start_us) // self.step_us + 1)
+    def steps(self) -> SampleSteps:
+        return SampleSteps(self.start_us, self.step_us, max(0, self.end_us - self.start_us) // self.step_us + 1)
 
     @property
     def text(self) -> str:
@@ -263,20 +263,20 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.json.encode(self).decode()
 
 
-_decode_request = msgspec.json.Decoder(LogqlRequest).decode
+_request_decoder = msgspec.json.Decoder(LogqlRequest).decode
 
 
-def read_request(text: str) -> LogqlRequest:
-    return _decode_request(text)
+def decode_request(text: str) -> LogqlRequest:
+    return _request_decoder(text)
 
 
-def max_series(steps: Steps) -> int:
+def max_series(steps: SampleSteps) -> int:
     """Return the maximum number of series in an answer."""
     return max(1, MAX_SAMPLES // steps.count)
 
 
-def check_steps(steps: Steps) -> None:
-    if steps.count > MAX_STEPS:
+def check_step_count(steps: SampleSteps) -> None:
+    if steps.count > MAX_SAMPLE_STEPS:
         raise BadParameter(
-            f"The range has more than {MAX_STEPS:,} steps.", hint="Send a larger step, or a shorter range."
+            f"The range has more than {MAX_SAMPLE_STEPS:,} steps.", hint="Send a larger step, or a shorter range."
         )

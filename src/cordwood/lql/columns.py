@@ -12,21 +12,21 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import Span, UnknownName, closest
+from cordwood.errors import Span, UnknownName, find_closest_name
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
-from cordwood.sql.admit import admit
+from cordwood.sql.admit import admit_query
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import Program
 from cordwood.sql.query_templates import column
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
-from cordwood.sql.resolve.queries import resolve_sandbox
+from cordwood.sql.resolve.queries import resolve_sandbox_query
 from cordwood.sql.scope import Lineage, Origin, lineage_of
-from cordwood.sql.stages import Admitted, Parsed, Target
-from cordwood.sql.type_inference import annotate
+from cordwood.sql.stages import AdmittedTree, ParsedQuery, Target
+from cordwood.sql.type_inference import annotate_types
 
 KeyPath = tuple[str, ...]
 
@@ -43,15 +43,15 @@ _EQUIVALENT_CLAUSES: Final[Mapping[str, str]] = {
 class SubQueryInfo(msgspec.Struct, frozen=True):
     """The metadata of a sub-query; `kinds` are the types by column name.
 
-    `has_array` returns whether an array was seen at a path, or may be there although the shape does not list the path.
+    `may_have_array` returns whether an array was seen at a path, or may be there although the shape does not list the path.
     `is_single_value` returns whether values were seen at the path, and none was an array or an object;
     `may_be_single_value` returns whether some values at the path may be neither. `find_similar_path` returns the path
     of events whose last step is most similar to a name. `child_keys` returns the keys of the objects seen at a path.
     """
 
     sub_query: str
-    kinds: Mapping[str, Kind]
-    has_array: Callable[[KeyPath], bool]
+    kind_by_column: Mapping[str, Kind]
+    may_have_array: Callable[[KeyPath], bool]
     text: str
     find_similar_path: Callable[[str], str | None] = lambda _name: None
     is_single_value: Callable[[KeyPath], bool] = lambda _keys: False
@@ -66,15 +66,15 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
         first = path.parts[0]
         name = self._column_name(first)
         if name is None:
-            raise self.unknown_column(first, path.offset)
-        return self.kinds[name] if len(path.parts) == 1 else Kind.VARIANT
+            raise self.unknown_column_error(first, path.offset)
+        return self.kind_by_column[name] if len(path.parts) == 1 else Kind.VARIANT
 
     def span(self, offset: int) -> Span:
         return span_at(self.text, offset)
 
-    def unknown_column(self, name: str, offset: int) -> UnknownName:
-        names = list(self.kinds)
-        closest_name = closest(name, names)
+    def unknown_column_error(self, name: str, offset: int) -> UnknownName:
+        names = list(self.kind_by_column)
+        closest_name = find_closest_name(name, names)
         command = _EQUIVALENT_CLAUSES.get(name.lower())
         if command is not None:
             hint = f"Write {command}."
@@ -89,23 +89,23 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
         return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
 
     def _column_name(self, name: str) -> str | None:
-        return next((column for column in self.kinds if column.lower() == name.lower()), None)
+        return next((column for column in self.kind_by_column if column.lower() == name.lower()), None)
 
 
 def describe_sub_query(
     program: Program, sub_query: str, text: str, target: Target, records: RecordShapes
 ) -> SubQueryInfo:
     """Return the metadata of a sub-query. Errors have positions in `text`; `records` records lookups in the shapes."""
-    resolved = resolve_sandbox(program, _select_all(sub_query, text), target, records.shapes)
-    annotate(resolved.tree)
+    resolved = resolve_sandbox_query(program, _select_all_columns(sub_query, text), target, records.shapes)
+    annotate_types(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)
     return _sub_query_info(resolved.tree, sub_query, text, records)
 
 
-def _select_all(sub_query: str, text: str) -> Admitted:
+def _select_all_columns(sub_query: str, text: str) -> AdmittedTree:
     """Return `SELECT *` of the sub-query; resolving it yields the sub-query's columns."""
     table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
-    return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
+    return admit_query(ParsedQuery(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
 
 def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: RecordShapes) -> SubQueryInfo:
@@ -113,8 +113,8 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
     lineages = {column.alias_or_name.lower(): lineage_of(column) for column in columns}
     return SubQueryInfo(
         sub_query,
-        {column.alias_or_name: _kind(column, lineages[column.alias_or_name.lower()]) for column in columns},
-        lambda keys: _has_array(records, lineages.get(keys[0].lower()), keys),
+        {column.alias_or_name: _column_kind(column, lineages[column.alias_or_name.lower()]) for column in columns},
+        lambda keys: _may_have_array(records, lineages.get(keys[0].lower()), keys),
         text,
         lambda name: _find_similar_path(records, lineages, name),
         lambda keys: _is_single_value(records, lineages.get(keys[0].lower()), keys),
@@ -130,7 +130,7 @@ def _find_similar_path(records: RecordShapes, lineages: Mapping[str, Lineage], n
     return next((path for path in paths if path), None)
 
 
-def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
+def _column_kind(column: exp.Expr, lineage: Lineage) -> Kind:
     """Return the type of a column; VARIANT if it is unknown, so that values are converted where they are used."""
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
@@ -156,7 +156,7 @@ def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -
     return records.keys(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
 
 
-def _has_array(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
+def _may_have_array(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
@@ -173,41 +173,41 @@ class RecordUnnests:
     def __init__(self, info: SubQueryInfo) -> None:
         self._info = info
         self._aliases: dict[KeyPath, str] = {}
-        self._used_names = {name.lower() for name in (*info.kinds, info.sub_query, "item")}
+        self._used_names = {name.lower() for name in (*info.kind_by_column, info.sub_query, "item")}
 
-    def column(self, path: Path) -> exp.Expr:
+    def column_at(self, path: Path) -> exp.Expr:
         """Return the column at the path; raise UnknownName if the sub-query has no column named by its first step."""
         self._info.kind(path)
         if len(path.parts) == 1:
             return column(path.parts, path.offset)
-        return column((self._alias(path.parts[:-1]), path.last), path.offset)
+        return column((self._unnest_alias(path.parts[:-1]), path.last_step), path.offset)
 
-    def is_many(self, path: Path) -> bool:
+    def may_have_several_values(self, path: Path) -> bool:
         """Return whether an event may have several values at the path, because arrays were seen on it."""
-        return any(self._info.has_array(path.parts[:length]) for length in range(1, len(path.parts)))
+        return any(self._info.may_have_array(path.parts[:length]) for length in range(1, len(path.parts)))
 
-    def where_any(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    def any_value_condition(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
         """Return the condition on the path's value, or on any of its values if there may be several."""
         self._info.kind(path)
-        if not self.is_many(path):
-            return condition(self.column(path))
+        if not self.may_have_several_values(path):
+            return condition(self.column_at(path))
         aliases = [self._unique_alias(keys) for keys in _parent_paths(path)]
         first_unnest = _unnest(column(path.parts[:1], path.offset), aliases[0], path.offset)
         query = exp.select("1").from_(first_unnest, copy=False)
         for (parent, alias), step in zip(pairwise(aliases), path.parts[1:-1], strict=True):
             query.join(_unnest(column((parent, step), path.offset), alias, path.offset), join_type="CROSS", copy=False)
-        query.where(condition(column((aliases[-1], path.last), path.offset)), copy=False)
+        query.where(condition(column((aliases[-1], path.last_step), path.offset)), copy=False)
         return exp.Exists(this=query)
 
-    def join_into(self, query: exp.Select) -> None:
+    def add_joins(self, query: exp.Select) -> None:
         """Add the unnests as LEFT JOINs, so that a missing record leaves its columns NULL and keeps the event."""
         for keys, alias in self._aliases.items():
             value = column((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column(keys)
             query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)
 
-    def _alias(self, keys: KeyPath) -> str:
+    def _unnest_alias(self, keys: KeyPath) -> str:
         if len(keys) > 1:
-            self._alias(keys[:-1])
+            self._unnest_alias(keys[:-1])
         if keys not in self._aliases:
             self._aliases[keys] = self._unique_alias(keys)
         return self._aliases[keys]

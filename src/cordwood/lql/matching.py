@@ -12,20 +12,20 @@ from cordwood.errors import QueryUnsupported, Span
 from cordwood.lql.parse import parse
 from cordwood.lql.query import (
     And,
-    Field,
+    FieldFilter,
     Filter,
-    LevelRange,
-    Message,
+    LevelRangeFilter,
+    MessageFilter,
     Not,
-    Null,
+    NullValue,
     Operator,
     Or,
     Query,
-    Range,
+    RangeFilter,
     TimeCondition,
-    Unquoted,
+    UnquotedText,
 )
-from cordwood.lql.values import NUMBER_TEXT, SEVERITY_LEVELS
+from cordwood.lql.values import NUMBER_TEXT_PATTERN, SEVERITY_LEVELS
 
 # A function that returns the values at a path of one event: several if the path passes through arrays.
 PathReader = Callable[[Sequence[str]], list[object]]
@@ -35,7 +35,7 @@ _MESSAGE_FIELD: Final = ("event_message",)
 
 
 def compile_matcher(text: str) -> EventPredicate:
-    """Compile a filter; raise QuerySyntax or QueryUnsupported, with the position of a clause that is not allowed."""
+    """Compile a filter; raise BadQuerySyntax or QueryUnsupported, with the position of a clause that is not allowed."""
     query = parse(text)
     if query != Query(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
@@ -53,7 +53,7 @@ def _compile_filter(node: Filter) -> EventPredicate:
         case Or(filters):
             alternatives = [_compile_filter(predicate) for predicate in filters]
             return lambda read_path: any(predicate(read_path) for predicate in alternatives)
-        case Message():
+        case MessageFilter():
             return _compile_message(node)
         case TimeCondition(offset=offset):
             raise _unsupported_error("A time", offset)
@@ -61,43 +61,43 @@ def _compile_filter(node: Filter) -> EventPredicate:
             return _compile_field(node)
 
 
-def _compile_message(node: Message) -> EventPredicate:
+def _compile_message(node: MessageFilter) -> EventPredicate:
     if node.is_regex:
         raise _unsupported_error("A regular expression", node.offset)
     return lambda read_path: any(isinstance(value, str) and node.text in value for value in read_path(_MESSAGE_FIELD))
 
 
-def _compile_field(node: Field | Range | LevelRange) -> EventPredicate:
+def _compile_field(node: FieldFilter | RangeFilter | LevelRangeFilter) -> EventPredicate:
     path = node.path.parts
     matches_value = _value_predicate(node)
-    if isinstance(node, Field) and isinstance(node.value, Null):
+    if isinstance(node, FieldFilter) and isinstance(node.value, NullValue):
         return lambda read_path: all(value is None for value in read_path(path))
     return lambda read_path: any(matches_value(value) for value in read_path(path) if value is not None)
 
 
-def _value_predicate(node: Field | Range | LevelRange) -> Callable[[object], bool]:
+def _value_predicate(node: FieldFilter | RangeFilter | LevelRangeFilter) -> Callable[[object], bool]:
     """Return the predicate that at least one of the values at the field's path must fulfil."""
     match node:
-        case LevelRange(_, low, high):
+        case LevelRangeFilter(_, low, high):
             levels = SEVERITY_LEVELS[SEVERITY_LEVELS.index(low) : SEVERITY_LEVELS.index(high) + 1]
             return lambda value: value in levels
-        case Range(_, low, high):
-            if not (NUMBER_TEXT.fullmatch(low) and NUMBER_TEXT.fullmatch(high)):
+        case RangeFilter(_, low, high):
+            if not (NUMBER_TEXT_PATTERN.fullmatch(low) and NUMBER_TEXT_PATTERN.fullmatch(high)):
                 raise _unsupported_error("A range of times", node.offset)
             minimum, maximum = (_number_of(end) for end in (low, high))
             if minimum is None or maximum is None:
                 raise _unsupported_error("A number that is too large", node.offset)
             return lambda value: (number := _number_of(value)) is not None and minimum <= number <= maximum
-        case Field(_, Operator.REGEX | Operator.INCLUDES_REGEX):
+        case FieldFilter(_, Operator.REGEX | Operator.INCLUDES_REGEX):
             raise _unsupported_error("A regular expression", node.offset)
-        case Field(_, operator, value):
-            text = "" if isinstance(value, Null) else value.text
-            return _comparison_predicate(operator, text, is_unquoted=isinstance(value, Unquoted))
+        case FieldFilter(_, operator, value):
+            text = "" if isinstance(value, NullValue) else value.text
+            return _comparison_predicate(operator, text, is_unquoted=isinstance(value, UnquotedText))
 
 
 def _comparison_predicate(operator: Operator, text: str, *, is_unquoted: bool) -> Callable[[object], bool]:
     number = _number_of(text) if is_unquoted else None
-    compare = _COMPARISONS[operator]
+    compare = _COMPARISON_FUNCTIONS[operator]
 
     def matches_value(value: object) -> bool:
         if number is not None and (value_number := _number_of(value)) is not None:
@@ -109,7 +109,7 @@ def _comparison_predicate(operator: Operator, text: str, *, is_unquoted: bool) -
     return matches_value
 
 
-_COMPARISONS: Final[dict[Operator, Callable[..., bool]]] = {
+_COMPARISON_FUNCTIONS: Final[dict[Operator, Callable[..., bool]]] = {
     Operator.EQUAL: lambda value, given: value == given,
     Operator.INCLUDES: lambda value, given: value == given,
     Operator.GREATER: lambda value, given: value > given,
@@ -127,7 +127,7 @@ def _number_of(value: object) -> int | float | None:
         return None
     if isinstance(value, int | float):
         return value
-    if not isinstance(value, str) or len(value) > _MAX_DIGITS or not NUMBER_TEXT.fullmatch(value):
+    if not isinstance(value, str) or len(value) > _MAX_DIGITS or not NUMBER_TEXT_PATTERN.fullmatch(value):
         return None
     if value.lstrip("-").isdigit():
         return int(value)

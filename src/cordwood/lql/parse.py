@@ -15,7 +15,7 @@ from cordwood.lql.query import (
     Dimension,
     Filter,
     Limit,
-    Message,
+    MessageFilter,
     Not,
     Operator,
     Or,
@@ -23,8 +23,8 @@ from cordwood.lql.query import (
     Path,
     Period,
     Query,
+    RelativeTime,
     SelectedColumn,
-    Shorthand,
     Source,
     TimeCondition,
     Unit,
@@ -32,12 +32,12 @@ from cordwood.lql.query import (
 from cordwood.lql.values import (
     UNIT_HINT,
     Scanner,
+    read_field_filter,
     read_operator,
     read_path,
-    read_text,
+    read_time,
     read_unit,
-    read_value,
-    read_when,
+    read_value_text,
     unescape_quotes,
 )
 
@@ -50,11 +50,11 @@ _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 
 
 def parse(text: str) -> Query:
-    """Parse the whole text; raise QuerySyntax with the position of the first part that cannot be parsed."""
+    """Parse the whole text; raise BadQuerySyntax with the position of the first part that cannot be parsed."""
     parser = _Parser(text)
     condition = parser.parse_alternatives()
     if not parser.scanner.is_at_end:
-        raise parser.scanner.fault("A parenthesis is closed that was never opened.", _QUOTE_HINT)
+        raise parser.scanner.syntax_error("A parenthesis is closed that was never opened.", _QUOTE_HINT)
     return parser.builder.build(condition)
 
 
@@ -66,7 +66,9 @@ class _Parser:
         self.builder = _QueryBuilder(self.scanner)
         self.clauses = 0
         if len(text) > MAX_CHARACTERS:
-            raise self.scanner.fault(f"The query is longer than {MAX_CHARACTERS} characters.", offset=MAX_CHARACTERS)
+            raise self.scanner.syntax_error(
+                f"The query is longer than {MAX_CHARACTERS} characters.", offset=MAX_CHARACTERS
+            )
 
     def parse_alternatives(self) -> And:
         """Parse clauses joined by OR, which binds less tightly than juxtaposition."""
@@ -75,7 +77,9 @@ class _Parser:
             start = self.scanner.offset - 2
             branches.append(self._parse_conjunction())
             if not branches[-2].filters or not branches[-1].filters:
-                raise self.scanner.fault("OR stands between two filters.", 'The word itself is written "OR".', start)
+                raise self.scanner.syntax_error(
+                    "OR stands between two filters.", 'The word itself is written "OR".', start
+                )
         return branches[0] if len(branches) == 1 else And((_disjunction(branches),))
 
     def _parse_conjunction(self) -> And:
@@ -85,79 +89,81 @@ class _Parser:
             if clause is not None:
                 filters.extend(clause.filters if isinstance(clause, And) else (clause,))
             if not self.scanner.is_between_clauses:
-                raise self.scanner.fault("A blank is missing between two clauses.", _QUOTE_HINT)
+                raise self.scanner.syntax_error("A blank is missing between two clauses.", _QUOTE_HINT)
         return And(tuple(filters))
 
     def _is_at_conjunction_end(self) -> bool:
         self.scanner.skip_blanks()
-        return self.scanner.is_at_end or self.scanner.next == ")" or self._is_or()
+        return self.scanner.is_at_end or self.scanner.next_character == ")" or self._is_at_or()
 
-    def _is_or(self) -> bool:
+    def _is_at_or(self) -> bool:
         scanner = self.scanner
         after = scanner.text[scanner.offset + 2 : scanner.offset + 3]
         return scanner.text.startswith("OR", scanner.offset) and (not after or after.isspace() or after in "()")
 
     def _accept_or(self) -> bool:
-        return self._is_or() and self.scanner.accept("OR")
+        return self._is_at_or() and self.scanner.accept("OR")
 
     def _parse_clause(self) -> Filter | None:
         scanner, start = self.scanner, self.scanner.offset
         self.clauses += 1
         if self.clauses > MAX_CLAUSES:
-            raise scanner.fault(f"The query has more than {MAX_CLAUSES} clauses.", "Ask for less at once.")
+            raise scanner.syntax_error(f"The query has more than {MAX_CLAUSES} clauses.", "Ask for less at once.")
         following = scanner.text[start + 1 : start + 2]
-        is_negated = scanner.next == "-" and bool(following) and not following.isspace() and following != ")"
+        is_negated = scanner.next_character == "-" and bool(following) and not following.isspace() and following != ")"
         scanner.offset += is_negated
-        clause = self._parse_positive(is_negated=is_negated)
+        clause = self._parse_filter(is_negated=is_negated)
         if not is_negated:
             return clause
         if clause is None:
-            raise scanner.fault("Only a filter can be negated.", "Leave the minus out.", start)
+            raise scanner.syntax_error("Only a filter can be negated.", "Leave the minus out.", start)
         return Not(clause)
 
-    def _parse_positive(self, *, is_negated: bool) -> Filter | None:
-        if self.scanner.next == "(":
+    def _parse_filter(self, *, is_negated: bool) -> Filter | None:
+        if self.scanner.next_character == "(":
             return self._parse_group()
-        if self.scanner.next == "~":
+        if self.scanner.next_character == "~":
             return self._parse_regex()
-        if self.scanner.next in {"'", "`"}:
-            raise self.scanner.fault("A clause cannot begin with this quote.", "Phrases stand in double quotes.")
+        if self.scanner.next_character in {"'", "`"}:
+            raise self.scanner.syntax_error("A clause cannot begin with this quote.", "Phrases stand in double quotes.")
         path = self.scanner.match_path()
-        if path is not None and self._is_key(path):
-            return self._parse_keyed(path, is_negated=is_negated)
+        if path is not None and self._is_at_key(path):
+            return self._parse_key_clause(path, is_negated=is_negated)
         return self._parse_message()
 
-    def _is_key(self, path: str) -> bool:
+    def _is_at_key(self, path: str) -> bool:
         """Return whether the path is a key, followed by a colon, and not the scheme of a URL (`https://`)."""
         key_end = self.scanner.offset + len(path)
         return self.scanner.text.startswith(":", key_end) and not self.scanner.text.startswith("://", key_end)
 
-    def _parse_keyed(self, key: str, *, is_negated: bool) -> Filter | None:
+    def _parse_key_clause(self, key: str, *, is_negated: bool) -> Filter | None:
         scanner, start = self.scanner, self.scanner.offset
         scanner.offset += len(key) + 1
         command: Callable[[_QueryBuilder, int], None] | None = _COMMAND_PARSERS.get(key)
         if command is not None:
-            self._check_command(key, start, is_negated=is_negated)
+            self._check_command_position(key, start, is_negated=is_negated)
             return command(self.builder, start)
         if key in _TIME_KEYS:
             return self._parse_time(start)
-        return read_value(scanner, read_path(key, start))
+        return read_field_filter(scanner, read_path(key, start))
 
-    def _check_command(self, key: str, start: int, *, is_negated: bool) -> None:
+    def _check_command_position(self, key: str, start: int, *, is_negated: bool) -> None:
         if is_negated:
-            raise self.scanner.fault(
+            raise self.scanner.syntax_error(
                 f"{key}: cannot be negated: it is not a filter.", "Leave the minus out.", start - 1
             )
         if self.scanner.depth:
-            raise self.scanner.fault(f"{key}: cannot be in parentheses: it is not a filter.", "Move it out.", start)
+            raise self.scanner.syntax_error(
+                f"{key}: cannot be in parentheses: it is not a filter.", "Move it out.", start
+            )
 
     def _parse_time(self, start: int) -> TimeCondition:
         operator = read_operator(self.scanner)
         operand_start = self.scanner.offset
-        text = read_text(self.scanner)
+        text = read_value_text(self.scanner)
 
         def fault(message: str, hint: str | None) -> Exception:
-            return self.scanner.fault(message, hint, operand_start)
+            return self.scanner.syntax_error(message, hint, operand_start)
 
         if not text:
             raise fault("A time is missing.", "Write it as in t:today or t:2024-01-31.")
@@ -165,8 +171,8 @@ class _Parser:
             raise fault(f"A time cannot be compared with {operator}.", "Use :, :>, :>=, :< or :<=.")
         if text.startswith(":"):
             raise fault("t:: is a bucket of a chart, not a time.", f"Write c:group_by(t:{text}).")
-        when = read_when(text, fault)
-        if operator is not Operator.EQUAL and (isinstance(when, Shorthand) or not _is_single(when)):
+        when = read_time(text, fault)
+        if operator is not Operator.EQUAL and (isinstance(when, RelativeTime) or not _is_single_moment(when)):
             raise fault("A shorthand or a range cannot have an operator.", f"Write t:{text}.")
         return TimeCondition(operator, when, start)
 
@@ -175,35 +181,35 @@ class _Parser:
         scanner.offset += 1
         scanner.depth += 1
         if scanner.depth > MAX_DEPTH:
-            raise scanner.fault("The query is nested too deeply.")
+            raise scanner.syntax_error("The query is nested too deeply.")
         condition = self.parse_alternatives()
         if not scanner.accept(")"):
-            raise scanner.fault("A parenthesis is opened here and never closed.", _QUOTE_HINT, start)
+            raise scanner.syntax_error("A parenthesis is opened here and never closed.", _QUOTE_HINT, start)
         scanner.depth -= 1
         if not condition.filters:
-            raise scanner.fault("The parentheses are empty.", _QUOTE_HINT, start)
+            raise scanner.syntax_error("The parentheses are empty.", _QUOTE_HINT, start)
         return condition.filters[0] if len(condition.filters) == 1 else condition
 
-    def _parse_regex(self) -> Message:
+    def _parse_regex(self) -> MessageFilter:
         start = self.scanner.offset
         self.scanner.offset += 1
-        pattern = read_text(self.scanner)
+        pattern = read_value_text(self.scanner)
         if not pattern:
-            raise self.scanner.fault("A regular expression is missing after ~.", _QUOTE_HINT, start)
-        return Message(pattern, is_regex=True, offset=start)
+            raise self.scanner.syntax_error("A regular expression is missing after ~.", _QUOTE_HINT, start)
+        return MessageFilter(pattern, is_regex=True, offset=start)
 
-    def _parse_message(self) -> Message:
+    def _parse_message(self) -> MessageFilter:
         start = self.scanner.offset
-        if self.scanner.next == '"':
-            return Message(self.scanner.scan_quoted(), offset=start)
+        if self.scanner.next_character == '"':
+            return MessageFilter(self.scanner.scan_quoted(), offset=start)
         word = self.scanner.scan_word()
         if ":" in word and "://" not in word:
             if word.startswith(":"):
                 hint = f"Write the path before it, as in m.status:{word.lstrip(':=')[:20]}."
-                raise self.scanner.fault("A path is missing before the colon.", hint, start)
+                raise self.scanner.syntax_error("A path is missing before the colon.", hint, start)
             hint = f"Write c:{word[:60]} for a chart." if word.lower().startswith("group_by(") else _QUOTE_HINT
-            raise self.scanner.fault(f"What stands before the colon is not a path: {word[:60]}", hint, start)
-        return Message(unescape_quotes(word), offset=start)
+            raise self.scanner.syntax_error(f"What stands before the colon is not a path: {word[:60]}", hint, start)
+        return MessageFilter(unescape_quotes(word), offset=start)
 
 
 def _disjunction(branches: list[And]) -> Or:
@@ -215,7 +221,7 @@ def _disjunction(branches: list[And]) -> Or:
     return Or(tuple(filters))
 
 
-def _is_single(period: Period) -> bool:
+def _is_single_moment(period: Period) -> bool:
     return period.low == period.high
 
 
@@ -223,12 +229,12 @@ _AnyCommand = TypeVar("_AnyCommand", bound=Command)
 
 AGGREGATE_FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
 # Any percentile, also with a decimal place: p90, p99.9.
-PERCENTILE_NAME: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
+PERCENTILE_NAME_PATTERN: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
 _CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
 _BUCKET_PATTERN: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
 # Units of constant length; a bucket may be a multiple of such a unit.
-_CONSTANT_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
+_FIXED_LENGTH_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
 _ALIAS_PATTERN: Final = re.compile(r"\w+")
 _ROW_COUNT_PATTERN: Final = re.compile(r"\d{1,9}", re.ASCII)
 _CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(AGGREGATE_FUNCTIONS[:6])} and p with a percentile, as in p95."
@@ -243,9 +249,9 @@ class _QueryBuilder:
 
     def build(self, condition: And) -> Query:
         sources, limits = self._commands_of(Source), self._commands_of(Limit)
-        self._check_once("f:", sources)
-        self._check_once("limit:", limits)
-        self._check_once("c:group_by(t::…)", buckets := self._commands_of(Bucket))
+        self._check_at_most_one("f:", sources)
+        self._check_at_most_one("limit:", limits)
+        self._check_at_most_one("c:group_by(t::…)", buckets := self._commands_of(Bucket))
         return Query(
             filter=condition,
             source=sources[0] if sources else None,
@@ -261,23 +267,25 @@ class _QueryBuilder:
         """Parse the whole text as a path."""
         inner = Scanner(text)
         if not text:
-            raise self.scanner.fault("A path is missing here.", "Write it as in m.status.", offset)
+            raise self.scanner.syntax_error("A path is missing here.", "Write it as in m.status.", offset)
         if inner.match_path() != text:
-            raise self.scanner.fault(f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", offset)
+            raise self.scanner.syntax_error(
+                f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", offset
+            )
         return read_path(text, offset)
 
     def _commands_of(self, kind: type[_AnyCommand]) -> tuple[_AnyCommand, ...]:
         return tuple(command for command in self.commands if isinstance(command, kind))
 
-    def _check_once(self, clause: str, commands: tuple[Command, ...]) -> None:
+    def _check_at_most_one(self, clause: str, commands: tuple[Command, ...]) -> None:
         if len(commands) > 1:
-            raise self.scanner.fault(f"{clause} may occur only once.", "Leave one of them.", commands[1].offset)
+            raise self.scanner.syntax_error(f"{clause} may occur only once.", "Leave one of them.", commands[1].offset)
 
 
 def _add_source(builder: _QueryBuilder, start: int) -> None:
-    name = read_text(builder.scanner)
+    name = read_value_text(builder.scanner)
     if not name:
-        raise builder.scanner.fault("The name of a sub-query is missing.", "Write it as in f:edge_logs.", start)
+        raise builder.scanner.syntax_error("The name of a sub-query is missing.", "Write it as in f:edge_logs.", start)
     builder.commands.append(Source(name, start))
 
 
@@ -290,9 +298,9 @@ def _add_column(builder: _QueryBuilder, start: int) -> None:
     alias = text[len(path) :]
     if alias.startswith(","):
         columns = " ".join(f"s:{name.strip()}" for name in text.split(",") if name.strip())
-        raise builder.scanner.fault("A clause s: has one column.", f"Write {columns[:200]}.", argument_start)
+        raise builder.scanner.syntax_error("A clause s: has one column.", f"Write {columns[:200]}.", argument_start)
     if alias and (alias[0] != "@" or not _ALIAS_PATTERN.fullmatch(alias[1:])):
-        raise builder.scanner.fault(
+        raise builder.scanner.syntax_error(
             "A column's name after @ is one word of letters, digits and _.", None, argument_start
         )
     builder.commands.append(SelectedColumn(builder.read_path_text(path, argument_start), alias[1:] or None, start))
@@ -303,17 +311,17 @@ def _add_chart(builder: _QueryBuilder, start: int) -> None:
     call = _CALL_PATTERN.fullmatch(text)
     if call is None and (text in AGGREGATE_FUNCTIONS or text == "group_by"):
         hint = f"Write c:{text}(*)." if text == "count" else f"Write c:{text}(m.path)."
-        raise builder.scanner.fault(f"{text} is written with brackets.", hint, argument_start)
+        raise builder.scanner.syntax_error(f"{text} is written with brackets.", hint, argument_start)
     if call is None:
-        raise builder.scanner.fault(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, argument_start)
+        raise builder.scanner.syntax_error(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, argument_start)
     function, argument = call[1], call[2].strip()
     argument_start += len(function) + 1
     if function == "group_by":
         builder.commands.append(_read_grouping(builder, argument, argument_start))
-    elif function not in AGGREGATE_FUNCTIONS and not PERCENTILE_NAME.fullmatch(function):
-        raise builder.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, start)
+    elif function not in AGGREGATE_FUNCTIONS and not PERCENTILE_NAME_PATTERN.fullmatch(function):
+        raise builder.scanner.syntax_error(f"There is no function called {function[:40]}.", _CALL_HINT, start)
     elif argument == "*" and function != "count":
-        raise builder.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, argument_start)
+        raise builder.scanner.syntax_error(f"{function} needs a path: only count takes *.", _CALL_HINT, argument_start)
     else:
         path = None if argument == "*" else builder.read_path_text(argument, argument_start)
         builder.commands.append(Aggregate(function, path, start))
@@ -325,9 +333,11 @@ def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -
         return Dimension(builder.read_path_text(argument, argument_start), argument_start)
     unit, count = read_unit(bucket[2]), int(bucket[1] or 1)
     if unit is None:
-        raise builder.scanner.fault(f"There is no unit of time called {bucket[2][:40]}.", UNIT_HINT, argument_start)
-    if count != 1 and (unit not in _CONSTANT_UNITS or not count):
-        raise builder.scanner.fault(
+        raise builder.scanner.syntax_error(
+            f"There is no unit of time called {bucket[2][:40]}.", UNIT_HINT, argument_start
+        )
+    if count != 1 and (unit not in _FIXED_LENGTH_UNITS or not count):
+        raise builder.scanner.syntax_error(
             "Several units make a bucket from seconds to days.", "Write it as in t::5m.", argument_start
         )
     return Bucket(unit, argument_start, count)
@@ -338,7 +348,7 @@ def _add_order(builder: _QueryBuilder, start: int) -> None:
     path = Scanner(text).match_path() or ""
     direction = text[len(path) :]
     if direction not in {"", "@asc", "@desc"}:
-        raise builder.scanner.fault(
+        raise builder.scanner.syntax_error(
             "An order is @asc or @desc.", "Write it as in order:timestamp@desc.", argument_start
         )
     builder.commands.append(Order(builder.read_path_text(path, argument_start), direction == "@desc", start))
@@ -347,7 +357,7 @@ def _add_order(builder: _QueryBuilder, start: int) -> None:
 def _add_limit(builder: _QueryBuilder, start: int) -> None:
     text, argument_start = _read_argument(builder)
     if not _ROW_COUNT_PATTERN.fullmatch(text):
-        raise builder.scanner.fault("A limit is a number of rows.", "Write it as in limit:100.", argument_start)
+        raise builder.scanner.syntax_error("A limit is a number of rows.", "Write it as in limit:100.", argument_start)
     builder.commands.append(Limit(int(text), start))
 
 

@@ -51,30 +51,30 @@ class Path(_Node, frozen=True):
     offset: int = 0
 
     @property
-    def last(self) -> str:
+    def last_step(self) -> str:
         return self.parts[-1]
 
 
-class Unquoted(msgspec.Struct, frozen=True):
+class UnquotedText(msgspec.Struct, frozen=True):
     """An unquoted value: a number, a boolean or a text, depending on its use."""
 
     text: str
 
 
-class Quoted(msgspec.Struct, frozen=True):
+class QuotedText(msgspec.Struct, frozen=True):
     """A quoted value, which is always text."""
 
     text: str
 
 
-class Null(msgspec.Struct, frozen=True):
+class NullValue(msgspec.Struct, frozen=True):
     """The value NULL."""
 
 
-Value = Unquoted | Quoted | Null
+Value = UnquotedText | QuotedText | NullValue
 
 
-class Field(_Node, frozen=True):
+class FieldFilter(_Node, frozen=True):
     """A condition on a field: `path:value` with an operator."""
 
     path: Path
@@ -83,7 +83,7 @@ class Field(_Node, frozen=True):
     offset: int = 0
 
 
-class Range(_Node, frozen=True):
+class RangeFilter(_Node, frozen=True):
     """A condition that a field is in a range: `path:low..high`, both ends inclusive.
 
     The ends are two numbers, or two dates in the author's spelling.
@@ -95,7 +95,7 @@ class Range(_Node, frozen=True):
     offset: int = 0
 
 
-class LevelRange(_Node, frozen=True):
+class LevelRangeFilter(_Node, frozen=True):
     """A condition that a field is one of the levels in a range: `path:warning..critical`."""
 
     path: Path
@@ -118,40 +118,40 @@ class Period(msgspec.Struct, frozen=True):
     high: Moment
 
 
-class ShorthandKind(StrEnum):
+class RelativeTimeKind(StrEnum):
     """The kinds of time shorthand, all relative to the time of the call."""
 
     NOW = "now"
     TODAY = "today"
     YESTERDAY = "yesterday"
-    THIS = "this"
-    LAST = "last"
-    AGO = "ago"
-    CLOCK = "clock"
+    THIS_UNIT = "this"
+    LAST_UNITS = "last"
+    UNITS_AGO = "ago"
+    TIME_OF_DAY = "clock"
 
 
-class Shorthand(msgspec.Struct, frozen=True):
+class RelativeTime(msgspec.Struct, frozen=True):
     """A relative time, such as `today` or `last@2hour`.
 
     `unit` and `count` are those of `this@unit` and `last@[count]unit`. In `now-2h..now-1h` they give the start (2 hours
-    ago), and `until` is the end in seconds before now. For `14:05`, `count` is the minute of the day.
+    ago), and `end_seconds_ago` is the end in seconds before now. For `14:05`, `count` is the minute of the day.
     """
 
-    kind: ShorthandKind
+    kind: RelativeTimeKind
     unit: Unit = Unit.DAY
     count: int = 1
-    until: int = 0
+    end_seconds_ago: int = 0
 
 
 class TimeCondition(_Node, frozen=True):
     """A condition on the time of the event: `t:` with an operator."""
 
     operator: Operator
-    when: Period | Shorthand
+    time: Period | RelativeTime
     offset: int = 0
 
 
-class Message(_Node, frozen=True):
+class MessageFilter(_Node, frozen=True):
     """A word, a phrase or a regular expression to search for in the event's message."""
 
     text: str
@@ -171,7 +171,7 @@ class Or(msgspec.Struct, frozen=True):
     filters: tuple["Filter", ...]
 
 
-Filter = Field | Range | LevelRange | TimeCondition | Message | Not | And | Or
+Filter = FieldFilter | RangeFilter | LevelRangeFilter | TimeCondition | MessageFilter | Not | And | Or
 
 
 class Source(_Node, frozen=True):

@@ -5,22 +5,22 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QuerySyntax, UnknownName
+from cordwood.errors import BadQuerySyntax, UnknownName
 from cordwood.lql.columns import RecordUnnests, SubQueryInfo
 from cordwood.lql.filters import (
     NUMERIC_KINDS,
     SECONDS_PER_UNIT,
     TIMESTAMP_COLUMN,
-    Bound,
-    Conditions,
-    Window,
+    FilterTranslator,
+    TimeBound,
+    TimeWindow,
     truncation_part,
     window_of,
 )
-from cordwood.lql.parse import PERCENTILE_NAME
+from cordwood.lql.parse import PERCENTILE_NAME_PATTERN
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, SelectedColumn, TimeCondition, Unit
 from cordwood.model.datatype import Kind
-from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
+from cordwood.sql.query_templates import alias, column, fill_query_template, identifier, number_literal, sort_key, table
 
 DEFAULT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
 
@@ -33,33 +33,33 @@ class Translation(msgspec.Struct, frozen=True):
 
 
 def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
-    """Translate a query; raise UnknownName, QueryValue or QuerySyntax if it does not fit the sub-query's columns.
+    """Translate a query; raise UnknownName, BadQueryValue or BadQuerySyntax if it does not fit the sub-query's columns.
 
     By default, rows are ordered by time, the newest first; unless `is_ordered`, they have only the requested order.
     """
-    conditions = Conditions(info, zone, RecordUnnests(info))
+    conditions = FilterTranslator(info, zone, RecordUnnests(info))
     if query.is_chart:
         if query.columns:
-            raise QuerySyntax(
+            raise BadQuerySyntax(
                 "s: and c: cannot be said together.",
                 hint="A chart has its own columns: leave s: out, or group by the path with c:group_by(…).",
                 span=info.span(query.columns[0].offset),
             )
-        tree, notices = _write_chart(query, info, conditions)
+        tree, notices = _translate_chart(query, info, conditions)
     else:
         tree, notices = _select_rows(query, info, conditions, is_ordered=is_ordered), ()
     if query.limit:
-        tree = tree.limit(number(str(query.limit.rows), query.limit.offset), copy=False)
+        tree = tree.limit(number_literal(str(query.limit.rows), query.limit.offset), copy=False)
     return Translation(tree, notices)
 
 
-def _select_rows(query: Query, info: SubQueryInfo, conditions: Conditions, *, is_ordered: bool) -> exp.Select:
+def _select_rows(query: Query, info: SubQueryInfo, conditions: FilterTranslator, *, is_ordered: bool) -> exp.Select:
     columns = _output_columns(query, info, conditions.unnests)
     tree = exp.Select(expressions=columns).from_(table(info.sub_query), copy=False)
-    condition = conditions.all(query.filter)
+    condition = conditions.translate_all(query.filter)
     requested = _sort_keys(query, info) if is_ordered else query.orders
     orders = [_sort_key(order, conditions.unnests) for order in requested]
-    conditions.unnests.join_into(tree)
+    conditions.unnests.add_joins(tree)
     if condition is not None:
         tree.where(condition, copy=False)
     return tree.order_by(*orders, copy=False) if orders else tree
@@ -73,20 +73,20 @@ def _sort_keys(query: Query, info: SubQueryInfo) -> tuple[Order, ...]:
 
 
 def _sort_key(order: Order, unnests: RecordUnnests) -> exp.Expr:
-    return ordered(unnests.column(order.path), order.is_descending)
+    return sort_key(unnests.column_at(order.path), order.is_descending)
 
 
 def _output_columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) -> list[exp.Expr]:
     if query.columns:
         return _selected_columns(query.columns, info, unnests)
     if all(info.has_column(name) for name in DEFAULT_COLUMNS):
-        return [unnests.column(Path((name,))) for name in DEFAULT_COLUMNS]
+        return [unnests.column_at(Path((name,))) for name in DEFAULT_COLUMNS]
     return [_star_of_sub_query(info, 0)]
 
 
 def _star_of_sub_query(info: SubQueryInfo, offset: int) -> exp.Expr:
     """Return `sub_query.*`, which does not include the columns of the UNNEST joins."""
-    star = fill("*", offset)
+    star = fill_query_template("*", offset)
     return exp.Column(this=star, table=identifier(info.sub_query, offset))
 
 
@@ -103,16 +103,16 @@ def _selected_columns(
         if selected_column in seen_columns:
             continue
         seen_columns.add(selected_column)
-        name = selected_column.alias or selected_column.path.last
+        name = selected_column.alias or selected_column.path.last_step
         _check_unused_name(name, names, selected_column, info)
-        column = unnests.column(selected_column.path)
+        column = unnests.column_at(selected_column.path)
         columns.append(column if column.name == name else alias(column, name, selected_column.offset))
     return columns
 
 
 def _check_unused_name(name: str, names: dict[str, int], selected_column: SelectedColumn, info: SubQueryInfo) -> None:
     if name.lower() in names:
-        raise QuerySyntax(
+        raise BadQuerySyntax(
             f"Two columns are called {name}.",
             hint=f"Name one of them, as in s:{name}@other.",
             span=info.span(selected_column.offset),
@@ -153,20 +153,22 @@ class ChartColumn(msgspec.Struct, frozen=True):
     path: Path | None = None
 
 
-def _write_chart(query: Query, info: SubQueryInfo, conditions: Conditions) -> tuple[exp.Select, tuple[str, ...]]:
+def _translate_chart(
+    query: Query, info: SubQueryInfo, conditions: FilterTranslator
+) -> tuple[exp.Select, tuple[str, ...]]:
     unit = _bucket_unit(query)
     columns = _chart_columns(query, info, conditions, unit)
     aggregated = _aggregate_query(query, info, conditions, columns)
     time_window = _query_window(query, conditions) if unit and not query.dimensions else None
     if time_window is None or unit is None:
-        return _sort(aggregated, query, info, columns), ()
+        return _add_sort_keys(aggregated, query, info, columns), ()
     bucket = query.buckets[0] if query.buckets else Bucket(unit)
     if (
-        time_window.seconds is not None
-        and time_window.seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
+        time_window.fixed_seconds is not None
+        and time_window.fixed_seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
     ):
-        return _sort(aggregated, query, info, columns), (UNFILLED_NOTICE,)
-    return _sort(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
+        return _add_sort_keys(aggregated, query, info, columns), (UNFILLED_NOTICE,)
+    return _add_sort_keys(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
 
 
 def _bucket_unit(query: Query) -> Unit | None:
@@ -176,15 +178,17 @@ def _bucket_unit(query: Query) -> Unit | None:
     return None if query.dimensions else _DEFAULT_UNIT
 
 
-def _chart_columns(query: Query, info: SubQueryInfo, conditions: Conditions, unit: Unit | None) -> list[ChartColumn]:
+def _chart_columns(
+    query: Query, info: SubQueryInfo, conditions: FilterTranslator, unit: Unit | None
+) -> list[ChartColumn]:
     columns = []
     if unit is not None:
         bucket = query.buckets[0] if query.buckets else Bucket(unit)
-        time = conditions.timestamp(Path((TIMESTAMP_COLUMN,), bucket.offset))
-        bucket_start = fill(_bucket_template(bucket), bucket.offset, time=time)
+        time = conditions.timestamp_column(Path((TIMESTAMP_COLUMN,), bucket.offset))
+        bucket_start = fill_query_template(_bucket_template(bucket), bucket.offset, time=time)
         columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start))
     for path in (dimension.path for dimension in query.dimensions):
-        columns += [ChartColumn(path.last, conditions.unnests.column(path), path=path)]
+        columns += [ChartColumn(path.last_step, conditions.unnests.column_at(path), path=path)]
     aggregates = query.aggregates or (Aggregate("count", None),)
     for aggregate in aggregates:
         name = _aggregate_name(aggregate, alone=len(aggregates) == 1)
@@ -205,7 +209,7 @@ def _aggregate_name(aggregate: Aggregate, *, alone: bool) -> str:
     function = aggregate.function.replace(".", "_")
     if alone or aggregate.path is None:
         return function
-    return f"{function}_{aggregate.path.last}"
+    return f"{function}_{aggregate.path.last_step}"
 
 
 def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> list[ChartColumn]:
@@ -213,18 +217,18 @@ def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> lis
     for chart_column in columns:
         if chart_column.name.lower() in names:
             offset = chart_column.path.offset if chart_column.path else 0
-            raise QuerySyntax(f"Two columns of the chart are called {chart_column.name}.", span=info.span(offset))
+            raise BadQuerySyntax(f"Two columns of the chart are called {chart_column.name}.", span=info.span(offset))
         names.add(chart_column.name.lower())
     return columns
 
 
-def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: Conditions) -> exp.Expr:
+def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: FilterTranslator) -> exp.Expr:
     if aggregate.path is None:
-        return fill("COUNT(*)", aggregate.offset)
-    value = conditions.unnests.column(aggregate.path)
-    if _reads_numbers(aggregate, aggregate.path, info):
-        value = fill("SAFE_CAST(@value AS FLOAT64)", aggregate.offset, value=value)
-    return fill(
+        return fill_query_template("COUNT(*)", aggregate.offset)
+    value = conditions.unnests.column_at(aggregate.path)
+    if _must_convert_to_number(aggregate, aggregate.path, info):
+        value = fill_query_template("SAFE_CAST(@value AS FLOAT64)", aggregate.offset, value=value)
+    return fill_query_template(
         _AGGREGATE_TEMPLATES.get(aggregate.function) or _percentile_template(aggregate.function),
         aggregate.offset,
         value=value,
@@ -233,15 +237,15 @@ def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: Condit
 
 def _percentile_template(function: str) -> str:
     """Return the SQL of a percentile: `p99.9` is the 999th of 1000 quantiles."""
-    match = PERCENTILE_NAME.fullmatch(function)
+    match = PERCENTILE_NAME_PATTERN.fullmatch(function)
     assert match is not None  # noqa: S101 # the parser has let it through
     if match[2]:
         return f"APPROX_QUANTILES(@value, 1000)[OFFSET({int(match[1] + match[2])})]"
     return f"APPROX_QUANTILES(@value, 100)[OFFSET({int(match[1])})]"
 
 
-def _reads_numbers(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
-    """Return whether the value must be converted to a number; raise QuerySyntax for a type that cannot be."""
+def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
+    """Return whether the value must be converted to a number; raise BadQuerySyntax for a type that cannot be."""
     kind = info.kind(path)
     if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC_KINDS:
         return False
@@ -249,20 +253,20 @@ def _reads_numbers(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool
         return kind is Kind.VARIANT
     if kind in _CONVERTIBLE_KINDS:
         return True
-    raise QuerySyntax(
-        f"{aggregate.function} is of numbers, and {path.last} is a {kind}.",
+    raise BadQuerySyntax(
+        f"{aggregate.function} is of numbers, and {path.last_step} is a {kind}.",
         hint="It can be counted, and it has a min and a max.",
         span=info.span(aggregate.offset),
     )
 
 
 def _aggregate_query(
-    query: Query, info: SubQueryInfo, conditions: Conditions, columns: list[ChartColumn]
+    query: Query, info: SubQueryInfo, conditions: FilterTranslator, columns: list[ChartColumn]
 ) -> exp.Select:
     selected = [alias(chart_column.value, chart_column.name) for chart_column in columns]
     tree = exp.Select(expressions=selected).from_(table(info.sub_query), copy=False)
-    condition = conditions.all(query.filter)
-    conditions.unnests.join_into(tree)
+    condition = conditions.translate_all(query.filter)
+    conditions.unnests.add_joins(tree)
     if condition is not None:
         tree.where(condition, copy=False)
     grouped = [
@@ -273,78 +277,84 @@ def _aggregate_query(
     return tree.group_by(*grouped, copy=False)
 
 
-def _query_window(query: Query, conditions: Conditions) -> Window | None:
+def _query_window(query: Query, conditions: FilterTranslator) -> TimeWindow | None:
     """Return the time window to which the query restricts events; None unless the query sets both of its ends."""
     windows = [window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, TimeCondition)]
     lows = [part_window.low for part_window in windows if part_window.low]
     highs = [part_window.high for part_window in windows if part_window.high]
     if not lows or not highs:
         return None
-    low = Bound(_combine_bounds("GREATEST", lows), is_inclusive=True)
-    high = Bound(_combine_bounds("LEAST", highs), is_inclusive=all(bound.is_inclusive for bound in highs))
-    return Window(low, high, _shortest_length(windows) or _fixed_length(lows, highs))
+    low = TimeBound(_combine_bounds("GREATEST", lows), is_inclusive=True)
+    high = TimeBound(_combine_bounds("LEAST", highs), is_inclusive=all(bound.is_inclusive for bound in highs))
+    return TimeWindow(low, high, _shortest_window_seconds(windows) or _seconds_between_bounds(lows, highs))
 
 
-def _shortest_length(windows: list[Window]) -> float | None:
-    return min((time_window.seconds for time_window in windows if time_window.seconds is not None), default=None)
+def _shortest_window_seconds(windows: list[TimeWindow]) -> float | None:
+    return min(
+        (time_window.fixed_seconds for time_window in windows if time_window.fixed_seconds is not None), default=None
+    )
 
 
-def _fixed_length(lows: list[Bound], highs: list[Bound]) -> float | None:
+def _seconds_between_bounds(lows: list[TimeBound], highs: list[TimeBound]) -> float | None:
     """Return the seconds from the latest start to the earliest end, among bounds that do not depend on the clock."""
-    starts = [bound.moment for bound in lows if bound.moment]
-    ends = [bound.moment for bound in highs if bound.moment]
+    starts = [bound.fixed_time for bound in lows if bound.fixed_time]
+    ends = [bound.fixed_time for bound in highs if bound.fixed_time]
     return (min(ends) - max(starts)).total_seconds() if starts and ends else None
 
 
-def _combine_bounds(function: str, bounds: list[Bound]) -> exp.Expr:
+def _combine_bounds(function: str, bounds: list[TimeBound]) -> exp.Expr:
     if len(bounds) == 1:
         return bounds[0].time
-    combined = fill(f"{function}(@first, @second)", first=bounds[0].time, second=bounds[1].time)
+    combined = fill_query_template(f"{function}(@first, @second)", first=bounds[0].time, second=bounds[1].time)
     for bound in bounds[2:]:
-        combined = fill(f"{function}(@value, @next)", value=combined, next=bound.time)
+        combined = fill_query_template(f"{function}(@value, @next)", value=combined, next=bound.time)
     return combined
 
 
 def _fill_buckets(
-    aggregated: exp.Select, columns: list[ChartColumn], time_window: Window, bucket: Bucket
+    aggregated: exp.Select, columns: list[ChartColumn], time_window: TimeWindow, bucket: Bucket
 ) -> exp.Select:
     """Return a query that joins every bucket of the window with its aggregates."""
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP_COLUMN)]
     for chart_column in columns[1:]:
         value = column(("counted", chart_column.name))
         filled_value = (
-            fill("IFNULL(@value, 0)", value=value) if chart_column.function in _ZERO_FILLED_FUNCTIONS else value
+            fill_query_template("IFNULL(@value, 0)", value=value)
+            if chart_column.function in _ZERO_FILLED_FUNCTIONS
+            else value
         )
         selected.append(alias(filled_value, chart_column.name))
     start = alias(_bucket_value(bucket.unit), "bucket")
     buckets = exp.Select(expressions=[start]).from_(_bucket_starts(time_window, bucket), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
-    on_bucket = fill(
+    on_bucket = fill_query_template(
         "@counted = @bucket", counted=column(("counted", TIMESTAMP_COLUMN)), bucket=column(("buckets", "bucket"))
     )
     return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
 
 
 def _bucket_value(unit: Unit) -> exp.Expr:
-    return fill("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
+    return fill_query_template("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
 
 
-def _bucket_starts(time_window: Window, bucket: Bucket) -> exp.Expr:
+def _bucket_starts(time_window: TimeWindow, bucket: Bucket) -> exp.Expr:
     unit = bucket.unit
     assert time_window.low is not None  # noqa: S101 # both ends were looked for
     assert time_window.high is not None  # noqa: S101
-    low = fill(_bucket_template(bucket), time=time_window.low.time)
+    low = fill_query_template(_bucket_template(bucket), time=time_window.low.time)
     last = "@high" if time_window.high.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
-    high = fill(last, high=time_window.high.time)
+    high = fill_query_template(last, high=time_window.high.time)
     if unit in _CALENDAR_UNITS:
-        array = fill(f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high)
+        array = fill_query_template(
+            f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high
+        )
     else:
         step = "7 DAY" if unit is Unit.WEEK else f"{bucket.count} {unit.upper()}"
-        array = fill(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
+        array = fill_query_template(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
     return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
 
 
-def _sort(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
+def _add_sort_keys(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
     """Return the query in the requested order.
 
     By default, the order is by time, or by the largest value if there is no time column.
@@ -355,16 +365,16 @@ def _sort(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[Char
     sort_keys = [(position, False) for position in grouped]
     if columns[0].path is not None:
         sort_keys = [(len(grouped) + 1, True), *sort_keys]
-    return tree.order_by(*[ordered(number(str(position)), desc) for position, desc in sort_keys], copy=False)
+    return tree.order_by(*[sort_key(number_literal(str(position)), desc) for position, desc in sort_keys], copy=False)
 
 
 def _chart_sort_key(order: Order, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
-    column_name = TIMESTAMP_COLUMN if order.path.parts == ("t",) else order.path.last
+    column_name = TIMESTAMP_COLUMN if order.path.parts == ("t",) else order.path.last_step
     for position, chart_column in enumerate(columns, 1):
         if chart_column.path == order.path and chart_column.function is None:
-            return ordered(number(str(position)), order.is_descending)
+            return sort_key(number_literal(str(position)), order.is_descending)
         if len(order.path.parts) == 1 and chart_column.name.lower() == column_name.lower():
-            return ordered(number(str(position)), order.is_descending)
+            return sort_key(number_literal(str(position)), order.is_descending)
     names = ", ".join(chart_column.name for chart_column in columns)
     raise UnknownName(
         f"The chart has no column {column_name[:60]}.", hint=f"It has: {names}.", span=info.span(order.path.offset)

@@ -5,33 +5,33 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
-from cordwood.errors import QuerySyntax
+from cordwood.errors import BadQuerySyntax
 from cordwood.lql.query import (
-    Field,
-    LevelRange,
+    FieldFilter,
+    LevelRangeFilter,
     Moment,
-    Null,
+    NullValue,
     Operator,
     Or,
     Path,
     Period,
-    Quoted,
-    Range,
-    Shorthand,
-    ShorthandKind,
+    QuotedText,
+    RangeFilter,
+    RelativeTime,
+    RelativeTimeKind,
     Unit,
-    Unquoted,
+    UnquotedText,
     Value,
 )
 from cordwood.model.timestamps import datetime_of
 from cordwood.sql.diagnostics import span_at
 
 # A key of a path, unquoted or quoted.
-_KEY_PATTERN: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
-_PATH_PATTERN: Final = re.compile(rf"{_KEY_PATTERN}(?:\.{_KEY_PATTERN})*")
+_PATH_KEY_PATTERN: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
+_PATH_PATTERN: Final = re.compile(rf"{_PATH_KEY_PATTERN}(?:\.{_PATH_KEY_PATTERN})*")
 # The limit on steps of a path: each step that was never seen in events doubles the time for resolving the path.
-MAX_STEPS: Final = 32
-_ESCAPED_CHARACTER: Final = re.compile(r'\\(["\\])')
+MAX_PATH_STEPS: Final = 32
+_ESCAPED_CHARACTER_PATTERN: Final = re.compile(r'\\(["\\])')
 
 
 _STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
@@ -45,11 +45,11 @@ class Scanner:
         self.offset = 0
         self.depth = 0
 
-    def fault(self, message: str, hint: str | None = None, offset: int | None = None) -> QuerySyntax:
-        return QuerySyntax(message, hint=hint, span=span_at(self.text, self.offset if offset is None else offset))
+    def syntax_error(self, message: str, hint: str | None = None, offset: int | None = None) -> BadQuerySyntax:
+        return BadQuerySyntax(message, hint=hint, span=span_at(self.text, self.offset if offset is None else offset))
 
     @property
-    def next(self) -> str:
+    def next_character(self) -> str:
         return self.text[self.offset : self.offset + 1]
 
     @property
@@ -58,10 +58,10 @@ class Scanner:
 
     @property
     def is_between_clauses(self) -> bool:
-        return self.is_at_end or self.next.isspace() or (self.depth > 0 and self.next == ")")
+        return self.is_at_end or self.next_character.isspace() or (self.depth > 0 and self.next_character == ")")
 
     def skip_blanks(self) -> None:
-        while self.next.isspace():
+        while self.next_character.isspace():
             self.offset += 1
 
     def accept(self, literal: str) -> bool:
@@ -73,8 +73,8 @@ class Scanner:
     def match_path(self) -> str | None:
         """Return the path at the current position, without advancing."""
         match = _PATH_PATTERN.match(self.text, self.offset)
-        if match and match[0].count(".") >= MAX_STEPS:
-            raise self.fault(f"A path has more than {MAX_STEPS} steps.")
+        if match and match[0].count(".") >= MAX_PATH_STEPS:
+            raise self.syntax_error(f"A path has more than {MAX_PATH_STEPS} steps.")
         return match[0] if match else None
 
     def scan_quoted(self) -> str:
@@ -82,7 +82,9 @@ class Scanner:
         opened = self.offset
         closing = self._find_closing_quote(opened)
         if closing < 0:
-            raise self.fault("A quote is opened and never closed.", 'Close it with ", or write \\" for a quote itself.')
+            raise self.syntax_error(
+                "A quote is opened and never closed.", 'Close it with ", or write \\" for a quote itself.'
+            )
         self.offset = closing + 1
         return unescape(self.text[opened + 1 : closing])
 
@@ -92,13 +94,13 @@ class Scanner:
         With `with_quotes`, the word may contain quoted parts (keys of paths). Otherwise its quotes must be escaped.
         """
         start, opened = self.offset, 0
-        while not self.is_at_end and not self.next.isspace():
-            if self.next == '"':
+        while not self.is_at_end and not self.next_character.isspace():
+            if self.next_character == '"':
                 self._skip_quote(start, is_allowed=with_quotes)
                 continue
-            if self.next == ")" and opened == 0 and self.depth > 0:
+            if self.next_character == ")" and opened == 0 and self.depth > 0:
                 break
-            opened = max(opened + (self.next == "(") - (self.next == ")"), 0)
+            opened = max(opened + (self.next_character == "(") - (self.next_character == ")"), 0)
             self.offset += 2 if self.text.startswith('\\"', self.offset) else 1
         return self.text[start : self.offset]
 
@@ -116,7 +118,9 @@ class Scanner:
             self.offset = start
             if not any(map(str.isspace, self.text[start:closing])):
                 return None
-        raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE_OR_ESCAPE)
+        raise self.syntax_error(
+            "A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE_HINT
+        )
 
     def _find_closing_parenthesis(self) -> int | None:
         """Return the offset at which the parenthesis at the current position closes; None if it does not close."""
@@ -131,10 +135,12 @@ class Scanner:
     def _skip_quote(self, start: int, *, is_allowed: bool) -> None:
         if not is_allowed:
             word = self.text[start : self.offset]
-            raise self.fault(f"There is a quote inside the word {word[:40]}.", 'Put a space before it, or write \\".')
+            raise self.syntax_error(
+                f"There is a quote inside the word {word[:40]}.", 'Put a space before it, or write \\".'
+            )
         closing = self._find_closing_quote(self.offset)
         if closing < 0:
-            raise self.fault("A quote is opened and never closed.")
+            raise self.syntax_error("A quote is opened and never closed.")
         self.offset = closing + 1
 
     def _find_closing_quote(self, opened: int) -> int:
@@ -144,11 +150,11 @@ class Scanner:
         return offset if offset < len(self.text) else -1
 
 
-_QUOTE_OR_ESCAPE: Final = "Put a text with blanks or parentheses in quotes."
+_QUOTE_HINT: Final = "Put a text with blanks or parentheses in quotes."
 
 
 def unescape(text: str) -> str:
-    return _ESCAPED_CHARACTER.sub(r"\1", text)
+    return _ESCAPED_CHARACTER_PATTERN.sub(r"\1", text)
 
 
 def read_path(text: str, offset: int) -> Path:
@@ -163,21 +169,27 @@ def _path_steps(text: str) -> list[tuple[str, str | None]]:
     return [(step[1] or "", step[2]) for step in _STEP_PATTERN.finditer(text)]
 
 
-MakeFault = Callable[[str, str | None], Exception]
+MakeError = Callable[[str, str | None], Exception]
 
-_ISO_TIME: Final = re.compile(
+_ISO_TIME_PATTERN: Final = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})"
     r"(?:[Tt ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?"
     r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
-_UNIX_TIME: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
-_BRACED_RANGE: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
-_LAST_UNITS: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
-_TIME_AGO: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
-_TIME_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
-_SECONDS_TEXT: Final = {Unit.SECOND: 1, Unit.MINUTE: 60, Unit.HOUR: 3600, Unit.DAY: 86_400, Unit.WEEK: 7 * 86_400}
-_THIS_UNIT: Final = re.compile(r"this@([a-z]+)", re.ASCII)
+_UNIX_TIME_PATTERN: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
+_BRACED_RANGE_PATTERN: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
+_LAST_UNITS_PATTERN: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
+_TIME_AGO_PATTERN: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
+_TIME_OF_DAY_PATTERN: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
+_SECONDS_PER_FIXED_UNIT: Final = {
+    Unit.SECOND: 1,
+    Unit.MINUTE: 60,
+    Unit.HOUR: 3600,
+    Unit.DAY: 86_400,
+    Unit.WEEK: 7 * 86_400,
+}
+_THIS_UNIT_PATTERN: Final = re.compile(r"this@([a-z]+)", re.ASCII)
 
 _UNIT_BY_NAME: Final = {
     spelling: unit
@@ -202,13 +214,13 @@ def read_unit(word: str) -> Unit | None:
     return _UNIT_BY_NAME.get(word)
 
 
-def read_when(text: str, fault: MakeFault) -> Period | Shorthand:
+def read_time(text: str, fault: MakeError) -> Period | RelativeTime:
     """Parse a period or a shorthand; raise the exception that `fault` returns for anything else."""
-    shorthand = _read_shorthand(text, fault)
+    shorthand = _read_relative_time(text, fault)
     if shorthand is not None:
         return shorthand
     low, high = _split_period(text)
-    period = Period(_read_moment(low, fault), _read_moment(high, fault))
+    period = Period(_read_moment_or_fail(low, fault), _read_moment_or_fail(high, fault))
     if period.low.time > period.high.time:
         raise fault("The range runs backwards: its end is before its start.", f"Write {high}..{low}.")
     return period
@@ -216,10 +228,10 @@ def read_when(text: str, fault: MakeFault) -> Period | Shorthand:
 
 def read_moment(text: str) -> Moment | None:
     """Parse a day, a time or a Unix time; return None for other texts and for days that do not exist."""
-    if _UNIX_TIME.fullmatch(text):
+    if _UNIX_TIME_PATTERN.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
         return Moment(datetime_of(int(digits)), None)
-    match = _ISO_TIME.fullmatch(text)
+    match = _ISO_TIME_PATTERN.fullmatch(text)
     if match is None:
         return None
     try:
@@ -238,7 +250,7 @@ def _iso_moment(match: re.Match[str]) -> Moment:
 
 
 # A time relative to now as other query languages write it, such as `-5m`.
-_SINCE_TIME: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
+_SINCE_TIME_PATTERN: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
 
 
 def _read_zone(zone: str | None) -> timezone:
@@ -248,10 +260,10 @@ def _read_zone(zone: str | None) -> timezone:
     return timezone(sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[3:].lstrip(":") or 0)))
 
 
-def _read_moment(text: str, fault: MakeFault) -> Moment:
+def _read_moment_or_fail(text: str, fault: MakeError) -> Moment:
     moment = read_moment(text)
     if moment is None:
-        since = _SINCE_TIME.fullmatch(text)
+        since = _SINCE_TIME_PATTERN.fullmatch(text)
         hint = f"Write t:last@{since[1].lower()} for the time until now." if since else _TIME_HINT
         raise fault(f"A time cannot be read here: {text[:60]}", hint)
     return moment
@@ -259,48 +271,48 @@ def _read_moment(text: str, fault: MakeFault) -> Moment:
 
 def _split_period(text: str) -> tuple[str, str]:
     """Return both ends of a period: in `2024-01-{01..03}`, each end has one of the two numbers in braces."""
-    if _BRACED_RANGE.search(text):
+    if _BRACED_RANGE_PATTERN.search(text):
         return _expand_braces(text, 1), _expand_braces(text, 2)
     low, dots, high = text.partition("..")
     return (low, high) if dots else (text, text)
 
 
 def _expand_braces(text: str, side: int) -> str:
-    return _BRACED_RANGE.sub(lambda brace: _brace_number(brace, side), text)
+    return _BRACED_RANGE_PATTERN.sub(lambda brace: _number_in_braces(brace, side), text)
 
 
-def _brace_number(brace: re.Match[str], side: int) -> str:
+def _number_in_braces(brace: re.Match[str], side: int) -> str:
     return brace[side] if brace.string[: brace.start()].endswith(".") else brace[side].zfill(2)
 
 
-def _read_shorthand(text: str, fault: MakeFault) -> Shorthand | None:
-    if text in {ShorthandKind.NOW, ShorthandKind.TODAY, ShorthandKind.YESTERDAY}:
-        return Shorthand(ShorthandKind(text))
-    if this := _THIS_UNIT.fullmatch(text):
-        return Shorthand(ShorthandKind.THIS, _read_unit_or_fail(this[1], fault))
-    if last := _LAST_UNITS.fullmatch(text):
-        return Shorthand(ShorthandKind.LAST, _read_unit_or_fail(last[2], fault), int(last[1] or 1))
-    if ago := _TIME_AGO.fullmatch(text):
+def _read_relative_time(text: str, fault: MakeError) -> RelativeTime | None:
+    if text in {RelativeTimeKind.NOW, RelativeTimeKind.TODAY, RelativeTimeKind.YESTERDAY}:
+        return RelativeTime(RelativeTimeKind(text))
+    if this := _THIS_UNIT_PATTERN.fullmatch(text):
+        return RelativeTime(RelativeTimeKind.THIS_UNIT, _read_unit_or_fail(this[1], fault))
+    if last := _LAST_UNITS_PATTERN.fullmatch(text):
+        return RelativeTime(RelativeTimeKind.LAST_UNITS, _read_unit_or_fail(last[2], fault), int(last[1] or 1))
+    if ago := _TIME_AGO_PATTERN.fullmatch(text):
         return _read_ago(ago, fault)
-    if clock := _TIME_OF_DAY.fullmatch(text):
-        return Shorthand(ShorthandKind.CLOCK, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
+    if clock := _TIME_OF_DAY_PATTERN.fullmatch(text):
+        return RelativeTime(RelativeTimeKind.TIME_OF_DAY, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
     if text.startswith(("last@", "this@")):
         raise fault(f"A shorthand cannot be read here: {text[:60]}", "Write it as in last@5m or this@week.")
     return None
 
 
-def _read_ago(match: re.Match[str], fault: MakeFault) -> Shorthand:
+def _read_ago(match: re.Match[str], fault: MakeError) -> RelativeTime:
     unit, count = _read_unit_or_fail(match[2], fault), int(match[1])
     until = _read_unit_or_fail(match[4], fault) if match[4] else Unit.SECOND
-    if unit not in _SECONDS_TEXT or until not in _SECONDS_TEXT:
+    if unit not in _SECONDS_PER_FIXED_UNIT or until not in _SECONDS_PER_FIXED_UNIT:
         raise fault("Months and years are not of one length.", "Count in days: now-30d..now.")
-    end_seconds = int(match[3] or 0) * _SECONDS_TEXT[until]
-    if count * _SECONDS_TEXT[unit] < end_seconds:
+    end_seconds = int(match[3] or 0) * _SECONDS_PER_FIXED_UNIT[until]
+    if count * _SECONDS_PER_FIXED_UNIT[unit] < end_seconds:
         raise fault("The range runs backwards: its end is before its start.", "Write the earlier time first.")
-    return Shorthand(ShorthandKind.AGO, unit, count, end_seconds)
+    return RelativeTime(RelativeTimeKind.UNITS_AGO, unit, count, end_seconds)
 
 
-def _read_unit_or_fail(word: str, fault: MakeFault) -> Unit:
+def _read_unit_or_fail(word: str, fault: MakeError) -> Unit:
     unit = read_unit(word)
     if unit is None:
         raise fault(f"There is no unit of time called {word[:40]}.", UNIT_HINT)
@@ -310,8 +322,8 @@ def _read_unit_or_fail(word: str, fault: MakeFault) -> Unit:
 SEVERITY_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 _NUMBER_PATTERN: Final = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-NUMBER_TEXT: Final = re.compile(_NUMBER_PATTERN, re.ASCII)
-_NUMBER_RANGE: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.{_NUMBER_PATTERN}", re.ASCII)
+NUMBER_TEXT_PATTERN: Final = re.compile(_NUMBER_PATTERN, re.ASCII)
+_NUMBER_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.{_NUMBER_PATTERN}", re.ASCII)
 _OPEN_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.|\.\.{_NUMBER_PATTERN}", re.ASCII)
 _OPERATOR_PATTERN: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
 _LIST_PATTERN: Final = re.compile(r"\[[^\[\]]*\]")
@@ -325,40 +337,40 @@ def read_operator(scanner: Scanner) -> Operator:
     return Operator(match[0] if match else "")
 
 
-def read_value(scanner: Scanner, path: Path) -> Field | Range | LevelRange | Or:
+def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter | LevelRangeFilter | Or:
     """Parse the operator and value after `path:`."""
     operator = read_operator(scanner)
     start = scanner.offset
-    if scanner.next == '"':
-        return Field(path, operator, Quoted(scanner.scan_quoted()), path.offset)
-    if scanner.next == "(" and (parenthesised := scanner.scan_parenthesised()):
+    if scanner.next_character == '"':
+        return FieldFilter(path, operator, QuotedText(scanner.scan_quoted()), path.offset)
+    if scanner.next_character == "(" and (parenthesised := scanner.scan_parenthesised()):
         text = parenthesised if operator in _REGEX_OPERATORS else parenthesised[1:-1]
-        return Field(path, operator, Quoted(text), path.offset)
+        return FieldFilter(path, operator, QuotedText(text), path.offset)
     text = unescape_quotes(scanner.scan_word())
     if not text:
-        raise scanner.fault("A value is missing.", 'An empty text is written "".', start)
+        raise scanner.syntax_error("A value is missing.", 'An empty text is written "".', start)
     if operator in _REGEX_OPERATORS:
-        return Field(path, operator, Quoted(text), path.offset)
+        return FieldFilter(path, operator, QuotedText(text), path.offset)
     if operator is Operator.EQUAL and _LIST_PATTERN.fullmatch(text):
-        return _read_list(scanner, path, text, start)
-    return _read_unquoted(scanner, Field(path, operator, Unquoted(text), path.offset), start)
+        return _read_list_filter(scanner, path, text, start)
+    return _read_unquoted_filter(scanner, FieldFilter(path, operator, UnquotedText(text), path.offset), start)
 
 
-def _read_list(scanner: Scanner, path: Path, text: str, start: int) -> Or:
+def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or:
     """Return the condition of `path:[200,404]`: the field equals one of the values."""
     values = text[1:-1].split(",")
     if not all(values) or len(values) > _MAX_VALUES:
-        raise scanner.fault(
+        raise scanner.syntax_error(
             f"A list has 1 to {_MAX_VALUES} values, and commas between them.",
             "Write it as in m.status:[200,404].",
             start,
         )
-    return Or(tuple(Field(path, Operator.EQUAL, Unquoted(value), path.offset) for value in values))
+    return Or(tuple(FieldFilter(path, Operator.EQUAL, UnquotedText(value), path.offset) for value in values))
 
 
-def read_text(scanner: Scanner) -> str:
+def read_value_text(scanner: Scanner) -> str:
     """Parse a literal text, quoted or not."""
-    return scanner.scan_quoted() if scanner.next == '"' else unescape_quotes(scanner.scan_word())
+    return scanner.scan_quoted() if scanner.next_character == '"' else unescape_quotes(scanner.scan_word())
 
 
 def unescape_quotes(word: str) -> str:
@@ -366,59 +378,61 @@ def unescape_quotes(word: str) -> str:
     return word.replace('\\"', '"')
 
 
-def _read_unquoted(scanner: Scanner, field: Field, start: int) -> Field | Range | LevelRange:
-    text = field.value.text if isinstance(field.value, Unquoted) else ""
-    ranged = _read_range(scanner, field.path, text, start)
+def _read_unquoted_filter(
+    scanner: Scanner, field: FieldFilter, start: int
+) -> FieldFilter | RangeFilter | LevelRangeFilter:
+    text = field.value.text if isinstance(field.value, UnquotedText) else ""
+    ranged = _read_range_filter(scanner, field.path, text, start)
     if ranged is None:
-        return Field(
+        return FieldFilter(
             field.path, field.operator, _read_unquoted_value(scanner, field.operator, text, start), field.offset
         )
     if field.operator is Operator.INCLUDES:
         return field
     if field.operator is not Operator.EQUAL:
-        raise scanner.fault("A range cannot have an operator.", f"Write the path, a colon and {text}.", start)
+        raise scanner.syntax_error("A range cannot have an operator.", f"Write the path, a colon and {text}.", start)
     return ranged
 
 
 def _read_unquoted_value(scanner: Scanner, operator: Operator, text: str, start: int) -> Value:
     if text != "NULL":
-        return Unquoted(text)
+        return UnquotedText(text)
     if operator is not Operator.EQUAL:
-        raise scanner.fault("NULL cannot have an operator.", 'The text NULL is written "NULL".', start)
-    return Null()
+        raise scanner.syntax_error("NULL cannot have an operator.", 'The text NULL is written "NULL".', start)
+    return NullValue()
 
 
-def _read_range(scanner: Scanner, path: Path, text: str, start: int) -> Range | LevelRange | None:
+def _read_range_filter(scanner: Scanner, path: Path, text: str, start: int) -> RangeFilter | LevelRangeFilter | None:
     if _OPEN_RANGE_PATTERN.fullmatch(text):
-        raise scanner.fault("A range has two ends.", "For one end use an operator, as in :>=200.", start)
+        raise scanner.syntax_error("A range has two ends.", "For one end use an operator, as in :>=200.", start)
     low, dots, high = text.partition("..")
-    if dots and path.last == "level" and (low in SEVERITY_LEVELS or high in SEVERITY_LEVELS):
-        return _read_level_range(scanner, path, (low, high), start)
+    if dots and path.last_step == "level" and (low in SEVERITY_LEVELS or high in SEVERITY_LEVELS):
+        return _read_level_range_filter(scanner, path, (low, high), start)
     is_forwards = _is_ascending(low, high, text)
     if is_forwards is None:
         return None
     _check_ascending(scanner, is_forwards, f"{high}..{low}", start)
-    return Range(path, low, high, path.offset)
+    return RangeFilter(path, low, high, path.offset)
 
 
 def _is_ascending(low: str, high: str, text: str) -> bool | None:
     """Return whether the range ascends; None if it is not a range of two numbers or two dates."""
-    if _NUMBER_RANGE.fullmatch(text):
+    if _NUMBER_RANGE_PATTERN.fullmatch(text):
         return float(low) <= float(high)
-    return low <= high if _ISO_TIME.fullmatch(low) and _ISO_TIME.fullmatch(high) else None
+    return low <= high if _ISO_TIME_PATTERN.fullmatch(low) and _ISO_TIME_PATTERN.fullmatch(high) else None
 
 
-def _read_level_range(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRange:
+def _read_level_range_filter(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRangeFilter:
     for bound in bounds:
         if bound not in SEVERITY_LEVELS:
-            raise scanner.fault(
+            raise scanner.syntax_error(
                 f"There is no level called {bound[:40]}.", f"Levels are {', '.join(SEVERITY_LEVELS)}.", start
             )
     low, high = bounds
     _check_ascending(scanner, SEVERITY_LEVELS.index(low) <= SEVERITY_LEVELS.index(high), f"{high}..{low}", start)
-    return LevelRange(path, low, high, path.offset)
+    return LevelRangeFilter(path, low, high, path.offset)
 
 
 def _check_ascending(scanner: Scanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself
     if not is_forwards:
-        raise scanner.fault("The range runs backwards.", f"Write {reversed_range}.", start)
+        raise scanner.syntax_error("The range runs backwards.", f"Write {reversed_range}.", start)

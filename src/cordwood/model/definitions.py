@@ -10,7 +10,7 @@ import msgspec
 from cordwood.model.datatype import Kind
 
 
-class TextKind(StrEnum):
+class TextParameterKind(StrEnum):
     """The interpretation of a text parameter: as plain text or as a regular expression."""
 
     PLAIN = "plain"
@@ -20,7 +20,7 @@ class TextKind(StrEnum):
 class Parameter(msgspec.Struct, frozen=True):
     name: str
     type: Kind = Kind.STRING
-    kind: TextKind = TextKind.PLAIN
+    kind: TextParameterKind = TextParameterKind.PLAIN
     required: bool = False
     default: str | None = None
     one_of: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Dialect(StrEnum):
     CLICKHOUSE = "clickhouse"
 
 
-class StreamProject(msgspec.Struct, frozen=True):
+class StreamProjectPath(msgspec.Struct, frozen=True):
     """A stream, and the path of the project of its events inside metadata; empty for the top-level field `project`."""
 
     name: str
@@ -71,7 +71,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     zone: str = "UTC"
     parameters: tuple[Parameter, ...] = ()
     dialect: Dialect = Dialect.BIGQUERY
-    streams: tuple[StreamProject, ...] = ()
+    streams: tuple[StreamProjectPath, ...] = ()
     included: "tuple[Endpoint, ...]" = ()
     alert: "Alert | None" = None
 
@@ -98,25 +98,25 @@ class Measure(StrEnum):
 
 
 class Comparison(StrEnum):
-    MORE = ">"
+    GREATER_THAN = ">"
     AT_LEAST = ">="
-    LESS = "<"
+    LESS_THAN = "<"
     AT_MOST = "<="
     EQUAL = "=="
-    UNEQUAL = "!="
+    NOT_EQUAL = "!="
 
 
 class Condition(msgspec.Struct, frozen=True):
     """The condition of an alert over the rows of a group.
 
-    `column` is empty if the number of rows is compared; `written` is the condition's text. With `is_percent`, a change
+    `column` is empty if the number of rows is compared; `text` is the condition's text. With `is_percent`, a change
     is compared in percent of the value in the period before.
     """
 
-    written: str
+    text: str
     measure: Measure
     column: str = ""
-    comparison: Comparison = Comparison.MORE
+    comparison: Comparison = Comparison.GREATER_THAN
     number: float = 0.0
     is_percent: bool = False
 
@@ -155,7 +155,7 @@ class Alert(msgspec.Struct, frozen=True):
 FieldPath = tuple[str, ...]
 
 
-class Action(StrEnum):
+class TransformAction(StrEnum):
     """The kind of a transform."""
 
     DROP = "drop"
@@ -175,7 +175,7 @@ class Transform(msgspec.Struct, frozen=True):
     `entries` is the table of enrich: the JSON text to put into the target field, by the value of the source field.
     """
 
-    action: Action
+    action: TransformAction
     where: str = ""
     rate: float = 1.0
     fields: tuple[FieldPath, ...] = ()

@@ -7,7 +7,7 @@ from typing import Final, Optional
 
 import msgspec
 
-Path = tuple[str, ...]
+EventPath = tuple[str, ...]
 
 
 class ValueKind(StrEnum):
@@ -26,10 +26,10 @@ class ValueKind(StrEnum):
     UNSURE = "unsure"
 
 
-Kinds = Mapping[Path, frozenset[ValueKind]]
+KindsByPath = Mapping[EventPath, frozenset[ValueKind]]
 
 # The step of a path that stands for any element of an array.
-ELEMENT = "[]"
+ELEMENT_STEP = "[]"
 
 # Limits on a listed path, in steps and characters. Without them, the size of shapes and decoders would depend on the
 # nesting and the keys of a single event.
@@ -37,7 +37,7 @@ MAX_STEPS = 32
 MAX_PATH_CHARACTERS = 1_000
 
 NO_KINDS: frozenset[ValueKind] = frozenset()
-_MARKS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
+_MARKER_KINDS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -51,53 +51,53 @@ class Shape(msgspec.Struct, frozen=True):
     the project's own paths; the kinds of values at a path are those of the whole stream.
     """
 
-    kinds: Kinds = msgspec.field(default_factory=dict)
+    kinds: KindsByPath = msgspec.field(default_factory=dict)
     version: int = 0
-    unlisted: frozenset[Path] = frozenset()
-    unsure: frozenset[Path] = frozenset()
-    whole: Optional["Shape"] = None
+    unlisted: frozenset[EventPath] = frozenset()
+    unsure: frozenset[EventPath] = frozenset()
+    whole_shape: Optional["Shape"] = None
 
-    def with_learnt(self, learnt: Kinds) -> "Shape":
+    def merged_with_kinds(self, learnt: KindsByPath) -> "Shape":
         """Return this shape with the new paths and kinds in `learnt`; return it unchanged if nothing is new."""
         new = {
             path: kinds
             for path, kinds in learnt.items()
-            if not kinds <= self.kinds_with_marks(path) and is_listable(path)
+            if not kinds <= self.kinds_with_markers(path) and is_listable(path)
         }
         if not new:
             return self
         merged = dict(self.kinds)
         for path, kinds in new.items():
-            values = merged.get(path, NO_KINDS) | (kinds - _MARKS)
+            values = merged.get(path, NO_KINDS) | (kinds - _MARKER_KINDS)
             if values:
                 merged[path] = values
         unlisted = self.unlisted.union(path for path, kinds in new.items() if ValueKind.UNLISTED in kinds)
         unsure = self.unsure.union(path for path, kinds in new.items() if ValueKind.UNSURE in kinds)
         return Shape(merged, self.version + 1, unlisted, unsure)
 
-    def kinds_with_marks(self, path: Path) -> frozenset[ValueKind]:
+    def kinds_with_markers(self, path: EventPath) -> frozenset[ValueKind]:
         """Return the kinds at a path, with its marks."""
         kinds = self.kinds.get(path, NO_KINDS)
         if path in self.unlisted:
             kinds |= {ValueKind.UNLISTED}
         return kinds | {ValueKind.UNSURE} if path in self.unsure else kinds
 
-    def stored_kinds(self, path: Path) -> frozenset[ValueKind] | None:
+    def stored_kinds(self, path: EventPath) -> frozenset[ValueKind] | None:
         """Return the kinds that events of any project have at a path; None if events may have other kinds."""
-        whole = self.whole or self
+        whole = self.whole_shape or self
         kinds = whole.kinds.get(path)
         if kinds is None:
             return None if whole.may_be_unlisted(path) else NO_KINDS
         return None if path in whole.unsure else kinds
 
-    def may_be_unlisted(self, path: Path) -> bool:
+    def may_be_unlisted(self, path: EventPath) -> bool:
         """Return whether events may have a path although it is not listed."""
         if not is_listable(path):
             return True
         return bool(self.unlisted) and any(path[:length] in self.unlisted for length in range(len(path)))
 
 
-def is_listable(path: Path) -> bool:
+def is_listable(path: EventPath) -> bool:
     """Return whether a path is short enough to be listed."""
     return len(path) <= MAX_STEPS and sum(map(len, path)) <= MAX_PATH_CHARACTERS
 
@@ -124,8 +124,12 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
 # The separators of steps and paths. They are escaped in steps, so that no two paths have the same text.
 STEP_SEPARATOR = "\x1f"
 PATH_SEPARATOR = "\n"
-_ESCAPE = "\x1e"
-_ESCAPE_CODES = {_ESCAPE: _ESCAPE + "e", STEP_SEPARATOR: _ESCAPE + "s", PATH_SEPARATOR: _ESCAPE + "n"}
+_ESCAPE_CHARACTER = "\x1e"
+_ESCAPE_CODES = {
+    _ESCAPE_CHARACTER: _ESCAPE_CHARACTER + "e",
+    STEP_SEPARATOR: _ESCAPE_CHARACTER + "s",
+    PATH_SEPARATOR: _ESCAPE_CHARACTER + "n",
+}
 
 
 def format_path(steps: Sequence[str]) -> str:
@@ -144,11 +148,11 @@ def format_paths(paths: Iterable[Sequence[str]]) -> str:
     return "".join(format_path(steps) for steps in paths)
 
 
-def object_paths(event: Event) -> str:
+def encode_object_paths(event: Event) -> str:
     """Return the paths of the event's objects; find them in its JSON if they were not computed before."""
     if event.object_paths is not None:
         return event.object_paths
-    paths: list[Path] = []
+    paths: list[EventPath] = []
     for parent_path, text in ((("metadata",), event.metadata), ((), event.extras)):
         try:
             _collect_object_paths(json.loads(text) if text else None, parent_path, paths)
@@ -157,7 +161,7 @@ def object_paths(event: Event) -> str:
     return format_paths(path for path in paths if path)
 
 
-def _collect_object_paths(value: object, path: Path, paths: list[Path]) -> None:
+def _collect_object_paths(value: object, path: EventPath, paths: list[EventPath]) -> None:
     if isinstance(value, dict):
         paths.append(path)
         for key, child in value.items():
@@ -173,8 +177,8 @@ class Batch(msgspec.Struct, frozen=True):
     stream: str
     events: Sequence[Event]
     received_us: int
-    learnt: Mapping[Path, frozenset[ValueKind]] = msgspec.field(default_factory=dict)
-    by_project: Mapping[str, Mapping[Path, frozenset[ValueKind]]] = msgspec.field(default_factory=dict)
+    learnt: Mapping[EventPath, frozenset[ValueKind]] = msgspec.field(default_factory=dict)
+    by_project: Mapping[str, Mapping[EventPath, frozenset[ValueKind]]] = msgspec.field(default_factory=dict)
 
 
 # The labels from which Loki takes a service's name, in the order in which it looks for them.

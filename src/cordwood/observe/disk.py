@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from cordwood.observe.observation import Report
+from cordwood.observe.observation import ReportMessage
 
 _WINDOW_SECONDS = 3600.0
 # The WAL grows and shrinks by some 100 MB, so a shorter period would not show a trend.
@@ -28,7 +28,7 @@ class FreeSpaceSample(msgspec.Struct, frozen=True):
 class DiskForecast:
     """Records `free_bytes` at each call of `sample`; warnings are passed to `report`."""
 
-    def __init__(self, free_bytes: Callable[[], float], clock: Callable[[], float], report: Report) -> None:
+    def __init__(self, free_bytes: Callable[[], float], clock: Callable[[], float], report: ReportMessage) -> None:
         self._free_bytes = free_bytes
         self._clock = clock
         self._report = report
@@ -37,16 +37,16 @@ class DiskForecast:
         self._warned_seconds = math.inf
         self.seconds_left = math.inf
 
-    def sample(self) -> None:
+    def take_sample(self) -> None:
         """Take a sample; must be called at least once a minute."""
         now = self._clock()
         self._samples.append(FreeSpaceSample(now, self._free_bytes()))
         while self._samples[0].taken_at < now - _WINDOW_SECONDS:
             self._samples.popleft()
-        self.seconds_left = seconds_left(tuple(self._samples))
-        self._warn(now)
+        self.seconds_left = estimate_seconds_left(tuple(self._samples))
+        self._warn_if_needed(now)
 
-    def _warn(self, now: float) -> None:
+    def _warn_if_needed(self, now: float) -> None:
         """Warn again after an hour, or when the remaining time has halved since the last warning."""
         is_low = self._samples[-1].free_bytes < _WARN_BELOW_BYTES
         if self.seconds_left > _WARN_BELOW_SECONDS and not is_low:
@@ -58,7 +58,7 @@ class DiskForecast:
             self._report(f"{forecast_text(self.seconds_left)} {free_text} {DISK_FULL_ADVICE}")
 
 
-def seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
+def estimate_seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
     """Extrapolate by linear regression; infinity without a downward trend, or with too few samples."""
     if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_TREND_SECONDS:
         return math.inf

@@ -8,18 +8,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from cordwood.observe.observation import (
+    AdmissionAwaited,
     AlertEvaluated,
     AlertSent,
+    CachedAnswerRefreshed,
     EngineEnded,
     EngineQueried,
-    Ingested,
+    EventsIngested,
     IsolationRefused,
-    ListenerCounted,
+    ListenerOutcomeCounted,
     PartialAnswersUsed,
-    QuarantineRefused,
-    Queued,
-    Refreshed,
-    Requested,
+    QuarantinedQueryRefused,
+    RequestAnswered,
 )
 
 RATE_WINDOW_SECONDS = 60
@@ -33,7 +33,7 @@ class ArrivalRates:
         self._started_at = clock()
         self._counts: dict[str, deque[tuple[int, int]]] = {}
 
-    def note(self, ingested: Ingested) -> None:
+    def count_events(self, ingested: EventsIngested) -> None:
         if not ingested.accepted:
             return
         counts = self._counts.setdefault(ingested.stream, deque(maxlen=RATE_WINDOW_SECONDS + 1))
@@ -43,7 +43,7 @@ class ArrivalRates:
         else:
             counts.append((second, ingested.accepted))
 
-    def per_second(self, stream: str) -> float:
+    def events_per_second(self, stream: str) -> float:
         now = self._clock()
         since = now - RATE_WINDOW_SECONDS
         events = sum(count for second, count in list(self._counts.get(stream, ())) if second >= since)
@@ -51,7 +51,7 @@ class ArrivalRates:
 
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-Labels = tuple[str, ...]
+MetricLabels = tuple[str, ...]
 HISTOGRAM_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -60,11 +60,11 @@ class Counter:
 
     kind = "counter"
 
-    def __init__(self, name: str, meaning: str, labels: Labels) -> None:
+    def __init__(self, name: str, meaning: str, labels: MetricLabels) -> None:
         self.name, self.meaning, self._labels = name, meaning, labels
-        self._sums: dict[Labels, float] = {}
+        self._sums: dict[MetricLabels, float] = {}
 
-    def add(self, values: Labels, amount: float = 1) -> None:
+    def add(self, values: MetricLabels, amount: float = 1) -> None:
         self._sums[values] = self._sums.get(values, 0) + amount
 
     def sums_by(self, index: int) -> dict[str, int]:
@@ -74,9 +74,9 @@ class Counter:
             sums[values[index]] = sums.get(values[index], 0) + int(amount)
         return sums
 
-    def lines(self) -> Iterable[str]:
+    def sample_lines(self) -> Iterable[str]:
         for values, amount in sorted(self._sums.items()):
-            yield f"{self.name}{_label_text(self._labels, values)} {_number(amount)}"
+            yield f"{self.name}{_label_text(self._labels, values)} {_format_number(amount)}"
 
 
 class Histogram:
@@ -84,12 +84,12 @@ class Histogram:
 
     kind = "histogram"
 
-    def __init__(self, name: str, meaning: str, labels: Labels) -> None:
+    def __init__(self, name: str, meaning: str, labels: MetricLabels) -> None:
         self.name, self.meaning, self._labels = name, meaning, labels
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
+        self._counts: dict[MetricLabels, list[int]] = {}
+        self._sums: dict[MetricLabels, float] = {}
 
-    def add(self, values: Labels, seconds: float) -> None:
+    def add(self, values: MetricLabels, seconds: float) -> None:
         counts = self._counts.get(values)
         if counts is None:
             counts = self._counts[values] = [0] * (len(HISTOGRAM_BUCKETS) + 1)
@@ -97,7 +97,7 @@ class Histogram:
         counts[bisect_left(HISTOGRAM_BUCKETS, seconds)] += 1
         self._sums[values] += seconds
 
-    def lines(self) -> Iterable[str]:
+    def sample_lines(self) -> Iterable[str]:
         bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BUCKETS), "+Inf"]
         for values, counts in sorted(self._counts.items()):
             total = 0
@@ -171,45 +171,45 @@ class Metrics:
             "cordwood_places_wait_seconds", "Time that runs waited for admission.", ("places", "lane")
         )
 
-    def note(self, observation: object) -> None:
+    def record(self, observation: object) -> None:
         with self._lock:
             match observation:
-                case Requested():
-                    self._note_request(observation)
+                case RequestAnswered():
+                    self._count_request(observation)
                 case EngineQueried() | PartialAnswersUsed():
-                    self._note_engine(observation)
-                case Queued():
+                    self._count_engine_query(observation)
+                case AdmissionAwaited():
                     self._queued.add((observation.places, observation.lane, observation.outcome))
                     self._queue_seconds.add((observation.places, observation.lane), observation.seconds)
                 case IsolationRefused():
                     self._isolation.add((observation.engine,))
                 case EngineEnded():
                     self._engine_ends.add((observation.cause,))
-                case QuarantineRefused():
+                case QuarantinedQueryRefused():
                     self._quarantine.add((observation.by,))
-                case Refreshed():
+                case CachedAnswerRefreshed():
                     self._refreshes.add((observation.endpoint, observation.outcome))
                 case AlertEvaluated():
                     self._alert_evaluations.add((observation.alert, observation.outcome))
                 case AlertSent():
                     self._alerts_sent.add((observation.target, observation.outcome))
-                case ListenerCounted():
+                case ListenerOutcomeCounted():
                     self._listeners.add((observation.listener, observation.outcome), observation.count)
-                case Ingested():
-                    self._note_events(observation)
-                    self.arrivals.note(observation)
+                case EventsIngested():
+                    self._count_events(observation)
+                    self.arrivals.count_events(observation)
 
-    def cache_outcomes(self) -> Mapping[str, int]:
+    def cache_outcome_counts(self) -> Mapping[str, int]:
         """Return the number of queries by cache outcome, over all endpoints."""
         with self._lock:
             return self._cache.sums_by(1)
 
-    def engine_ends(self) -> Mapping[str, int]:
+    def engine_end_counts(self) -> Mapping[str, int]:
         """Return how often the engine's process ended, by cause."""
         with self._lock:
             return self._engine_ends.sums_by(0)
 
-    def text(self) -> bytes:
+    def format_text(self) -> bytes:
         with self._lock:
             families: list[Counter | Histogram] = [
                 self._engine,
@@ -229,24 +229,24 @@ class Metrics:
                 self._seconds,
                 self._queue_seconds,
             ]
-            lines = [line for family in families for line in _family_header(family)]
+            lines = [line for family in families for line in _family_lines(family)]
         for name, read in self.gauges.items():
-            lines += [f"# TYPE {name} gauge", f"{name} {_number(read())}"]
+            lines += [f"# TYPE {name} gauge", f"{name} {_format_number(read())}"]
         lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._version}"}} 1', ""]
         return "\n".join(lines).encode()
 
-    def _note_engine(self, observation: EngineQueried | PartialAnswersUsed) -> None:
+    def _count_engine_query(self, observation: EngineQueried | PartialAnswersUsed) -> None:
         if isinstance(observation, EngineQueried):
             self._engine.add((observation.endpoint, observation.engine, observation.outcome))
         else:
             self._partial_answers.add((observation.outcome,))
 
-    def _note_request(self, request: Requested) -> None:
+    def _count_request(self, request: RequestAnswered) -> None:
         self._seconds.add((request.route, str(request.status)), request.seconds)
         if request.cache:
             self._cache.add((request.endpoint, request.cache))
 
-    def _note_events(self, ingested: Ingested) -> None:
+    def _count_events(self, ingested: EventsIngested) -> None:
         for outcome, events in (
             ("accepted", ingested.accepted),
             ("duplicate", ingested.duplicates),
@@ -261,13 +261,13 @@ class Metrics:
             self._transforms.add((ingested.stream, transform, outcome), events)
 
 
-def _family_header(family: Counter | Histogram) -> Iterable[str]:
+def _family_lines(family: Counter | Histogram) -> Iterable[str]:
     yield f"# HELP {family.name} {family.meaning}"
     yield f"# TYPE {family.name} {family.kind}"
-    yield from family.lines()
+    yield from family.sample_lines()
 
 
-def _label_text(names: Labels, values: Labels) -> str:
+def _label_text(names: MetricLabels, values: MetricLabels) -> str:
     pairs = ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True))
     return f"{{{pairs}}}"
 
@@ -276,7 +276,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if math.isinf(value):
         return "+Inf"
     return str(int(value)) if value == int(value) else repr(value)

@@ -9,7 +9,7 @@ from typing import BinaryIO, ClassVar, Literal, Protocol
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-Level = Literal["debug", "info", "warning", "error"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
@@ -18,14 +18,14 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     The tag of a class is the `event` of its log line; `level` is the line's severity.
     """
 
-    default_level: ClassVar[Level] = "info"
-    level: Level | UnsetType = UNSET
+    default_level: ClassVar[LogLevel] = "info"
+    level: LogLevel | UnsetType = UNSET
 
-    def effective_level(self) -> Level:
+    def effective_level(self) -> LogLevel:
         return self.default_level if self.level is UNSET else self.level
 
 
-class Requested(Observation, frozen=True, kw_only=True, tag="request"):
+class RequestAnswered(Observation, frozen=True, kw_only=True, tag="request"):
     """A request was answered; for a query, with the fields of its receipt. `cache` is the outcome of the cache."""
 
     request_id: str
@@ -55,17 +55,17 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
     engine: str
     outcome: str
     seconds: float
-    default_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[LogLevel] = "debug"
 
 
 class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_answers"):
     """A run used partial answers. `outcome` is reused, computed (missing ones were computed for it) or failed."""
 
     outcome: str
-    default_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[LogLevel] = "debug"
 
 
-class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
+class AdmissionAwaited(Observation, frozen=True, kw_only=True, tag="queued"):
     """A run waited for admission; `outcome` is admitted, refused or abandoned.
 
     `places` is the kind of slot that the run waited for: query or compile.
@@ -75,19 +75,19 @@ class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
     lane: str
     outcome: str
     seconds: float
-    default_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[LogLevel] = "debug"
 
 
-class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
+class CachedAnswerRefreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
     """A cached answer was refreshed in the background."""
 
     endpoint: str
     outcome: str
     failures: int = 0
-    default_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[LogLevel] = "debug"
 
 
-class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
+class EventsIngested(Observation, frozen=True, kw_only=True, tag="ingest"):
     """Events arrived for a stream."""
 
     stream: str
@@ -98,16 +98,16 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
     future: int = 0
     # The results of transforms: transform, outcome and number of events.
     transformed: Sequence[tuple[str, str, int]] = ()
-    default_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[LogLevel] = "debug"
 
 
-class ListenerCounted(Observation, frozen=True, kw_only=True, tag="listener"):
+class ListenerOutcomeCounted(Observation, frozen=True, kw_only=True, tag="listener"):
     """A listener beside HTTP counted messages or connections, by outcome."""
 
     listener: str
     outcome: str
     count: int
-    default_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[LogLevel] = "debug"
 
 
 class AlertEvaluated(Observation, frozen=True, kw_only=True, tag="alert_evaluated"):
@@ -116,7 +116,7 @@ class AlertEvaluated(Observation, frozen=True, kw_only=True, tag="alert_evaluate
     alert: str
     outcome: str
     message: str = ""
-    default_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[LogLevel] = "debug"
 
 
 class AlertSent(Observation, frozen=True, kw_only=True, tag="alert_sent"):
@@ -134,7 +134,7 @@ class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
 
     incident: str
     trace: str
-    default_level: ClassVar[Level] = "error"
+    default_level: ClassVar[LogLevel] = "error"
 
 
 class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
@@ -147,7 +147,7 @@ class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
     engine: str
     breach: str
     sql: str
-    default_level: ClassVar[Level] = "error"
+    default_level: ClassVar[LogLevel] = "error"
 
 
 class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
@@ -159,7 +159,7 @@ class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
     cause: str
     reason: str = ""
     queries: int = 0
-    default_level: ClassVar[Level] = "warning"
+    default_level: ClassVar[LogLevel] = "warning"
 
 
 class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quarantined"):
@@ -168,10 +168,10 @@ class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quaran
     endpoint: str
     key: str
     fingerprint: str
-    default_level: ClassVar[Level] = "warning"
+    default_level: ClassVar[LogLevel] = "warning"
 
 
-class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_refused"):
+class QuarantinedQueryRefused(Observation, frozen=True, kw_only=True, tag="quarantine_refused"):
     """A quarantined query, or a query of a quarantined key, was refused; `by` is query or key."""
 
     endpoint: str
@@ -179,7 +179,7 @@ class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_
     by: str
 
 
-class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
+class ActionAudited(Observation, frozen=True, kw_only=True, tag="audit"):
     """A request was refused because of its key, or an administrative action was performed, such as a change of a key.
 
     The observation never contains a secret.
@@ -189,48 +189,48 @@ class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
     key: str = ""
     subject: str = ""
     request_id: str = ""
-    default_level: ClassVar[Level] = "warning"
+    default_level: ClassVar[LogLevel] = "warning"
 
 
-class Noted(Observation, frozen=True, kw_only=True, tag="notice"):
+class OperatorMessage(Observation, frozen=True, kw_only=True, tag="notice"):
     """A message for the operator."""
 
     message: str
 
 
 # A function that takes a message for the operator.
-Report = Callable[[str], None]
+ReportMessage = Callable[[str], None]
 # A function that takes an observation.
-Note = Callable[[object], None]
+RecordObservation = Callable[[object], None]
 
 
-def report_nothing(_: str) -> None:
+def ignore_message(_: str) -> None:
     """Drop the message."""
 
 
-def note_nothing(_: object) -> None:
+def ignore_observation(_: object) -> None:
     """Drop the observation."""
 
 
-class Sink(Protocol):
+class ObservationSink(Protocol):
     """A consumer of observations, which ignores those that it does not need. It must be fast and must not raise."""
 
-    def note(self, observation: object) -> None: ...
+    def record(self, observation: object) -> None: ...
 
 
 class Observer:
     """Passes every observation to every sink. Thread-safe if its sinks are."""
 
-    def __init__(self, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(self, sinks: Sequence[ObservationSink] = ()) -> None:
         self._sinks = tuple(sinks)
 
-    def note(self, observation: object) -> None:
+    def record(self, observation: object) -> None:
         for sink in self._sinks:
-            sink.note(observation)
+            sink.record(observation)
 
 
-_LEVEL_BY_NAME = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_ENCODED_LEVEL_FIELDS = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
+LEVEL_NUMBERS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 BUFFER_BYTES = 32 * 1024
 
 
@@ -239,33 +239,33 @@ class JsonLineLog:
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
         self._out = out
-        self._min_level = LEVELS[level]
+        self._min_level = LEVEL_NUMBERS[level]
         self._lock = threading.Lock()
         self._buffer = bytearray()
         self._encoder = msgspec.json.Encoder()
         self._prefix_second = 0
         self._prefix = b""
 
-    def note(self, observation: object) -> None:
+    def record(self, observation: object) -> None:
         if not isinstance(observation, Observation):
             return
         level = observation.effective_level()
-        if LEVELS[level] < self._min_level:
+        if LEVEL_NUMBERS[level] < self._min_level:
             return
         line = self._encoder.encode(observation)
         with self._lock:
             self._buffer += self._timestamp(time.time())
             if observation.level is UNSET:
-                self._buffer += _LEVEL_BY_NAME[level]
+                self._buffer += _ENCODED_LEVEL_FIELDS[level]
             self._buffer += line[1:]
             self._buffer += b"\n"
-            if len(self._buffer) >= BUFFER_BYTES or LEVELS[level] >= LEVELS["warning"]:
-                self._write()
+            if len(self._buffer) >= BUFFER_BYTES or LEVEL_NUMBERS[level] >= LEVEL_NUMBERS["warning"]:
+                self._write_buffer()
 
     def flush(self) -> None:
         with self._lock:
             if self._buffer:
-                self._write()
+                self._write_buffer()
 
     def _timestamp(self, now: float) -> bytes:
         second = int(now)
@@ -274,7 +274,7 @@ class JsonLineLog:
             self._prefix = datetime.fromtimestamp(second, UTC).strftime('{"time":"%Y-%m-%dT%H:%M:%S').encode()
         return self._prefix + b'.%03dZ",' % ((now - second) * 1000)
 
-    def _write(self) -> None:
+    def _write_buffer(self) -> None:
         buffer, self._buffer = self._buffer, bytearray()
         try:
             self._out.write(buffer)

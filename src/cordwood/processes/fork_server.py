@@ -28,9 +28,9 @@ from cordwood.processes.memory_watchdog import MemoryLimit, MemoryWatchdog
 ProcessEntry = Callable[[socket.socket], None]
 
 # A request: its kind and, to watch a process, the process id and the two numbers of its limit.
-_REQUEST = struct.Struct("<cqqq")
+_REQUEST_FORMAT = struct.Struct("<cqqq")
 _FORK, _WATCH = b"f", b"w"
-_FORK_REPLY = struct.Struct("<i")
+_FORK_REPLY_FORMAT = struct.Struct("<i")
 # Forking takes milliseconds. A fork server that does not answer within this time is replaced.
 _REPLY_SECONDS = 30.0
 _SECONDS_BEFORE_KILL = 2.0
@@ -50,7 +50,7 @@ _HIGH_OOM_SCORE = "500"
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Child:
+class ForkedProcess:
     """A forked process and our end of its connection."""
 
     def __init__(self, pid: int, link: socket.socket) -> None:
@@ -71,7 +71,7 @@ class Child:
         with self._lock:
             return self._reap()
 
-    def end_signal(self) -> int:
+    def wait_for_end_signal(self) -> int:
         """Return the signal that ended the process, or 0; call it after its connection has closed."""
         deadline = time.monotonic() + _MAX_EXIT_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
@@ -105,8 +105,8 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._forked: int | None = None
         self._spawned: subprocess.Popen[bytes] | None = None
-        self._children: list[Child] = []
-        self._memory_limits: dict[Child, MemoryLimit] = {}
+        self._children: list[ForkedProcess] = []
+        self._memory_limits: dict[ForkedProcess, MemoryLimit] = {}
 
     @property
     def pid(self) -> int | None:
@@ -119,18 +119,18 @@ class ForkServer:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _end_with(owner)
+            _end_with_parent(owner)
             _run_fork_server(self._entry, theirs, owner)
         theirs.close()
         ours.settimeout(_REPLY_SECONDS)
         self._control, self._forked = ours, pid
 
-    def fork(self) -> Child:
+    def fork(self) -> ForkedProcess:
         """Fork a process that runs the entry; raise OSError if that fails."""
         ours, theirs = socket.socketpair()
         try:
             with self._lock:
-                child = Child(self._fork_or_respawn(theirs), ours)
+                child = ForkedProcess(self._fork_or_respawn(theirs), ours)
                 self._children = [each for each in self._children if not each.has_ended()] + [child]
         except OSError:
             ours.close()
@@ -139,7 +139,7 @@ class ForkServer:
             theirs.close()
         return child
 
-    def watch(self, child: Child, limit: MemoryLimit) -> None:
+    def watch_memory(self, child: ForkedProcess, limit: MemoryLimit) -> None:
         """End the process when its memory exceeds the limit, if the system reports the memory of processes."""
         with self._lock:
             self._memory_limits = {
@@ -154,16 +154,16 @@ class ForkServer:
         if self._control is None or not self._lock.acquire(blocking=False):
             return
         try:
-            if _has_closed(self._control):
-                self._end()
-                self._spawn()
+            if _is_peer_closed(self._control):
+                self._end_server()
+                self._spawn_server()
         finally:
             self._lock.release()
 
     def close(self) -> None:
         """End the fork server and everything that it has forked; the next `fork` starts another one."""
         with self._lock:
-            self._end()
+            self._end_server()
             for child in self._children:
                 child.kill()
 
@@ -172,12 +172,12 @@ class ForkServer:
             try:
                 return _request_fork(self._control, link)
             except OSError:
-                self._end()
-        self._spawn()
+                self._end_server()
+        self._spawn_server()
         assert self._control is not None  # noqa: S101 - for the type checker
         return _request_fork(self._control, link)
 
-    def _spawn(self) -> None:
+    def _spawn_server(self) -> None:
         """Start a fork server as a program, since a process with threads must not fork."""
         _adopt_orphans()
         ours, theirs = socket.socketpair()
@@ -189,11 +189,11 @@ class ForkServer:
         for child, limit in self._memory_limits.items():
             self._request_watch(child, limit)
 
-    def _request_watch(self, child: Child, limit: MemoryLimit) -> None:
+    def _request_watch(self, child: ForkedProcess, limit: MemoryLimit) -> None:
         if self._control is not None:
-            self._control.sendall(_REQUEST.pack(_WATCH, child.pid, *limit))
+            self._control.sendall(_REQUEST_FORMAT.pack(_WATCH, child.pid, *limit))
 
-    def _end(self) -> None:
+    def _end_server(self) -> None:
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -212,18 +212,18 @@ def run_spawned() -> None:
 
 
 def _request_fork(control: socket.socket, link: socket.socket) -> int:
-    socket.send_fds(control, [_REQUEST.pack(_FORK, 0, 0, 0)], [link.fileno()])
+    socket.send_fds(control, [_REQUEST_FORMAT.pack(_FORK, 0, 0, 0)], [link.fileno()])
     reply = b""
-    while len(reply) < _FORK_REPLY.size:
-        chunk = control.recv(_FORK_REPLY.size - len(reply))
+    while len(reply) < _FORK_REPLY_FORMAT.size:
+        chunk = control.recv(_FORK_REPLY_FORMAT.size - len(reply))
         if not chunk:
             raise ConnectionResetError
         reply += chunk
-    (pid,) = _FORK_REPLY.unpack(reply)
+    (pid,) = _FORK_REPLY_FORMAT.unpack(reply)
     return int(pid)
 
 
-def _has_closed(control: socket.socket) -> bool:
+def _is_peer_closed(control: socket.socket) -> bool:
     """Return whether the other end has closed the connection, which `poll` always reports."""
     poll = select.poll()
     poll.register(control, 0)
@@ -277,13 +277,13 @@ def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> No
         run(link)
 
     while True:
-        pause_seconds = watchdog.check()
+        pause_seconds = watchdog.end_processes_over_limit()
         if not poll.poll(None if pause_seconds is None else pause_seconds * 1000):
             continue
-        request, descriptors, _, _ = socket.recv_fds(control, _REQUEST.size, 1)
+        request, descriptors, _, _ = socket.recv_fds(control, _REQUEST_FORMAT.size, 1)
         if not request:
             return
-        kind, pid, *limit = _REQUEST.unpack(request)
+        kind, pid, *limit = _REQUEST_FORMAT.unpack(request)
         if kind == _WATCH:
             watchdog.watch(pid, MemoryLimit(*limit))
             continue
@@ -307,7 +307,7 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
         else:
             _wait_for_adoption(parent)
             _end_with_owner(owner)
-            control.sendall(_FORK_REPLY.pack(os.getpid()))
+            control.sendall(_FORK_REPLY_FORMAT.pack(os.getpid()))
             control.close()
             _prefer_for_oom_kill()
             gc.enable()
@@ -322,7 +322,7 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
 def _end_with_owner(owner: int) -> None:
     """Have the kernel end this process with its owner; end it now if the owner has ended."""
     if os.getppid() == owner:
-        _end_with(owner)
+        _end_with_parent(owner)
     else:
         # The owner is not the parent: the system has no child subreapers, or the owner has ended. In the second case,
         # this call raises ProcessLookupError.
@@ -349,7 +349,7 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, where the system can do that."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -12,7 +12,7 @@ _BUFFER_BYTES = 1024 * 1024
 # A larger payload is sent separately, to save a copy.
 _MAX_JOINED_BYTES = 64 * 1024
 # A peer that reads nothing for this long is considered broken.
-_SEND_SECONDS = 30
+_SEND_TIMEOUT_SECONDS = 30
 _POLL_WITHOUT_WAITING = 0
 
 
@@ -21,7 +21,7 @@ class FrameConnection:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT_SECONDS, 0))
         for direction in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             link.setsockopt(socket.SOL_SOCKET, direction, _BUFFER_BYTES)
         self._reader = link.makefile("rb", buffering=_READ_BYTES)
@@ -34,7 +34,7 @@ class FrameConnection:
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send one frame; raise OSError if the peer is gone or does not read."""
         with self._send_lock:
-            self._write(kind, payload)
+            self._write_frame(kind, payload)
 
     def try_send(self, kind: int, payload: bytes = b"") -> bool:
         """Send one short frame; return False if that would block."""
@@ -43,7 +43,7 @@ class FrameConnection:
         try:
             if not self._writable.poll(_POLL_WITHOUT_WAITING):
                 return False
-            self._write(kind, payload)
+            self._write_frame(kind, payload)
         finally:
             self._send_lock.release()
         return True
@@ -72,7 +72,7 @@ class FrameConnection:
             self._reader.close()
         self._link.close()
 
-    def _write(self, kind: int, payload: bytes) -> None:
+    def _write_frame(self, kind: int, payload: bytes) -> None:
         head = _FRAME_HEADER.pack(len(payload), kind)
         if len(payload) <= _MAX_JOINED_BYTES:
             self._link.sendall(head + payload)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-class ResidentMemory:
+class ResidentMemoryReader:
     """Reads the resident bytes of one process repeatedly, with one system call for each reading."""
 
     def __init__(self, pid: int) -> None:
@@ -35,7 +35,7 @@ def resident_bytes(pid: int) -> int | None:
 
     Cheap, unlike `proportional_bytes`.
     """
-    memory = ResidentMemory(pid)
+    memory = ResidentMemoryReader(pid)
     try:
         return memory.read()
     finally:
@@ -51,7 +51,7 @@ def proportional_bytes(pid: int) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
 
 
-def total_bytes(pids: Iterable[int]) -> int | None:
+def total_memory_bytes(pids: Iterable[int]) -> int | None:
     """Return the bytes of several processes together; None where the system reports none of them."""
     sizes = [size for pid in pids if (size := proportional_bytes(pid) or resident_bytes(pid)) is not None]
     return sum(sizes) if sizes else None

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from cordwood.processes.memory_use import ResidentMemory
+from cordwood.processes.memory_use import ResidentMemoryReader
 
 # The signal that ends a process. Like SIGKILL it does so at once, because no forked process handles it, but the exit
 # status then shows that the watchdog was the cause.
-MEMORY_SIGNAL = signal.SIGUSR2
+MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
 # The maximum rate at which one processor allocates and fills memory. The next check is before the limit can be exceeded
 # at this rate.
-_FILLED_BYTES_PER_SECOND = 3 * 10**9
+_MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
 # The growth of the owner counts for at most this part of the limit, so that a small process is not ended because of it.
 _MAX_OWNER_SHARE = 1 / 4
@@ -31,21 +31,24 @@ class MemoryLimit(NamedTuple):
 
 
 class MemoryWatchdog:
-    """Reads the memory of the watched processes, which are children of `owner`, whenever `check` is called."""
+    """Reads the memory of the watched processes, which are children of `owner`, whenever `end_processes_over_limit` is called."""
 
     def __init__(
-        self, owner: int, end: Callable[[int], None] | None = None, read: type[ResidentMemory] = ResidentMemory
+        self,
+        owner: int,
+        end: Callable[[int], None] | None = None,
+        read: type[ResidentMemoryReader] = ResidentMemoryReader,
     ) -> None:
         self._end = end or _end_process
         self._read = read
         self._owner_memory = read(owner)
-        self._watched: dict[int, tuple[ResidentMemory, MemoryLimit]] = {}
-        self._fill_rate = _FILLED_BYTES_PER_SECOND * (os.cpu_count() or 1)
+        self._watched: dict[int, tuple[ResidentMemoryReader, MemoryLimit]] = {}
+        self._fill_rate = _MAX_FILL_BYTES_PER_SECOND * (os.cpu_count() or 1)
 
     def watch(self, pid: int, limit: MemoryLimit) -> None:
         self._watched[pid] = self._read(pid), limit
 
-    def check(self) -> float | None:
+    def end_processes_over_limit(self) -> float | None:
         """End the processes that exceed their limit; return the seconds until the next check, None if none is watched."""
         pause_seconds = None
         for pid, (memory, limit) in list(self._watched.items()):
@@ -74,4 +77,4 @@ class MemoryWatchdog:
 
 def _end_process(pid: int) -> None:
     with suppress(ProcessLookupError):
-        os.kill(pid, MEMORY_SIGNAL)
+        os.kill(pid, MEMORY_LIMIT_SIGNAL)

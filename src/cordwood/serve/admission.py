@@ -14,7 +14,7 @@ import msgspec
 
 from cordwood.errors import Busy, RateExceeded
 from cordwood.model.key import Caller
-from cordwood.observe.observation import Observer, Queued
+from cordwood.observe.observation import AdmissionAwaited, Observer
 
 # The maximum number of remembered buckets. The least recently used are forgotten; their accounts then start with full ones.
 MAX_REMEMBERED_BUCKETS = 10_000
@@ -67,7 +67,7 @@ class RateLimiter:
         return Allowance(quota, window, int(bucket.tokens), (quota - bucket.tokens) / rate)
 
     @contextmanager
-    def query_of(self, account: str) -> Iterator[None]:
+    def hold_concurrent_query(self, account: str) -> Iterator[None]:
         """Hold one of the account's concurrent queries while the block runs; raise RateExceeded if none is left."""
         running = self._running.get(account, 0)
         if self._max_concurrent is not None and running >= self._max_concurrent:
@@ -103,7 +103,7 @@ MAX_REMEMBERED_ACCOUNTS = 10_000
 # The minimum charge of a run, so that accounts with many very short runs are scheduled fairly too.
 _MIN_CHARGED_SECONDS = 0.001
 # The account to which background refreshes are charged.
-SERVICE = ""
+SERVICE_ACCOUNT = ""
 
 
 class Lane(IntEnum):
@@ -122,7 +122,7 @@ class Lane(IntEnum):
         return min(self, 2)
 
     @property
-    def is_own(self) -> bool:
+    def is_callers_own(self) -> bool:
         """Whether the lane is for queries that callers wrote."""
         return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
 
@@ -167,7 +167,7 @@ class _SlotRequest:
         self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class _Usage:
+class _SlotUsage:
     """The slot seconds that each account has used, which decay with a half-life of `half_life_seconds`."""
 
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
@@ -176,18 +176,18 @@ class _Usage:
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._running: dict[str, list[float]] = {}
 
-    def of(self, account: str) -> float:
+    def used_seconds(self, account: str) -> float:
         """Return the usage of an account, including its running slots until now."""
         now = self._clock()
         running = sum(max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._running.get(account, ()))
         return self._decayed_seconds(account, now) + running
 
-    def begin(self, account: str) -> float:
+    def begin_slot(self, account: str) -> float:
         started_at = self._clock()
         self._running.setdefault(account, []).append(started_at)
         return started_at
 
-    def end(self, account: str, started_at: float) -> None:
+    def end_slot(self, account: str, started_at: float) -> None:
         now = self._clock()
         running = self._running[account]
         running.remove(started_at)
@@ -203,7 +203,7 @@ class _Usage:
         return seconds * math.exp2((recorded_at - now) / self._half_life)
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class QueueCandidate(msgspec.Struct, frozen=True):
     """The next request of an account. `account` is the one with least usage among those that wait for the request."""
 
     request: _SlotRequest
@@ -214,7 +214,7 @@ class Candidate(msgspec.Struct, frozen=True):
 class _FairQueue:
     """Queued requests by lane and account. The next request is that of the account with the least usage."""
 
-    def __init__(self, usage: _Usage) -> None:
+    def __init__(self, usage: _SlotUsage) -> None:
         self._usage = usage
         self._waiting: dict[Lane, dict[str, dict[int, _SlotRequest]]] = {lane: {} for lane in Lane}
         self._counts: Counter[str] = Counter()
@@ -240,7 +240,7 @@ class _FairQueue:
         for account in request.accounts:
             self._remove_request(request, account)
 
-    def change(self, request: _SlotRequest, accounts: frozenset[str]) -> None:
+    def change_accounts(self, request: _SlotRequest, accounts: frozenset[str]) -> None:
         """Change the accounts that wait for a queued request."""
         for account in request.accounts - accounts:
             self._remove_request(request, account)
@@ -263,23 +263,23 @@ class _FairQueue:
             if not self._counts[account]:
                 del self._counts[account]
 
-    def next(self, may_run: Callable[[Lane], bool]) -> Candidate | None:
+    def next_candidate(self, may_run: Callable[[Lane], bool]) -> QueueCandidate | None:
         """Return the next request in the lanes that may run. Refreshes come after all other requests."""
         used: dict[str, float] = {}
-        best_candidate: tuple[tuple[bool, float, int, int], Candidate] | None = None
+        best_candidate: tuple[tuple[bool, float, int, int], QueueCandidate] | None = None
         for lane, waiting in self._waiting.items():
             if not waiting or not may_run(lane):
                 continue
             for account, requests in waiting.items():
                 request = next(iter(requests.values()))
                 if account not in used:
-                    used[account] = self._usage.of(account)
+                    used[account] = self._usage.used_seconds(account)
                 order = (lane is Lane.REFRESH, used[account], lane.rank, request.number)
                 if best_candidate is None or order < best_candidate[0]:
-                    best_candidate = order, Candidate(request, account, used[account])
+                    best_candidate = order, QueueCandidate(request, account, used[account])
         return None if best_candidate is None else best_candidate[1]
 
-    def choose_refused(self, newest: _SlotRequest) -> _SlotRequest:
+    def choose_request_to_refuse(self, newest: _SlotRequest) -> _SlotRequest:
         """Return the request to refuse when the queue is full: the least urgent of the account with most requests.
 
         Among equally urgent requests it is the newest. If no account has more queued requests than the account of the
@@ -289,14 +289,14 @@ class _FairQueue:
         for account, count in self._counts.most_common():
             if count <= own_count and account not in newest.accounts:
                 break
-            for request in self._least_urgent_first(account):
+            for request in self._requests_least_urgent_first(account):
                 if min(self._counts[account] for account in request.accounts) > own_count:
                     return request
                 if request.accounts <= newest.accounts and request.lane.rank > newest.lane.rank:
                     return request
         return newest
 
-    def _least_urgent_first(self, account: str) -> Iterator[_SlotRequest]:
+    def _requests_least_urgent_first(self, account: str) -> Iterator[_SlotRequest]:
         for lane in reversed(Lane):
             if lane is not Lane.REFRESH:
                 yield from reversed(self._waiting[lane].get(account, {}).values())
@@ -316,9 +316,9 @@ class ServeLimits(msgspec.Struct, frozen=True):
     key_requests_per_second: float | None = None
     key_concurrent_queries: int | None = None
     # The byte budget of compiled statements; the parsed trees of endpoints have a second budget of this size.
-    compiled_bytes: int = 16 * 2**20
+    compile_cache_bytes: int = 16 * 2**20
 
-    def slots(self) -> int:
+    def slot_count(self) -> int:
         """Return the number of slots. The default is two for each core, because runs often wait for input and output."""
         return self.concurrent_queries or max(MIN_SLOTS, 2 * (os.cpu_count() or 1))
 
@@ -366,7 +366,7 @@ class QuerySlots:
         if occupied_slots - running[Lane.QUICK] >= self.total - 1:
             return False
         unsaved_queries = sum(running[unsaved_lane] for unsaved_lane in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
-        if lane.is_own and unsaved_queries >= self.total - self._quarter:
+        if lane.is_callers_own and unsaved_queries >= self.total - self._quarter:
             return False
         return lane < Lane.SLOW or running[lane] < self._quarter
 
@@ -393,7 +393,7 @@ class AdmissionSlot:
     withdrawn must be stopped.
     """
 
-    def __init__(self, admission: "Admission", lane: Lane, account: str, started_at: float) -> None:
+    def __init__(self, admission: "AdmissionController", lane: Lane, account: str, started_at: float) -> None:
         self._admission = admission
         self.lane = lane
         self.account = account
@@ -413,7 +413,7 @@ class AdmissionSlot:
         self._admission.release_early(self)
 
 
-class Admission:
+class AdmissionController:
     """Grants slots to runs. Not thread-safe: use it on the event loop.
 
     The next free slot goes to the account (a key, or an address without a key) with the least recent usage, measured in
@@ -435,7 +435,7 @@ class Admission:
         self._queue_seconds = queue_seconds
         self._observer = observer
         self._clock = clock
-        self._usage = _Usage(slots.half_life_seconds, clock)
+        self._usage = _SlotUsage(slots.half_life_seconds, clock)
         self._queue = _FairQueue(self._usage)
         self._running = dict.fromkeys(Lane, 0)
         self._running_slots: dict[_SlotRequest, AdmissionSlot] = {}
@@ -443,16 +443,16 @@ class Admission:
         self._starved_since: float | None = None
 
     @property
-    def slots(self) -> int:
+    def slot_count(self) -> int:
         return self._policy.total
 
     @property
-    def waiting(self) -> int:
+    def queued_count(self) -> int:
         """The number of queued requests, without refreshes."""
         return len(self._queue)
 
     @property
-    def running(self) -> int:
+    def running_count(self) -> int:
         return sum(self._running.values())
 
     @property
@@ -464,11 +464,11 @@ class Admission:
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 
     @asynccontextmanager
-    async def slot(
+    async def hold_slot(
         self, lane: Lane, waiting: WaitingAccounts, joined_lane: Lane = Lane.QUICK
     ) -> AsyncIterator[AdmissionSlot]:
         """Hold a slot while the block runs. A queued refresh that a caller joins moves to the lane `joined_lane`."""
-        request = self._request(lane, waiting.accounts)
+        request = self._enqueue_request(lane, waiting.accounts)
         waiting.on_change = lambda: self._update_accounts(request, waiting.accounts, joined_lane)
         try:
             await self._wait_for_slot(request)
@@ -485,21 +485,25 @@ class Admission:
         That request must be of the same account, or of an account with at most as much usage. A caller's own query also
         yields to a quick saved query. At most as many runs yield as requests are queued.
         """
-        if slot.yields or slot.is_lent or sum(other.yields for other in self._running_slots.values()) >= self.waiting:
+        if (
+            slot.yields
+            or slot.is_lent
+            or sum(other.yields for other in self._running_slots.values()) >= self.queued_count
+        ):
             return slot.yields
         running = {**self._running, slot.lane: self._running[slot.lane] - 1}
-        candidate = self._queue.next(lambda lane: self._policy.may_run(lane, running))
+        candidate = self._queue.next_candidate(lambda lane: self._policy.may_run(lane, running))
         if candidate is not None and candidate.request.lane is not Lane.REFRESH:
-            is_saved = slot.lane.is_own and candidate.request.lane is Lane.QUICK
-            used_seconds = self._usage.of(slot.account)
+            is_saved = slot.lane.is_callers_own and candidate.request.lane is Lane.QUICK
+            used_seconds = self._usage.used_seconds(slot.account)
             slot.yields = is_saved or candidate.account == slot.account or candidate.usage <= used_seconds
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
         """Lend the slot to a queued request. If too many are lent, withdraw one of the account with most usage."""
         lent_slots = [other for other in self._running_slots.values() if other.is_lent and not other.is_withdrawn]
-        if len(lent_slots) >= self.slots:
-            used_seconds = {other.account: self._usage.of(other.account) for other in [*lent_slots, slot]}
+        if len(lent_slots) >= self.slot_count:
+            used_seconds = {other.account: self._usage.used_seconds(other.account) for other in [*lent_slots, slot]}
             heaviest = max([*lent_slots, slot], key=lambda other: (used_seconds[other.account], -other.started_at))
             heaviest.is_withdrawn = True
             if heaviest is slot:
@@ -508,21 +512,21 @@ class Admission:
 
     def release_early(self, slot: AdmissionSlot) -> None:
         """Release the slot of a run that is being cancelled, for at most as many runs as there are slots."""
-        if not slot.is_lent and sum(other.is_lent for other in self._running_slots.values()) < self.slots:
+        if not slot.is_lent and sum(other.is_lent for other in self._running_slots.values()) < self.slot_count:
             self._free(slot)
 
     def _free(self, slot: AdmissionSlot) -> None:
         slot.is_lent, slot.yields = True, False
         self._running[slot.lane] -= 1
-        self._admit()
+        self._grant_free_slots()
 
-    def _request(self, lane: Lane, accounts: frozenset[str]) -> _SlotRequest:
+    def _enqueue_request(self, lane: Lane, accounts: frozenset[str]) -> _SlotRequest:
         self._request_count += 1
         request = _SlotRequest(lane, accounts, self._request_count, self._clock())
         self._queue.add(request)
-        self._admit()
-        if request.is_queued and lane is not Lane.REFRESH and self.waiting > self._queue_length:
-            refused = self._queue.choose_refused(request)
+        self._grant_free_slots()
+        if request.is_queued and lane is not Lane.REFRESH and self.queued_count > self._queue_length:
+            refused = self._queue.choose_request_to_refuse(request)
             self._queue.remove(refused)
             if not refused.granted.done():
                 refused.granted.set_exception(self._busy_fault("The queue of queries is full."))
@@ -545,12 +549,12 @@ class Admission:
             raise
         finally:
             if outcome != "admitted":
-                self._leave(request)
+                self._withdraw_request(request)
             self._count_outcome(request, outcome)
 
     def _update_accounts(self, request: _SlotRequest, accounts: frozenset[str], joined_lane: Lane) -> None:
         """Change the accounts that wait for a request. A refresh that callers wait for leaves the refresh lane."""
-        callers = accounts - {SERVICE}
+        callers = accounts - {SERVICE_ACCOUNT}
         if not request.is_queued or not callers:
             return
         if request.lane is Lane.REFRESH:
@@ -558,10 +562,10 @@ class Admission:
             request.lane, request.accounts = joined_lane, callers
             self._queue.add(request)
         else:
-            self._queue.change(request, callers)
-        self._admit()
+            self._queue.change_accounts(request, callers)
+        self._grant_free_slots()
 
-    def _leave(self, request: _SlotRequest) -> None:
+    def _withdraw_request(self, request: _SlotRequest) -> None:
         """Remove a request from the queue, or release its slot if the slot was granted after the caller had left."""
         if request in self._running_slots:
             self._release_slot(request)
@@ -571,9 +575,9 @@ class Admission:
             # Retrieve the exception of the refusal, so that asyncio does not log it as unhandled.
             request.granted.exception()
 
-    def _admit(self) -> None:
+    def _grant_free_slots(self) -> None:
         while True:
-            candidate = self._queue.next(lambda lane: self._policy.may_run(lane, self._running))
+            candidate = self._queue.next_candidate(lambda lane: self._policy.may_run(lane, self._running))
             if candidate is None:
                 return
             request = candidate.request
@@ -581,23 +585,23 @@ class Admission:
             if not request.granted.done():
                 self._running[request.lane] += 1
                 self._running_slots[request] = AdmissionSlot(
-                    self, request.lane, candidate.account, self._usage.begin(candidate.account)
+                    self, request.lane, candidate.account, self._usage.begin_slot(candidate.account)
                 )
                 self._starved_since = None
                 request.granted.set_result(None)
 
     def _release_slot(self, request: _SlotRequest) -> None:
         slot = self._running_slots.pop(request)
-        self._usage.end(slot.account, slot.started_at)
+        self._usage.end_slot(slot.account, slot.started_at)
         if not slot.is_lent:
             self._running[slot.lane] -= 1
             self._starved_since = None
-        self._admit()
+        self._grant_free_slots()
 
     def _count_outcome(self, request: _SlotRequest, outcome: str) -> None:
         seconds = round(self._clock() - request.since, 6)
         lane = request.lane.name.lower()
-        self._observer.note(Queued(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
+        self._observer.record(AdmissionAwaited(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
 
     def _busy_fault(self, message: str) -> Busy:
         return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._queue_seconds / 2))

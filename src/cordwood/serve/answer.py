@@ -11,21 +11,21 @@ from typing import TypeVar
 
 import msgspec
 
-from cordwood.bounded_cache import remember_short
+from cordwood.bounded_cache import memoize_short_texts
 from cordwood.catalog.catalog import Catalog
-from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamFacts
-from cordwood.engines.run import OutdatedError
-from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, Busy, CompilerBroke, EngineUnreachable, Fault
+from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamStats
+from cordwood.engines.run import OutdatedStatementError
+from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, Busy, CompilerFailed, EngineUnreachable, Fault
 from cordwood.model.datatype import Datatype
-from cordwood.model.definitions import Endpoint, TextKind
+from cordwood.model.definitions import Endpoint, TextParameterKind
 from cordwood.model.event import Shape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import (
-    SERVICE,
-    Admission,
+    SERVICE_ACCOUNT,
+    AdmissionController,
     Allowance,
     QuerySlots,
     RateLimiter,
@@ -35,8 +35,8 @@ from cordwood.serve.admission import (
 from cordwood.serve.cached_answers import (
     SECOND_US,
     AnswerCache,
+    CachedAnswer,
     CacheKeyIndex,
-    Entry,
     Refresher,
     age_us,
     cache_key,
@@ -47,18 +47,18 @@ from cordwood.serve.cached_answers import (
 from cordwood.serve.compilation import (
     CompilePool,
     CompilerErrorLog,
-    Redactions,
+    RedactionsByMode,
     SandboxSchema,
     StatementCache,
-    shapes_without_names,
+    shapes_without_paths,
     statement_key,
     visible_shapes,
 )
-from cordwood.serve.jobs import Finished, Job, Range, StreamedAnswer, export_job, lacks_total_order
-from cordwood.serve.paging import Cursors, TotalOrders
-from cordwood.serve.query_executor import Load, QueryExecutor, RunningQueries, RunningQuery, SingleFlight
-from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
-from cordwood.sql.bind import bind
+from cordwood.serve.jobs import CompleteAnswer, ExportRange, Job, StreamedAnswer, create_export_job, lacks_total_order
+from cordwood.serve.paging import CursorCodec, OrderedRunHistory
+from cordwood.serve.query_executor import QueryExecutor, RunningQueries, RunningQuery, ServiceLoad, SingleFlight
+from cordwood.serve.query_request import Language, PagePosition, QueryRequest, SandboxText
+from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import ad_hoc_endpoint
 from cordwood.sql.dialects.explain import add_fault_position
 from cordwood.sql.paging import FIRST_PAGE, Page
@@ -68,11 +68,11 @@ from cordwood.sql.sub_query_schema import SubQuery
 
 # The limits of one page of a followed query: its size, because a page is held in memory, and the time of its run,
 # because the pages of all followed queries share the few slots for refreshes.
-PAGE_BYTES = 4 * 2**20
-PAGE_SECONDS = 10.0
+MAX_FOLLOWED_PAGE_BYTES = 4 * 2**20
+MAX_FOLLOWED_PAGE_SECONDS = 10.0
 
 # The maximum length of a regular expression for which the result of its validation by the engine is cached.
-_MAX_CACHED_PATTERN = 256
+_MAX_CACHED_PATTERN_LENGTH = 256
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ T = TypeVar("T")
 _CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape], Page]
 
 
-class Outcome(StrEnum):
+class CacheOutcome(StrEnum):
     """How the cache took part in an answer, as the response headers report it.
 
     STALE is a cached answer whose refresh failed. COLLAPSED is the result of a run that equal requests share.
@@ -98,87 +98,89 @@ class Outcome(StrEnum):
 class Answer(msgspec.Struct, frozen=True):
     """The answer to one request, complete or streamed, with its age and how the cache took part in it."""
 
-    body: Finished | StreamedAnswer
-    outcome: Outcome
+    body: CompleteAnswer | StreamedAnswer
+    cache_outcome: CacheOutcome
     age_seconds: float = 0.0
 
     @property
-    def finished(self) -> Finished:
+    def complete_answer(self) -> CompleteAnswer:
         """The complete body. Raises TypeError for a streamed answer; cached answers are always complete."""
         if isinstance(self.body, StreamedAnswer):
             raise TypeError
         return self.body
 
 
-class AnswerDependencies(msgspec.Struct, frozen=True):
-    """The objects that `Answers` works with."""
+class QueryServiceDependencies(msgspec.Struct, frozen=True):
+    """The objects that `QueryService` works with."""
 
     catalog: Catalog
     engine: Engine
     cache: AnswerCache
     observer: Observer
     redaction: RedactionRules = DEFAULT_RULES
-    cursors: Cursors = msgspec.field(default_factory=lambda: Cursors(os.urandom(32)))
+    cursors: CursorCodec = msgspec.field(default_factory=lambda: CursorCodec(os.urandom(32)))
 
 
-class Answers:
+class QueryService:
     """The query service: answers each request from the cache or by a run on the engine.
 
     `clock_us` returns the wall-clock time in microseconds since 1970.
     """
 
-    def __init__(self, dependencies: AnswerDependencies, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self, dependencies: QueryServiceDependencies, limits: ServeLimits, clock_us: Callable[[], int]
+    ) -> None:
         engine, observer = dependencies.engine, dependencies.observer
         self._engine = engine
         self._cache = dependencies.cache
         self._limits = limits
         self._clock_us = clock_us
         self.cursors = dependencies.cursors
-        self._redactions = Redactions(dependencies.redaction)
-        self._statements = StatementCache(engine.target, engine.shapes, engine.is_regex, limits.compiled_bytes)
-        slots = QuerySlots(limits.slots())
-        self._admission = Admission(slots, limits.queued_queries, limits.queue_seconds, observer)
+        self._redactions = RedactionsByMode(dependencies.redaction)
+        self._statements = StatementCache(engine.target, engine.shapes, engine.regex_error, limits.compile_cache_bytes)
+        slots = QuerySlots(limits.slot_count())
+        self._admission = AdmissionController(slots, limits.queued_queries, limits.queue_seconds, observer)
         self._executor = QueryExecutor(engine, self._admission, observer)
         self._sandbox_schema = SandboxSchema(engine, self._statements, self._redactions)
-        self._runs: SingleFlight[Finished] = SingleFlight()
+        self._runs: SingleFlight[CompleteAnswer] = SingleFlight()
         self._running = RunningQueries()
         self._refresher = Refresher(dependencies.cache, dependencies.catalog, observer, clock_us, self._refresh)
         self._rate_limiter = RateLimiter(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         self._compiler_errors = CompilerErrorLog(observer)
         self._compile_pool = CompilePool(limits, observer)
         self._compilations: SingleFlight[Statement] = SingleFlight()
-        self._is_regex = remember_short(_MAX_CACHED_PATTERN, max_entries=4096)(engine.is_regex)
+        self._is_regex = memoize_short_texts(_MAX_CACHED_PATTERN_LENGTH, max_entries=4096)(engine.regex_error)
         self._key_index = CacheKeyIndex()
-        self._total_orders = TotalOrders()
+        self._total_orders = OrderedRunHistory()
 
-    def admit(self, caller: Caller, account: str = "") -> Allowance | None:
+    def charge_request(self, caller: Caller, account: str = "") -> Allowance | None:
         """Count a request against the rate limit of its key or account; raise RateExceeded beyond it."""
         return self._rate_limiter.charge_request(caller, account or caller.key_id)
 
-    def digest_of(self, request: QueryRequest) -> bytes | None:
+    def cacheable_digest(self, request: QueryRequest) -> bytes | None:
         """Return the request digest with which `cached` finds the answer, or None if the cache must not be used."""
-        return self._request_digest(request) if _may_be_cached(request) and not request.fresh else None
+        return self._request_digest(request) if _may_be_cached(request) and not request.bypasses_cache else None
 
-    def cached(self, digest: bytes) -> Answer | None:
+    def cached_answer(self, digest: bytes) -> Answer | None:
         """Return the cached answer for a request digest; None if the request has to be compiled."""
         now_us = self._clock_us()
         key = self._key_index.find(digest, now_us)
         return None if key is None else self._find_cached(key, now_us)
 
-    async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
+    async def create_ad_hoc_endpoint(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """Return a temporary endpoint for an SQL query over whole streams; raise QueryFault if the query is refused."""
         return await self._compile_pool.compile_unsaved(WaitingAccounts(account), ad_hoc_endpoint, text, streams)
 
-    async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
+    async def endpoint_columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with the types that the compiler can infer.
 
         Without a caller, only columns that the query names are returned, and none that `*` takes from events. Names of
         event columns that redaction hides are left out. The list is empty if the endpoint cannot be compiled with the
         current streams and shapes.
         """
-        redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
+        redaction = self._redactions.for_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
-            shapes = shapes_without_names(self._engine) if caller is None else visible_shapes(caller, self._engine)
+            shapes = shapes_without_paths(self._engine) if caller is None else visible_shapes(caller, self._engine)
             account, pin_items = ("anonymous", None) if caller is None else (caller.key_id, caller.pin_items)
             statement = await self._get_statement(
                 (endpoint, None, redaction, shapes, FIRST_PAGE), account, pin_items, is_own=False
@@ -186,24 +188,24 @@ class Answers:
         except (*COMPILE_FAULTS, BadEndpointFile):
             return []
         columns = list(zip(statement.column_names, statement.column_types, strict=True))
-        return columns[: statement.answered_columns]
+        return columns[: statement.answer_column_count]
 
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
         """Return the shapes of streams that the caller may see, redacted for a key whose answers are always redacted."""
         shapes = visible_shapes(caller, self._engine)
-        return self._redactions.by_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
+        return self._redactions.for_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
 
-    async def facts(self) -> Mapping[str, StreamFacts]:
+    async def stream_stats(self) -> Mapping[str, StreamStats]:
         """Return row counts and time ranges by stream. Runs in a thread, because the engine may be remote."""
-        return await asyncio.to_thread(self._engine.facts)
+        return await asyncio.to_thread(self._engine.stream_stats)
 
     @property
     def engine_name(self) -> str:
         return self._engine.target.name
 
-    async def sizes(self) -> Mapping[str, int]:
+    async def estimated_bytes(self) -> Mapping[str, int]:
         """Return the approximate stored bytes by stream."""
-        return await asyncio.to_thread(self._engine.sizes)
+        return await asyncio.to_thread(self._engine.stored_bytes_by_stream)
 
     @property
     def queue_stalled_seconds(self) -> float:
@@ -213,19 +215,19 @@ class Answers:
         """
         return self._admission.queue_stalled_seconds
 
-    def quarantined(self) -> int:
+    def quarantined_query_count(self) -> int:
         """Return the number of queries that are refused because the engine's process was killed when they ran."""
-        return self._executor.quarantine.count()
+        return self._executor.quarantine.quarantined_count()
 
-    def load(self) -> Load:
+    def current_load(self) -> ServiceLoad:
         """Return the load: running and slowest queries, the length of the queue, and the size of the answer cache."""
         runs = self._executor.engine_runs
         cache = self._cache
-        return Load(
-            self._admission.slots,
-            self._admission.waiting,
-            runs.running(),
-            runs.slowest(),
+        return ServiceLoad(
+            self._admission.slot_count,
+            self._admission.queued_count,
+            runs.running_runs(),
+            runs.slowest_runs(),
             cache.size(),
             cache.budget(),
         )
@@ -236,51 +238,51 @@ class Answers:
             WaitingAccounts(account), self._sandbox_schema.sub_queries, endpoint, caller
         )
 
-    async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
+    async def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
         """Translate a query in LQL to SQL."""
         return await self._compile_pool.compile_unsaved(
-            WaitingAccounts(account), self._sandbox_schema.sql_of, endpoint, caller, lql
+            WaitingAccounts(account), self._sandbox_schema.translate_lql, endpoint, caller, lql
         )
 
-    def running(self, caller: Caller | None) -> list[RunningQuery]:
+    def running_queries(self, caller: Caller | None) -> list[RunningQuery]:
         """Return the requests that are waiting for an answer: those of `caller`, or all of them if it is None."""
-        return self._running.of(caller)
+        return self._running.of_caller(caller)
 
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
         with (
-            self._rate_limiter.query_of(request.account),
+            self._rate_limiter.hold_concurrent_query(request.account),
             add_fault_position(_callers_sql(request)),
             self._running.track(request, request_id) as running,
         ):
-            return await self._answer_until_current(request, running)
+            return await self._answer_retrying_outdated(request, running)
 
-    async def _answer_until_current(self, request: QueryRequest, running: RunningQuery) -> Answer:
-        return await _retry_until_current(partial(self._answer_once, request, running))
+    async def _answer_retrying_outdated(self, request: QueryRequest, running: RunningQuery) -> Answer:
+        return await _retry_while_outdated(partial(self._answer_once, request, running))
 
     async def _answer_once(self, request: QueryRequest, running: RunningQuery) -> Answer:
-        """Answer the request; raise OutdatedError if its statement became outdated during the run."""
-        job = await self._job(request)
-        self._executor.quarantine.check(job)
+        """Answer the request; raise OutdatedStatementError if its statement became outdated during the run."""
+        job = await self._create_job(request)
+        self._executor.quarantine.check_job(job)
         key = cache_key(request, job.question)
         self._index_key(job, key)
-        cached = None if request.fresh else self._find_cached(key, job.requested_us)
+        cached = None if request.bypasses_cache else self._find_cached(key, job.requested_us)
         if cached is not None:
             return cached
-        if request.format.streams and not request.endpoint.cache_seconds and not request.is_paged:
+        if request.format.is_streamable and not request.endpoint.cache_seconds and not request.is_paged:
             return await self._run_streamed(job, running)
         running.read_progress = partial(self._runs.progress, key)
         return await self._join_run(request, key, job)
 
     async def _join_run(self, request: QueryRequest, key: bytes, job: Job) -> Answer:
-        outcome = self._outcome(request, key)
-        start = partial(self._run, key, job)
+        outcome = self._cache_outcome(request, key)
+        start = partial(self._run_and_cache, key, job)
         finished = await self._runs.join(key, request.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
-    async def export(self, request: QueryRequest, export_range: Range, request_id: str = "") -> Answer:
+    async def export(self, request: QueryRequest, export_range: ExportRange, request_id: str = "") -> Answer:
         """Stream the stored events of a time range. The answer is not cached."""
-        job = export_job(request, export_range, self._engine, self._clock_us())
+        job = create_export_job(request, export_range, self._engine, self._clock_us())
         with self._running.track(request, request_id) as running:
             return await self._run_streamed(job, running)
 
@@ -288,61 +290,63 @@ class Answers:
         cancel_token = CancelToken()
         running.read_progress = cancel_token.progress
         body = await self._executor.run_streamed(job, cancel_token)
-        if isinstance(body, Finished):
-            body = await self._order_if_cut(job, body, cancel_token, WaitingAccounts(job.request.account))
-        running.streamed = body if isinstance(body, StreamedAnswer) else None
-        return Answer(body, Outcome.UNCACHED)
+        if isinstance(body, CompleteAnswer):
+            body = await self._rerun_in_order_if_truncated(
+                job, body, cancel_token, WaitingAccounts(job.request.account)
+            )
+        running.streamed_answer = body if isinstance(body, StreamedAnswer) else None
+        return Answer(body, CacheOutcome.UNCACHED)
 
     async def compile_followed(self, request: QueryRequest) -> Statement:
         """Compile a query whose rows are streamed as events arrive; raise a Fault if that is impossible for it."""
         with add_fault_position(_callers_sql(request)):
             return await self._statement_of(request)
 
-    async def page(self, request: QueryRequest) -> Finished:
+    async def run_followed_page(self, request: QueryRequest) -> CompleteAnswer:
         """Return one page of a followed query. It runs with the priority of a refresh, because no caller waits for it."""
         with add_fault_position(_callers_sql(request)):
-            return await _retry_until_current(partial(self._page_once, request))
+            return await _retry_while_outdated(partial(self._run_followed_page_once, request))
 
-    async def _page_once(self, request: QueryRequest) -> Finished:
-        job = await self._job(request)
-        self._executor.quarantine.check(job)
+    async def _run_followed_page_once(self, request: QueryRequest) -> CompleteAnswer:
+        job = await self._create_job(request)
+        self._executor.quarantine.check_job(job)
         return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(request.account), refresh=True)
 
-    async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished:
+    async def run_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer:
         """Return an answer that the service itself needs, from the cache or from a run with the priority of a refresh.
 
         `as_of_us` replaces the current time in the query; such an answer is not cached.
         """
         with add_fault_position(_callers_sql(request)):
-            return await _retry_until_current(partial(self._background_once, request, as_of_us))
+            return await _retry_while_outdated(partial(self._answer_in_background_once, request, as_of_us))
 
-    async def _background_once(self, request: QueryRequest, as_of_us: int | None) -> Finished:
-        job = await self._job(request, as_of_us)
-        self._executor.quarantine.check(job)
+    async def _answer_in_background_once(self, request: QueryRequest, as_of_us: int | None) -> CompleteAnswer:
+        job = await self._create_job(request, as_of_us)
+        self._executor.quarantine.check_job(job)
         if as_of_us is not None:
-            return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(SERVICE), refresh=True)
+            return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(SERVICE_ACCOUNT), refresh=True)
         key = cache_key(request, job.question)
         self._index_key(job, key)
         cached = self._find_cached(key, job.requested_us)
         if cached is not None:
-            return cached.finished
-        return await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
+            return cached.complete_answer
+        return await self._runs.join(key, SERVICE_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
 
     def newest_receipt_us(self) -> int | None:
         """Return the receive time of the newest event, or None if the engine cannot follow queries."""
         return self._engine.newest_receipt_us()
 
-    def digest_of_followed(self, request: QueryRequest) -> bytes:
+    def followed_request_digest(self, request: QueryRequest) -> bytes:
         """Return a digest of everything on which the rows of a followed query depend."""
         return self._request_digest(request)
 
-    async def warm(self) -> None:
+    async def run_refreshes(self) -> None:
         """Refresh cached answers before they expire, until this coroutine is cancelled."""
         await self._refresher.run()
 
-    def tick(self) -> list["asyncio.Task[None]"]:
-        """Run one step of `warm`; return the refresh tasks that it has started."""
-        return self._refresher.tick()
+    def start_due_refreshes(self) -> list["asyncio.Task[None]"]:
+        """Run one step of `run_refreshes`; return the refresh tasks that it has started."""
+        return self._refresher.start_due_refreshes()
 
     async def close(self) -> None:
         """Stop refreshes and wait for running queries. Call it after the last request."""
@@ -352,30 +356,30 @@ class Answers:
 
     def _find_cached(self, key: bytes, now_us: int) -> Answer | None:
         entry = self._cache.get(key)
-        if not isinstance(entry, Entry):
+        if not isinstance(entry, CachedAnswer):
             return None
         if is_expired(entry, now_us):
             self._cache.drop(key)
             return None
         entry.requested_us = now_us
-        outcome = Outcome.STALE if is_stale(entry, now_us) else Outcome.HIT
-        return Answer(entry.finished, outcome, age_us(entry, now_us) / SECOND_US)
+        outcome = CacheOutcome.STALE if is_stale(entry, now_us) else CacheOutcome.HIT
+        return Answer(entry.answer, outcome, age_us(entry, now_us) / SECOND_US)
 
-    async def _job(self, request: QueryRequest, as_of_us: int | None = None) -> Job:
+    async def _create_job(self, request: QueryRequest, as_of_us: int | None = None) -> Job:
         started_at = time.monotonic()
         statement = await self._statement_of(request)
         now_us = self._clock_us() if as_of_us is None else as_of_us
         question = await self._bind(statement, request, now_us)
         seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
-        if request.follows:
-            seconds = min(seconds, PAGE_SECONDS)
+        if request.is_followed:
+            seconds = min(seconds, MAX_FOLLOWED_PAGE_SECONDS)
         limits = AnswerLimits(request.max_rows, seconds)
-        answer_bytes = PAGE_BYTES if request.follows else self._limits.answer_bytes
+        answer_bytes = MAX_FOLLOWED_PAGE_BYTES if request.is_followed else self._limits.answer_bytes
         compile_seconds = time.monotonic() - started_at
         return Job(request, question, limits, answer_bytes, now_us, compile_seconds)
 
     async def _statement_of(self, request: QueryRequest) -> Statement:
-        redaction = self._redactions.of(request)
+        redaction = self._redactions.for_request(request)
         shapes = visible_shapes(request.caller, self._engine)
         inputs = request.endpoint, request.sandbox, redaction, shapes, request.page
         return await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
@@ -385,10 +389,12 @@ class Answers:
         values = request.parameters
         if request.position is not None:
             now_us = request.position.now_us
-            values = {**values, **_boundary(statement, request.position)}
-        if any(slot.parameter is not None and slot.parameter.kind is TextKind.REGEX for slot in statement.slots):
-            return await asyncio.to_thread(bind, statement, values, now_us, self._is_regex)
-        return bind(statement, values, now_us, self._is_regex)
+            values = {**values, **_page_boundary_values(statement, request.position)}
+        if any(
+            slot.parameter is not None and slot.parameter.kind is TextParameterKind.REGEX for slot in statement.slots
+        ):
+            return await asyncio.to_thread(bind_parameters, statement, values, now_us, self._is_regex)
+        return bind_parameters(statement, values, now_us, self._is_regex)
 
     async def _get_statement(
         self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool
@@ -410,39 +416,39 @@ class Answers:
             return await self._compilations.join(
                 key, account, lambda _, waiting: run_in_pool(waiting, self._statements.compile, *inputs)
             )
-        except CompilerBroke as fault:
+        except CompilerFailed as fault:
             self._compiler_errors.log(fault)
             raise
 
-    async def _run(
+    async def _run_and_cache(
         self, key: bytes, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
-    ) -> Finished:
+    ) -> CompleteAnswer:
         finished = await self._run_buffered(job, cancel_token, waiting, refresh=refresh)
         if _may_be_cached(job.request):
-            self._store(Entry(key, job.request, finished, requested_us=job.requested_us))
+            self._store(CachedAnswer(key, job.request, finished, requested_us=job.requested_us))
         return finished
 
     async def _run_buffered(
         self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
-    ) -> Finished:
+    ) -> CompleteAnswer:
         """Return the complete answer. If it was cut off at the row limit, its rows are in a total order if possible."""
-        seconds = self._total_orders.seconds_at_once(job) if lacks_total_order(job) else None
+        seconds = self._total_orders.first_run_limit_seconds(job) if lacks_total_order(job) else None
         if seconds is not None:
-            ordered = await self._try_ordered(job, seconds, cancel_token, waiting, refresh=refresh)
+            ordered = await self._try_total_order(job, seconds, cancel_token, waiting, refresh=refresh)
             if ordered is not None:
                 return ordered
         finished = await self._executor.run_buffered(job, cancel_token, waiting, refresh=refresh)
-        return await self._order_if_cut(job, finished, cancel_token, waiting, refresh=refresh)
+        return await self._rerun_in_order_if_truncated(job, finished, cancel_token, waiting, refresh=refresh)
 
-    async def _order_if_cut(
+    async def _rerun_in_order_if_truncated(
         self,
         job: Job,
-        finished: Finished,
+        finished: CompleteAnswer,
         cancel_token: CancelToken,
         waiting: WaitingAccounts,
         *,
         refresh: bool = False,
-    ) -> Finished:
+    ) -> CompleteAnswer:
         """Run the query again in a total order if its answer was cut off without one, so that it has a next page.
 
         If the second run fails, return the first answer, which has a notice that it has no next page.
@@ -450,9 +456,11 @@ class Answers:
         receipt = finished.receipt
         if receipt.truncated is None or not lacks_total_order(job):
             return finished
-        seconds = self._total_orders.seconds_after_cut(job, receipt.engine_seconds)
+        seconds = self._total_orders.second_run_limit_seconds(job, receipt.engine_seconds)
         ordered = (
-            None if seconds is None else await self._try_ordered(job, seconds, cancel_token, waiting, refresh=refresh)
+            None
+            if seconds is None
+            else await self._try_total_order(job, seconds, cancel_token, waiting, refresh=refresh)
         )
         if ordered is None:
             return finished
@@ -463,47 +471,47 @@ class Answers:
         )
         return ordered
 
-    async def _try_ordered(
+    async def _try_total_order(
         self, job: Job, seconds: float, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
-    ) -> Finished | None:
+    ) -> CompleteAnswer | None:
         """Run the job in a total order within a time limit; return None if that fails."""
         try:
-            ordered = await self._job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
+            ordered = await self._create_job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
             ordered = msgspec.structs.replace(ordered, limits=AnswerLimits(job.limits.max_rows, seconds))
-            self._executor.quarantine.check(ordered)
+            self._executor.quarantine.check_job(ordered)
             finished = await self._executor.run_buffered(ordered, cancel_token, waiting, refresh=refresh)
         except (Busy, EngineUnreachable):
             return None
         except Fault:
-            self._total_orders.note(job, None)
+            self._total_orders.record_run(job, None)
             return None
         if finished.receipt.truncated is None:
             self._total_orders.forget(job)
         else:
-            self._total_orders.note(job, finished.receipt.engine_seconds)
+            self._total_orders.record_run(job, finished.receipt.engine_seconds)
         return finished
 
-    async def _refresh(self, request: QueryRequest, entry: Entry) -> None:
-        await _retry_until_current(partial(self._refresh_once, request, entry))
+    async def _refresh(self, request: QueryRequest, entry: CachedAnswer) -> None:
+        await _retry_while_outdated(partial(self._refresh_once, request, entry))
 
-    async def _refresh_once(self, request: QueryRequest, entry: Entry) -> None:
-        job = await self._job(request)
+    async def _refresh_once(self, request: QueryRequest, entry: CachedAnswer) -> None:
+        job = await self._create_job(request)
         key = cache_key(request, job.question)
-        await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
+        await self._runs.join(key, SERVICE_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
         self._index_key(job, key)
         if key != entry.key:
             # The request now compiles to another statement, so the old cache entry must not be found any more.
             self._cache.drop(entry.key)
         refreshed = self._cache.peek(key)
-        if isinstance(refreshed, Entry):
+        if isinstance(refreshed, CachedAnswer):
             refreshed.requested_us = entry.requested_us
 
-    def _store(self, entry: Entry) -> None:
+    def _store(self, entry: CachedAnswer) -> None:
         self._cache.put(entry.key, entry)
-        self._refresher.watch(entry)
+        self._refresher.schedule_refresh(entry)
 
     def _request_digest(self, request: QueryRequest) -> bytes:
-        redaction = self._redactions.of(request)
+        redaction = self._redactions.for_request(request)
         return request_digest(request, statement_key(request.endpoint, request.sandbox, redaction, request.page))
 
     def _index_key(self, job: Job, key: bytes) -> None:
@@ -512,14 +520,14 @@ class Answers:
             until_us = job.requested_us + int(lifetime_seconds * SECOND_US)
             self._key_index.add(self._request_digest(job.request), key, until_us)
 
-    def _outcome(self, request: QueryRequest, key: bytes) -> Outcome:
+    def _cache_outcome(self, request: QueryRequest, key: bytes) -> CacheOutcome:
         if self._runs.is_running(key):
-            return Outcome.COLLAPSED
+            return CacheOutcome.COLLAPSED
         if not _may_be_cached(request):
-            return Outcome.UNCACHED
-        return Outcome.REQUESTED if request.fresh else Outcome.MISS
+            return CacheOutcome.UNCACHED
+        return CacheOutcome.REQUESTED if request.bypasses_cache else CacheOutcome.MISS
 
-    def _age_seconds(self, finished: Finished) -> float:
+    def _age_seconds(self, finished: CompleteAnswer) -> float:
         return max(0, self._clock_us() - finished.receipt.created_us) / SECOND_US
 
 
@@ -528,11 +536,11 @@ def _may_be_cached(request: QueryRequest) -> bool:
     return bool(request.endpoint.cache_seconds) and request.position is None
 
 
-def _boundary(statement: Statement, position: Position) -> Mapping[str, str]:
+def _page_boundary_values(statement: Statement, position: PagePosition) -> Mapping[str, str]:
     """Return the parameter values for the row after which the page begins."""
     if statement.paging is None or position.last_row is None:
         return {}
-    time, id_ = statement.paging.boundary
+    time, id_ = statement.paging.boundary_parameters
     return {time: datetime_of(position.last_row.time_us).isoformat(), id_: position.last_row.id}
 
 
@@ -541,8 +549,8 @@ def _callers_sql(request: QueryRequest) -> str | None:
     return request.sandbox.text if request.sandbox is not None and request.sandbox.language is Language.SQL else None
 
 
-async def _retry_until_current(attempt: Callable[[], Awaitable[T]]) -> T:
+async def _retry_while_outdated(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `attempt`, which is repeated while its statement becomes outdated during the run."""
     while True:
-        with suppress(OutdatedError):
+        with suppress(OutdatedStatementError):
             return await attempt()

@@ -16,7 +16,7 @@ from cordwood.errors import BadBackup
 from cordwood.folder import DataFolder
 
 _BLOCK_BYTES = 512
-END = bytes(2 * _BLOCK_BYTES)
+ARCHIVE_END = bytes(2 * _BLOCK_BYTES)
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None
         header = bytes(buffer[:_BLOCK_BYTES])
         del buffer[:_BLOCK_BYTES]
         if any(header):
-            member = _member(header)
+            member = _parse_member(header)
             on_file((yield from _unpack_member(path_below(folder, member.name), member, buffer)))
             while len(buffer) < -member.size % _BLOCK_BYTES:
                 buffer += yield
@@ -82,7 +82,7 @@ def new_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
-def _member(header: bytes) -> tarfile.TarInfo:
+def _parse_member(header: bytes) -> tarfile.TarInfo:
     try:
         return tarfile.TarInfo.frombuf(header, "utf-8", "strict")
     except tarfile.TarError as problem:
@@ -98,11 +98,11 @@ def path_below(folder: Path, name: str) -> Path:
 
 
 # The version of the format. Increment it when older versions can no longer restore the archive.
-FORMAT = 1
+ARCHIVE_FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class BackupManifest(msgspec.Struct, frozen=True):
     """The list of the files in a backup. It is the last file of an archive, so an archive without it is truncated."""
 
     format: int
@@ -111,7 +111,7 @@ class Manifest(msgspec.Struct, frozen=True):
     files: tuple[ArchivedFile, ...]
 
 
-class Backups(msgspec.Struct, frozen=True):
+class BackupService(msgspec.Struct, frozen=True):
     """Makes backups of the engine's events, and of keys, alerts, secrets and managed files of the data folder."""
 
     engine: Engine
@@ -121,42 +121,44 @@ class Backups(msgspec.Struct, frozen=True):
     folder: DataFolder
     version: str
 
-    def archive(self) -> Generator[bytes, None, None]:
+    def archive_chunks(self) -> Generator[bytes, None, None]:
         """Yield a tar archive in chunks: the files of one snapshot, then the manifest."""
         archived: list[ArchivedFile] = []
         created_at = time.time()
         with self.engine.snapshot() as files:
-            for file in (*files, *self._other_files()):
+            for file in (*files, *self._data_folder_files()):
                 yield from pack_member(file, created_at, archived.append)
-        manifest = msgspec.json.encode(Manifest(FORMAT, self.version, created_at, tuple(archived)))
+        manifest = msgspec.json.encode(
+            BackupManifest(ARCHIVE_FORMAT_VERSION, self.version, created_at, tuple(archived))
+        )
         yield from pack_member(_file_of(MANIFEST, manifest), created_at, archived.append)
-        yield END
+        yield ARCHIVE_END
 
-    def _other_files(self) -> Iterator[BackupFile]:
+    def _data_folder_files(self) -> Iterator[BackupFile]:
         yield _file_of(self.folder.keys_file.name, self.copy_keys())
         alerts = self.copy_alerts()
         if alerts is not None:
             yield _file_of(self.folder.alerts_file.name, alerts)
-        for secret in self.folder.secrets():
+        for secret in self.folder.secret_files():
             yield _file_of(secret.name, secret.read_bytes())
-        for file in self.folder.managed():
+        for file in self.folder.managed_files():
             # A definition may have been deleted since the list of files was made.
             with suppress(FileNotFoundError):
                 yield _file_of(str(file), (self.folder.path / file).read_bytes())
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> BackupManifest:
     """Return the manifest; raise BadBackup if the backup is truncated or was made by a newer version."""
     try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=BackupManifest)
     except FileNotFoundError as problem:
         hint = "It is truncated, or not a backup: use another one."
         raise BadBackup(f"{folder} is not a complete backup: it has no {MANIFEST}.", hint=hint) from problem
     except (OSError, msgspec.DecodeError) as problem:
         raise BadBackup(f"{folder / MANIFEST} cannot be read: {problem}.") from problem
-    if manifest.format > FORMAT:
+    if manifest.format > ARCHIVE_FORMAT_VERSION:
         raise BadBackup(
-            f"The backup is of version {manifest.format}; this cordwood restores up to version {FORMAT}.",
+            f"The backup is of version {manifest.format}; this cordwood restores up to version {ARCHIVE_FORMAT_VERSION}.",
             hint=f"cordwood {manifest.cordwood} made it: use that, or a newer one.",
         )
     return manifest

@@ -16,13 +16,13 @@ from typing import Protocol
 
 import msgspec
 
-from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache, bytes_of
+from cordwood.bounded_cache import CACHE_ENTRY_OVERHEAD_BYTES, BoundedCache, estimate_memory_bytes
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault
 from cordwood.model.definitions import Endpoint
-from cordwood.observe.observation import Observer, Refreshed
+from cordwood.observe.observation import CachedAnswerRefreshed, Observer
 from cordwood.serve.compilation import StatementKey
-from cordwood.serve.jobs import Finished
+from cordwood.serve.jobs import CompleteAnswer
 from cordwood.serve.query_request import QueryRequest
 from cordwood.sql.stages import Question
 
@@ -70,7 +70,7 @@ class MemoryCache:
         self._entries: BoundedCache[bytes, _HasSize] = BoundedCache(budget_bytes, _entry_size)
 
     def get(self, key: bytes) -> _HasSize | None:
-        self._entries.recount(key)
+        self._entries.update_size(key)
         return self._entries.get(key)
 
     def peek(self, key: bytes) -> _HasSize | None:
@@ -90,7 +90,7 @@ class MemoryCache:
 
 
 def _entry_size(_: bytes, entry: _HasSize) -> int:
-    return entry.size + ENTRY_OVERHEAD_BYTES - ENTRY_BYTES
+    return entry.size + ENTRY_OVERHEAD_BYTES - CACHE_ENTRY_OVERHEAD_BYTES
 
 
 def cache_key(request: QueryRequest, question: Question) -> bytes:
@@ -99,7 +99,7 @@ def cache_key(request: QueryRequest, question: Question) -> bytes:
         request.endpoint.id.bytes,
         request.endpoint.revision,
         question_digest(question),
-        request.redacts,
+        request.is_redacted,
         request.format.name,
         request.max_rows,
         request.position,
@@ -168,17 +168,17 @@ SECOND_US = 1_000_000
 
 # A refresh starts before the answer is `warm` seconds old, by a lead between these two shares of `warm`. The lead
 # depends on the cache key, so that entries made at the same time are not refreshed at the same time.
-MIN_LEAD, MAX_LEAD = 0.02, 0.10
+MIN_LEAD_SHARE, MAX_LEAD = 0.02, 0.10
 # A failed refresh is retried after the first share of `warm`; the pause doubles up to the second share.
-FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
+FIRST_RETRY_SHARE, LAST_RETRY = 1 / 30, 1 / 5
 
 
-class Entry(msgspec.Struct):
+class CachedAnswer(msgspec.Struct):
     """A cached answer, with the request that made it."""
 
     key: bytes
     request: QueryRequest
-    finished: Finished
+    answer: CompleteAnswer
     requested_us: int
     failures: int = 0
     failed_us: int = 0
@@ -186,60 +186,60 @@ class Entry(msgspec.Struct):
 
     def __post_init__(self) -> None:
         request = self.request
-        self.request_bytes = bytes_of(
+        self.request_bytes = estimate_memory_bytes(
             (request.parameters, request.sandbox, request.endpoint if request.is_ad_hoc else None)
         )
 
     @property
     def size(self) -> int:
-        return self.finished.size + self.request_bytes
+        return self.answer.size + self.request_bytes
 
     @property
     def created_us(self) -> int:
-        return self.finished.receipt.created_us
+        return self.answer.receipt.created_us
 
 
-def age_us(entry: Entry, now_us: int) -> int:
+def age_us(entry: CachedAnswer, now_us: int) -> int:
     return max(0, now_us - entry.created_us)
 
 
-def expires_us(entry: Entry) -> int:
+def expiry_us(entry: CachedAnswer) -> int:
     return entry.created_us + int(entry.request.endpoint.cache_seconds * SECOND_US)
 
 
-def is_expired(entry: Entry, now_us: int) -> bool:
-    return now_us >= expires_us(entry)
+def is_expired(entry: CachedAnswer, now_us: int) -> bool:
+    return now_us >= expiry_us(entry)
 
 
-def is_stale(entry: Entry, now_us: int) -> bool:
+def is_stale(entry: CachedAnswer, now_us: int) -> bool:
     """Return whether the answer is older than `warm` seconds, which means that its refresh failed."""
     warm = entry.request.endpoint.warm_seconds
     return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
-def was_requested_recently(entry: Entry, now_us: int) -> bool:
+def was_requested_recently(entry: CachedAnswer, now_us: int) -> bool:
     """Return whether the answer was requested within the last cache lifetime."""
     return now_us - entry.requested_us < entry.request.endpoint.cache_seconds * SECOND_US
 
 
-def refresh_time_us(entry: Entry) -> int:
+def refresh_time_us(entry: CachedAnswer) -> int:
     """Return the time at which to refresh the answer, or its expiry if it is not refreshed."""
     warm = entry.request.endpoint.warm_seconds
     if not warm:
-        return expires_us(entry)
+        return expiry_us(entry)
     if entry.failures:
-        pause = warm * min(LAST_RETRY, FIRST_RETRY * 2 ** min(entry.failures - 1, 10))
+        pause = warm * min(LAST_RETRY, FIRST_RETRY_SHARE * 2 ** min(entry.failures - 1, 10))
         return entry.failed_us + int(pause * SECOND_US)
     return entry.created_us + int(warm * (1 - _refresh_lead_seconds(entry.key)) * SECOND_US)
 
 
-def lifetime_seconds(endpoint: Endpoint) -> float:
+def max_age_seconds(endpoint: Endpoint) -> float:
     """Return how many seconds an answer counts as fresh, which is the `max-age` of its response."""
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 
 def _refresh_lead_seconds(key: bytes) -> float:
-    return MIN_LEAD + (MAX_LEAD - MIN_LEAD) * key[0] / 255
+    return MIN_LEAD_SHARE + (MAX_LEAD - MIN_LEAD_SHARE) * key[0] / 255
 
 
 REFRESH_POLL_SECONDS = 1.0
@@ -256,7 +256,7 @@ class Refresher:
         catalog: Catalog,
         observer: Observer,
         clock_us: Callable[[], int],
-        refresh_answer: Callable[[QueryRequest, Entry], Awaitable[None]],
+        refresh_answer: Callable[[QueryRequest, CachedAnswer], Awaitable[None]],
     ) -> None:
         self._cache = cache
         self._catalog = catalog
@@ -269,7 +269,7 @@ class Refresher:
         self._refreshing: dict[bytes, asyncio.Task[None]] = {}
         self._revisions = self._current_revisions()
 
-    def watch(self, entry: Entry) -> None:
+    def schedule_refresh(self, entry: CachedAnswer) -> None:
         if entry.key not in self._scheduled_keys:
             if len(self._schedule) >= self._max_schedule_size:
                 self._drop_evicted()
@@ -285,7 +285,7 @@ class Refresher:
 
     async def run(self) -> None:
         while True:
-            self.tick()
+            self.start_due_refreshes()
             await asyncio.sleep(REFRESH_POLL_SECONDS)
 
     async def close(self) -> None:
@@ -295,10 +295,10 @@ class Refresher:
             task.cancel()
         await asyncio.gather(*refreshing, return_exceptions=True)
 
-    def tick(self) -> list["asyncio.Task[None]"]:
+    def start_due_refreshes(self) -> list["asyncio.Task[None]"]:
         """Process every entry that is due; return the refresh tasks that were started."""
         now_us = self._clock_us()
-        self._reschedule_changed()
+        self._reschedule_changed_endpoints()
         started = []
         while self._schedule and self._schedule[0][0] <= now_us:
             _, key = heapq.heappop(self._schedule)
@@ -308,7 +308,7 @@ class Refresher:
                 started.append(task)
         return started
 
-    def _reschedule_changed(self) -> None:
+    def _reschedule_changed_endpoints(self) -> None:
         """Make the entries of changed endpoints due at once."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
@@ -322,13 +322,13 @@ class Refresher:
 
     def _is_outdated(self, key: bytes) -> bool:
         entry = self._cache.peek(key)
-        if not isinstance(entry, Entry):
+        if not isinstance(entry, CachedAnswer):
             return True
         return self._revisions.get(str(entry.request.endpoint.id)) != entry.request.endpoint.revision
 
     def _process_due(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
         entry = self._cache.peek(key)
-        if not isinstance(entry, Entry):
+        if not isinstance(entry, CachedAnswer):
             return None
         outdated = self._is_outdated(key)
         if outdated or is_expired(entry, now_us) or not was_requested_recently(entry, now_us):
@@ -337,7 +337,7 @@ class Refresher:
             return self._start_refresh(entry)
         return None
 
-    def _start_refresh(self, entry: Entry) -> "asyncio.Task[None] | None":
+    def _start_refresh(self, entry: CachedAnswer) -> "asyncio.Task[None] | None":
         endpoint = self._catalog.endpoint(str(entry.request.endpoint.id))
         if endpoint is None or not endpoint.warm_seconds or entry.key in self._refreshing:
             return None
@@ -348,7 +348,7 @@ class Refresher:
         task.add_done_callback(lambda _: self._refreshing.pop(entry.key, None))
         return task
 
-    async def _run_refresh(self, entry: Entry, request: QueryRequest) -> None:
+    async def _run_refresh(self, entry: CachedAnswer, request: QueryRequest) -> None:
         outcome = "ok"
         try:
             await self._refresh_answer(request, entry)
@@ -357,5 +357,7 @@ class Refresher:
             entry.failures += 1
             entry.failed_us = self._clock_us()
             if self._cache.peek(entry.key) is entry:
-                self.watch(entry)
-        self._observer.note(Refreshed(endpoint=request.endpoint.name, outcome=outcome, failures=entry.failures))
+                self.schedule_refresh(entry)
+        self._observer.record(
+            CachedAnswerRefreshed(endpoint=request.endpoint.name, outcome=outcome, failures=entry.failures)
+        )

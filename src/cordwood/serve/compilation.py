@@ -16,32 +16,32 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.dialects import (
     compile_logql_query,
     compile_lql_query,
     compile_saved,
-    compile_sql,
+    compile_sql_query,
     explain_lql_query,
     list_sub_queries,
     read_endpoint,
 )
 from cordwood.engines.engine import Engine
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.errors import CompilerBroke
+from cordwood.errors import CompilerFailed
 from cordwood.logql.compile import check_logql_patterns
-from cordwood.lql.compile import RegexCheck, check_patterns
+from cordwood.lql.compile import FindRegexError, check_lql_patterns
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Shape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.observe.observation import BugFound, Observer
-from cordwood.serve.admission import Admission, CompileSlots, Lane, ServeLimits, WaitingAccounts
+from cordwood.serve.admission import AdmissionController, CompileSlots, Lane, ServeLimits, WaitingAccounts
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.budget import CompilationPreempted, cpu_seconds, preemptible, saved_query_budget
+from cordwood.sql.budget import CompilationPreempted, cpu_seconds, preemptible_compilations, saved_query_budget
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import Program
-from cordwood.sql.record_shapes import lookups_still_hold
+from cordwood.sql.record_shapes import are_lookups_valid
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.sub_query_schema import SubQuery
@@ -57,7 +57,7 @@ class CompilerErrorLog:
         self._observer = observer
         self._logged: set[str] = set()
 
-    def log(self, fault: CompilerBroke) -> None:
+    def log(self, fault: CompilerFailed) -> None:
         """Log an error and add its incident id to the hint.
 
         The query and the message, which may quote the query, are not logged.
@@ -71,7 +71,7 @@ class CompilerErrorLog:
         if location not in self._logged and len(self._logged) < MAX_LOGGED_ERRORS:
             self._logged.add(location)
             trace = "".join([*traceback.format_tb(cause.__traceback__), type(cause).__name__])
-            self._observer.note(BugFound(incident=incident, trace=trace))
+            self._observer.record(BugFound(incident=incident, trace=trace))
 
 
 def _location_of(cause: BaseException) -> str:
@@ -83,11 +83,11 @@ def _location_of(cause: BaseException) -> str:
 # Compilation is pure Python, which holds the GIL: more threads would only compete with the event loop.
 COMPILE_THREADS = 2
 # A query that needs more CPU time than this is slow to compile: it is preempted if others wait, and starts again in the
-# lane of slow queries, which never occupies the last free thread. For SLOW_FOR_SECONDS, other queries of its account go
+# lane of slow queries, which never occupies the last free thread. For SLOW_ACCOUNT_SECONDS, other queries of its account go
 # to that lane at once. For comparison, the slowest query of a known client program takes 0.06 s. The total time of an
 # account does not count, because a short compilation never delays others for long.
-SLOW_CPU_SECONDS = 0.25
-SLOW_FOR_SECONDS = 60.0
+MAX_QUICK_CPU_SECONDS = 0.25
+SLOW_ACCOUNT_SECONDS = 60.0
 _SLOW_ACCOUNTS_BYTES = 2**20
 # At least this many compilations may be queued, even if the queue for the engine is configured shorter, because they
 # are short.
@@ -102,7 +102,9 @@ class CompilePool:
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
         queue_length = max(MIN_COMPILE_QUEUE, limits.queued_queries)
-        self._admission = Admission(CompileSlots(COMPILE_THREADS), queue_length, limits.queue_seconds, observer)
+        self._admission = AdmissionController(
+            CompileSlots(COMPILE_THREADS), queue_length, limits.queue_seconds, observer
+        )
         self._threads = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
         # By account: the time until which it counts as slow.
         self._slow_until: BoundedCache[str, float] = BoundedCache(_SLOW_ACCOUNTS_BYTES, _account_bytes)
@@ -126,7 +128,7 @@ class CompilePool:
             with saved_query_budget():
                 return work(*arguments, **named)
 
-        return await self._run(Lane.QUICK, waiting, work_for_operator)
+        return await self._run_in_thread(Lane.QUICK, waiting, work_for_operator)
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
@@ -143,23 +145,23 @@ class CompilePool:
             began = cpu_seconds()
 
             def must_stop() -> bool:
-                is_slow = cpu_seconds() - began > SLOW_CPU_SECONDS
-                return is_slow and lane is not Lane.OWN_SLOW and self._admission.waiting > 0
+                is_slow = cpu_seconds() - began > MAX_QUICK_CPU_SECONDS
+                return is_slow and lane is not Lane.OWN_SLOW and self._admission.queued_count > 0
 
             try:
-                with preemptible(must_stop):
+                with preemptible_compilations(must_stop):
                     return work()
             finally:
                 used_seconds = cpu_seconds() - began
 
         try:
-            return await self._run(lane, waiting, measured_work)
+            return await self._run_in_thread(lane, waiting, measured_work)
         finally:
-            if used_seconds > SLOW_CPU_SECONDS:
-                self._note_slow(waiting)
+            if used_seconds > MAX_QUICK_CPU_SECONDS:
+                self._mark_accounts_slow(waiting)
 
-    async def _run(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
-        async with self._admission.slot(lane, waiting):
+    async def _run_in_thread(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
+        async with self._admission.hold_slot(lane, waiting):
             running = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
                 return await asyncio.shield(running)
@@ -172,28 +174,28 @@ class CompilePool:
     def _is_slow(self, account: str) -> bool:
         return (self._slow_until.get(account) or 0.0) > time.monotonic()
 
-    def _note_slow(self, waiting: WaitingAccounts) -> None:
+    def _mark_accounts_slow(self, waiting: WaitingAccounts) -> None:
         for account in waiting.accounts:
-            self._slow_until.put(account, time.monotonic() + SLOW_FOR_SECONDS)
+            self._slow_until.put(account, time.monotonic() + SLOW_ACCOUNT_SECONDS)
 
 
 def _account_bytes(account: str, _: float) -> int:
-    return bytes_of(account)
+    return estimate_memory_bytes(account)
 
 
 StatementKey = tuple[str, SandboxText | None, RedactMode | None, Page]
 
 _COMPILERS = {
-    Language.SQL: compile_sql,
+    Language.SQL: compile_sql_query,
     Language.LQL: compile_lql_query,
     Language.LOGQL: compile_logql_query,
 }
 # Regular expressions in these languages are validated here, because the engine's errors for them have no position.
-_PATTERN_CHECKS = {Language.LQL: check_patterns, Language.LOGQL: check_logql_patterns}
+_PATTERN_CHECKS = {Language.LQL: check_lql_patterns, Language.LOGQL: check_logql_patterns}
 
 
 # The byte budget of statements with their texts; the parsed trees of endpoints have a second budget of this size.
-MAX_STATEMENT_BYTES = 16 * 2**20
+STATEMENT_CACHE_BYTES = 16 * 2**20
 # The estimated bytes of a tree node. A tree is held twice: as parsed, and prepared for sandbox queries.
 _NODE_BYTES = 1_000
 
@@ -203,14 +205,14 @@ MAX_VERSIONS = 1_000
 _VERSION_BYTES = 320
 
 Shapes = Mapping[str, Shape]
-Versions = tuple[tuple[int, int], ...]
+ShapeVersions = tuple[tuple[int, int], ...]
 
 
 class _CachedStatement(msgspec.Struct, frozen=True):
     """A compiled statement. `valid_versions` are the versions of shapes for which it is known to be valid."""
 
     statement: Statement
-    valid_versions: set[Versions]
+    valid_versions: set[ShapeVersions]
     size: int
 
 
@@ -225,8 +227,8 @@ class StatementCache:
         self,
         target: Target,
         shapes: Callable[[], Shapes],
-        is_regex: RegexCheck | None = None,
-        max_bytes: int = MAX_STATEMENT_BYTES,
+        is_regex: FindRegexError | None = None,
+        max_bytes: int = STATEMENT_CACHE_BYTES,
     ) -> None:
         self._target = target
         self._shapes = shapes
@@ -254,14 +256,14 @@ class StatementCache:
         if variants is None:
             return None
         shapes = self._shapes() if shapes is None else shapes
-        versions = _versions(variants[0].statement, shapes)
+        versions = _shape_versions(variants[0].statement, shapes)
         for cached in variants:
             if versions in cached.valid_versions:
                 return cached.statement
         valid = _find_valid(variants, redaction.visible_shapes(shapes) if redaction else shapes)
         if valid is None:
             return None
-        self._note_version(key, valid, versions)
+        self._add_valid_versions(key, valid, versions)
         return valid.statement
 
     def compile(
@@ -281,7 +283,7 @@ class StatementCache:
             if check is not None and self._is_regex is not None:
                 check(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
-        cached = _CachedStatement(statement, {_versions(statement, shapes)}, bytes_of(statement))
+        cached = _CachedStatement(statement, {_shape_versions(statement, shapes)}, estimate_memory_bytes(statement))
         if not page.is_read_once:
             self._store(statement_key(endpoint, sandbox, redaction, page), cached)
         return statement
@@ -295,12 +297,12 @@ class StatementCache:
             ]
             self._statements.put(key, (cached, *others[: MAX_VARIANTS - 1]))
 
-    def _note_version(self, key: StatementKey, cached: _CachedStatement, versions: Versions) -> None:
+    def _add_valid_versions(self, key: StatementKey, cached: _CachedStatement, versions: ShapeVersions) -> None:
         with self._lock:
             if len(cached.valid_versions) >= MAX_VERSIONS:
                 cached.valid_versions.clear()
             cached.valid_versions.add(versions)
-        self._statements.recount(key)
+        self._statements.update_size(key)
 
     def program(self, endpoint: Endpoint) -> Program:
         program = self._programs.get(endpoint.revision)
@@ -318,26 +320,28 @@ def statement_key(
 
 
 def _program_bytes(revision: str, program: Program) -> int:
-    return bytes_of((revision, program.endpoint)) + _NODE_BYTES * sum(1 for _ in program.tree.walk())
+    return estimate_memory_bytes((revision, program.endpoint)) + _NODE_BYTES * sum(1 for _ in program.tree.walk())
 
 
 def _statement_bytes(key: StatementKey, variants: Sequence[_CachedStatement]) -> int:
-    return bytes_of(key) + sum(cached.size + _VERSION_BYTES * len(cached.valid_versions) for cached in variants)
+    return estimate_memory_bytes(key) + sum(
+        cached.size + _VERSION_BYTES * len(cached.valid_versions) for cached in variants
+    )
 
 
 def _find_valid(variants: Sequence[_CachedStatement], shapes: Shapes) -> _CachedStatement | None:
-    return next((cached for cached in variants if lookups_still_hold(cached.statement.shape_lookups, shapes)), None)
+    return next((cached for cached in variants if are_lookups_valid(cached.statement.shape_lookups, shapes)), None)
 
 
-def _versions(statement: Statement, shapes: Shapes) -> Versions:
-    return tuple(_version(shapes[stream]) if stream in shapes else (0, -1) for stream in statement.streams)
+def _shape_versions(statement: Statement, shapes: Shapes) -> ShapeVersions:
+    return tuple(_shape_version(shapes[stream]) if stream in shapes else (0, -1) for stream in statement.streams)
 
 
-def _version(shape: Shape) -> tuple[int, int]:
-    return shape.version, -1 if shape.whole is None else shape.whole.version
+def _shape_version(shape: Shape) -> tuple[int, int]:
+    return shape.version, -1 if shape.whole_shape is None else shape.whole_shape.version
 
 
-class ProjectView(Mapping[str, Shape]):
+class ProjectShapesView(Mapping[str, Shape]):
     """The shapes of all streams, restricted to the events of one project; they have no paths if `project` is None."""
 
     def __init__(
@@ -351,7 +355,9 @@ class ProjectView(Mapping[str, Shape]):
         stream_shape = self._shapes[stream]
         project_shapes = self._project_shapes_by_stream.get(stream)
         return (
-            Shape(whole=stream_shape) if project_shapes is None else project_shapes.shape(self._project, stream_shape)
+            Shape(whole_shape=stream_shape)
+            if project_shapes is None
+            else project_shapes.shape_of_project(self._project, stream_shape)
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -369,19 +375,19 @@ def visible_shapes(caller: Caller, engine: Engine) -> Mapping[str, Shape]:
     """
     if not caller.pins:
         return engine.shapes()
-    return ProjectView(engine.shapes(), engine.projects(), project_of(caller))
+    return ProjectShapesView(engine.shapes(), engine.project_shapes(), pinned_project(caller))
 
 
-def shapes_without_names(engine: Engine) -> Mapping[str, Shape]:
-    return ProjectView(engine.shapes(), {}, None)
+def shapes_without_paths(engine: Engine) -> Mapping[str, Shape]:
+    return ProjectShapesView(engine.shapes(), {}, None)
 
 
-def project_of(caller: Caller) -> str | None:
+def pinned_project(caller: Caller) -> str | None:
     """Return the project to which the key is pinned, or None if it has other pins or no pins."""
     return caller.pins["project"] if caller.pins.keys() == {"project"} else None
 
 
-class Redactions:
+class RedactionsByMode:
     """The `Redaction` objects, one for each redaction mode.
 
     They exist as long as the process, because each caches the names that it has classified.
@@ -390,18 +396,18 @@ class Redactions:
     def __init__(self, rules: RedactionRules) -> None:
         self._by_mode = {mode: Redaction(mode, rules) for mode in RedactMode}
 
-    def of(self, request: QueryRequest) -> Redaction | None:
+    def for_request(self, request: QueryRequest) -> Redaction | None:
         """Return the redaction for a request, or None if its answer is not redacted."""
-        return self.by_mode(request.endpoint.redact_mode) if request.redacts else None
+        return self.for_mode(request.endpoint.redact_mode) if request.is_redacted else None
 
-    def by_mode(self, mode: str) -> Redaction:
+    def for_mode(self, mode: str) -> Redaction:
         return self._by_mode[RedactMode(mode)]
 
 
 class SandboxSchema:
     """Describes sub-queries and translates LQL. It compiles on the calling thread, so use it in a worker thread."""
 
-    def __init__(self, engine: Engine, statements: StatementCache, redactions: Redactions) -> None:
+    def __init__(self, engine: Engine, statements: StatementCache, redactions: RedactionsByMode) -> None:
         self._engine = engine
         self._statements = statements
         self._redactions = redactions
@@ -409,19 +415,19 @@ class SandboxSchema:
     def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
         """Return the sub-queries, with the columns and paths of the events that the caller may see."""
         program = self._statements.program(endpoint)
-        return list_sub_queries(program, self._engine.target, self._shapes(endpoint, caller))
+        return list_sub_queries(program, self._engine.target, self._visible_shapes(endpoint, caller))
 
-    def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
+    def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """Return the SQL, in BigQuery's dialect, to which a query in LQL compiles."""
         program = self._statements.program(endpoint)
-        visible = self._shapes(endpoint, caller)
+        visible = self._visible_shapes(endpoint, caller)
         # A run uses the kinds of values in the events of all projects (`whole`). The translation does not use them: the
         # SQL means the same without them, and does not reveal whether events of other projects contain arrays.
-        projects_only = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in visible.items()}
+        projects_only = {stream: msgspec.structs.replace(shape, whole_shape=None) for stream, shape in visible.items()}
         return explain_lql_query(program, lql, self._engine.target, projects_only)
 
-    def _shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
+    def _visible_shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
         shapes = visible_shapes(caller, self._engine)
         if not (endpoint.redact_pii or caller.redact_always):
             return shapes
-        return self._redactions.by_mode(endpoint.redact_mode).visible_shapes(shapes)
+        return self._redactions.for_mode(endpoint.redact_mode).visible_shapes(shapes)

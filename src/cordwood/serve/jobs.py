@@ -14,12 +14,21 @@ from typing import Final
 
 import msgspec
 
-from cordwood.bounded_cache import bytes_of
-from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Cancel, CancelToken, Engine, Run, RunRequest, RunStats
+from cordwood.bounded_cache import estimate_memory_bytes
+from cordwood.engines.engine import (
+    STORED_COLUMNS,
+    AnswerLimits,
+    Cancellation,
+    CancelToken,
+    Engine,
+    Run,
+    RunRequest,
+    RunStats,
+)
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
-from cordwood.serve.query_request import Position, QueryRequest
-from cordwood.sql.bind import bind
+from cordwood.serve.query_request import PagePosition, QueryRequest
+from cordwood.sql.bind import bind_parameters
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 
@@ -31,7 +40,7 @@ _UNORDERED_NOTICE: Final = (
 class Receipt(msgspec.Struct, frozen=True, dict=True):
     """The facts about an answer at the time when it was made.
 
-    `truncated` names the limit that cut the answer, and `next` is the position where the next page begins.
+    `truncated` names the limit that cut the answer, and `next_position` is the position where the next page begins.
     """
 
     rows: int
@@ -41,16 +50,16 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
     created_us: int
     compile_seconds: float
     engine_seconds: float
-    next: Position | None = None
+    next_position: PagePosition | None = None
 
     @cached_property
-    def timing(self) -> bytes:
+    def server_timing(self) -> bytes:
         """The value of the header Server-Timing."""
         milliseconds = self.compile_seconds * 1000, self.engine_seconds * 1000
         return b"compile;dur=%.3f, engine;dur=%.3f" % milliseconds
 
 
-class Finished(msgspec.Struct):
+class CompleteAnswer(msgspec.Struct):
     """A complete answer.
 
     `body_by_coding` holds the compressed bodies by content coding; each is made when it is first requested.
@@ -66,9 +75,9 @@ class Finished(msgspec.Struct):
 
     def __post_init__(self) -> None:
         self.etag = blake2b(self.body, digest_size=16).hexdigest()
-        self.size = len(self.body) + bytes_of(self.receipt.notices)
+        self.size = len(self.body) + estimate_memory_bytes(self.receipt.notices)
 
-    def compressed(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
+    def compressed_body(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
         if coding not in self.body_by_coding:
             body = compress(self.body, coding)
             # Another thread may have compressed the body in the meantime.
@@ -81,27 +90,27 @@ class Finished(msgspec.Struct):
 class Job(msgspec.Struct, frozen=True):
     """A question with the limits of its run. `requested_us` is the time of the request.
 
-    `answer_bytes` is the maximum size of an answer that is held in memory.
+    `max_answer_bytes` is the maximum size of an answer that is held in memory.
     """
 
     request: QueryRequest
     question: Question
     limits: AnswerLimits
-    answer_bytes: int
+    max_answer_bytes: int
     requested_us: int
     compile_seconds: float
 
 
-def _start(job: Job, engine: Engine, cancel: Cancel) -> Run:
+def _start(job: Job, engine: Engine, cancel: Cancellation) -> Run:
     """Start a run that yields chunks as soon as they are made, so that it buffers few bytes."""
     return engine.run(RunRequest(job.question, job.limits, job.request.format.encode), cancel)
 
 
-def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
+def run_job(job: Job, engine: Engine, cancel: Cancellation) -> CompleteAnswer:
     """Run the job and return the whole answer."""
-    run = engine.run(RunRequest(job.question, job.limits, job.request.format.encode, job.answer_bytes), cancel)
+    run = engine.run(RunRequest(job.question, job.limits, job.request.format.encode, job.max_answer_bytes), cancel)
     body = b"".join(run.chunks())
-    return Finished(body, _receipt(job, run.stats()))
+    return CompleteAnswer(body, _receipt(job, run.stats()))
 
 
 def _receipt(job: Job, stats: RunStats) -> Receipt:
@@ -115,16 +124,16 @@ def _receipt(job: Job, stats: RunStats) -> Receipt:
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
         engine_seconds=round(stats.engine_seconds, 6),
-        next=_next_position(job, stats),
+        next_position=_next_position(job, stats),
     )
 
 
 def lacks_total_order(job: Job) -> bool:
     """Return whether a cut answer has no cursor for the next page, because its rows are not in a total order."""
-    return job.request.tells_next and job.question.statement.pages_on_request
+    return job.request.returns_next_cursor and job.question.statement.pages_on_request
 
 
-def _next_position(job: Job, stats: RunStats) -> Position | None:
+def _next_position(job: Job, stats: RunStats) -> PagePosition | None:
     """Return the position where the next page begins, or None after the last page."""
     paging = job.question.statement.paging
     if not stats.truncated or paging is None:
@@ -136,12 +145,12 @@ def _next_position(job: Job, stats: RunStats) -> Position | None:
     last_row = stats.last_row
     if last_row is None:
         skipped = before.skip if before else _limit_or_offset_value(paging.offset, job.question) or 0
-        return Position(now_us, stats.rows + skipped, None, remaining)
+        return PagePosition(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
         # The whole page has the time and id at which the previous page ended, so the counts of both are added.
         last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
-    return Position(now_us, 0, last_row, remaining)
+    return PagePosition(now_us, 0, last_row, remaining)
 
 
 def _limit_or_offset_value(rows: int | str | None, question: Question) -> int | None:
@@ -151,7 +160,7 @@ def _limit_or_offset_value(rows: int | str | None, question: Question) -> int | 
 
 
 def _limit_name(job: Job) -> str:
-    return "max_rows" if job.request.page_rows is None else "page_size"
+    return "max_rows" if job.request.page_size is None else "page_size"
 
 
 def notices_of(statement: Statement) -> tuple[str, ...]:
@@ -161,16 +170,16 @@ def notices_of(statement: Statement) -> tuple[str, ...]:
 
 # Only an upper bound: an export is cancelled when its client disconnects.
 _EXPORT_SECONDS: Final = 24 * 3600.0
-_ALL_ROWS: Final = 2**62
+_NO_LIMIT: Final = 2**62
 
-_SLOTS: Final = (
+_EXPORT_SLOTS: Final = (
     Slot("since", Parameter("since", Kind.INT64, required=True)),
     Slot("until", Parameter("until", Kind.INT64, required=True)),
     Slot("project", Parameter("project")),
 )
 
 
-class Range(msgspec.Struct, frozen=True):
+class ExportRange(msgspec.Struct, frozen=True):
     """The events of a stream from `since_us` on and before `until_us`, of all projects or of one."""
 
     stream: str
@@ -179,11 +188,11 @@ class Range(msgspec.Struct, frozen=True):
     project: str | None = None
 
 
-def export_job(request: QueryRequest, export_range: Range, engine: Engine, requested_us: int) -> Job:
+def create_export_job(request: QueryRequest, export_range: ExportRange, engine: Engine, requested_us: int) -> Job:
     started_at = time.monotonic()
     statement = Statement(
         plan=fixed_plan(engine.stored_events_sql(export_range.stream)),
-        slots=_SLOTS,
+        slots=_EXPORT_SLOTS,
         sub_queries=(),
         streams=(export_range.stream,),
         column_names=tuple(column.name for column in STORED_COLUMNS),
@@ -192,24 +201,24 @@ def export_job(request: QueryRequest, export_range: Range, engine: Engine, reque
     values = {"since": str(export_range.since_us), "until": str(export_range.until_us)}
     if export_range.project is not None:
         values["project"] = export_range.project
-    question = bind(statement, values, requested_us, engine.is_regex)
+    question = bind_parameters(statement, values, requested_us, engine.regex_error)
     return Job(
         request,
         question,
-        AnswerLimits(_ALL_ROWS, _EXPORT_SECONDS),
-        _ALL_ROWS,
+        AnswerLimits(_NO_LIMIT, _EXPORT_SECONDS),
+        _NO_LIMIT,
         requested_us,
         time.monotonic() - started_at,
     )
 
 
 # An answer that is complete within these limits is sent as a whole, with a complete receipt; a longer one is streamed.
-BUFFERED_WITHIN_SECONDS = 0.05
-BUFFERED_BELOW_BYTES = 256 * 1024
+MAX_BUFFERED_SECONDS = 0.05
+MAX_BUFFERED_BYTES = 256 * 1024
 MAX_QUEUED_CHUNKS = 8
 
 
-class ReaderLeftError(Exception):
+class RunAbandonedError(Exception):
     """The client has stopped reading the response."""
 
 
@@ -226,9 +235,9 @@ class ResponseStream:
     def has_begun(self) -> bool:
         return self._has_begun
 
-    def fill(self, job: Job, engine: Engine, cancel: CancelToken) -> Receipt:
+    def run_job(self, job: Job, engine: Engine, cancel: CancelToken) -> Receipt:
         """Run the job in the engine's thread. Cancellation also ends a wait for a client that does not read."""
-        cancel.on_cancel(self._stop_waiting)
+        cancel.on_cancel(self._cancel_pending_put)
         run = _start(job, engine, cancel)
         with closing(run.chunks()) as chunks:
             for chunk in chunks:
@@ -238,14 +247,14 @@ class ResponseStream:
                 try:
                     self._pending_put.result()
                 except CancelledError:
-                    raise ReaderLeftError from None
+                    raise RunAbandonedError from None
         return _receipt(job, run.stats())
 
-    def _stop_waiting(self) -> None:
+    def _cancel_pending_put(self) -> None:
         if self._pending_put is not None:
             self._pending_put.cancel()
 
-    async def mark_end(self, run_task: Awaitable[Receipt]) -> Receipt:
+    async def put_end_mark(self, run_task: Awaitable[Receipt]) -> Receipt:
         """Wait for the end of the run, and put the end mark into the queue however the run ends."""
         try:
             return await run_task
@@ -256,7 +265,7 @@ class ResponseStream:
     async def next_chunk(self) -> bytes | None:
         return await self._chunks.get()
 
-    async def head(self) -> tuple[list[bytes], bool]:
+    async def read_head(self) -> tuple[list[bytes], bool]:
         """Return the chunks within the limits of time and size, and whether the response is complete."""
         chunks: list[bytes] = []
         first_chunk = await self._chunks.get()
@@ -264,14 +273,14 @@ class ResponseStream:
             return chunks, True
         chunks.append(first_chunk)
         try:
-            async with asyncio.timeout(BUFFERED_WITHIN_SECONDS):
+            async with asyncio.timeout(MAX_BUFFERED_SECONDS):
                 return chunks, await self._gather(chunks)
         except TimeoutError:
             return chunks, False
 
     async def _gather(self, chunks: list[bytes]) -> bool:
         gathered_bytes = len(chunks[0])
-        while gathered_bytes < BUFFERED_BELOW_BYTES:
+        while gathered_bytes < MAX_BUFFERED_BYTES:
             chunk = await self._chunks.get()
             if chunk is None:
                 return True
@@ -288,11 +297,11 @@ class ResponseStream:
     async def _put(self, chunk: bytes, cancel: CancelToken) -> None:
         """Put a chunk into the queue. Chunks of a cancelled run are dropped, because the run may be restarted."""
         if self._closed or cancel.is_cancelled:
-            raise ReaderLeftError
+            raise RunAbandonedError
         self._has_begun = True
         await self._chunks.put(chunk)
         if self._closed:
-            raise ReaderLeftError
+            raise RunAbandonedError
 
 
 class StreamedAnswer:
@@ -307,7 +316,7 @@ class StreamedAnswer:
         self._cancel_token = cancel_token
         self.receipt: Receipt | None = None
 
-    def on_end(self, callback: Callable[[], None]) -> None:
+    def add_end_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the run has ended."""
         self._run_task.add_done_callback(lambda _: callback())
 
@@ -326,12 +335,12 @@ class StreamedAnswer:
 
 async def begin_answer(
     stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
-) -> "Finished | StreamedAnswer":
+) -> "CompleteAnswer | StreamedAnswer":
     """Return the complete answer if all of it arrives within the limits of time and size, otherwise a streamed one."""
     try:
-        chunks, is_complete = await stream.head()
+        chunks, is_complete = await stream.read_head()
         if is_complete:
-            return Finished(b"".join(chunks), await run_task)
+            return CompleteAnswer(b"".join(chunks), await run_task)
     except asyncio.CancelledError:
         _abandon(stream, run_task, cancel_token)
         raise

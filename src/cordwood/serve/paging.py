@@ -23,7 +23,7 @@ import msgspec
 
 from cordwood.errors import BadParameter
 from cordwood.serve.jobs import Job
-from cordwood.serve.query_request import Position, QueryRequest
+from cordwood.serve.query_request import PagePosition, QueryRequest
 
 _SIGNATURE_BYTES = 16
 _SIGNING, _ENCRYPTING = b"cursor signature", b"cursor content"
@@ -31,19 +31,19 @@ _MAX_CURSOR_CHARACTERS = 1000
 _BEGIN_AGAIN_HINT = "or begin with the first page: without cursor=."
 
 
-class Cursors:
+class CursorCodec:
     """Encodes and decodes cursors. Services with the same secret accept each other's cursors."""
 
     def __init__(self, secret: bytes) -> None:
         self._signing_key = blake2b(secret, person=_SIGNING).digest()
         self._encryption_key = blake2b(secret, person=_ENCRYPTING).digest()
 
-    def encode(self, request: QueryRequest, position: Position) -> str:
+    def encode(self, request: QueryRequest, position: PagePosition) -> str:
         content = msgspec.msgpack.encode(position)
         signature = self._sign(request, content)
         return base64.urlsafe_b64encode(signature + self._encrypt(content, signature)).decode().rstrip("=")
 
-    def decode(self, text: str, request: QueryRequest) -> Position:
+    def decode(self, text: str, request: QueryRequest) -> PagePosition:
         """Return the position in a cursor; raise BadParameter if the cursor is invalid or of another request."""
         try:
             data = base64.b64decode(
@@ -58,12 +58,12 @@ class Cursors:
                 "The cursor was changed or belongs to another query, or the endpoint was changed.",
                 hint=f"Send the Cordwood-Next of the page before with the same parameters and query, {_BEGIN_AGAIN_HINT}",
             )
-        return msgspec.msgpack.decode(content, type=Position)
+        return msgspec.msgpack.decode(content, type=PagePosition)
 
     def _sign(self, request: QueryRequest, content: bytes) -> bytes:
         endpoint = request.endpoint
         parameters = [request.parameters.get(parameter.name) for parameter in endpoint.parameters]
-        parts = (endpoint.id.bytes, endpoint.revision, parameters, request.sandbox, request.redacts, content)
+        parts = (endpoint.id.bytes, endpoint.revision, parameters, request.sandbox, request.is_redacted, content)
         encoded = msgspec.msgpack.encode(parts)
         return blake2b(encoded, key=self._signing_key, digest_size=_SIGNATURE_BYTES).digest()
 
@@ -75,56 +75,62 @@ class Cursors:
         return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
 
 
-# The time limit of an ordered run is the longer of this time and `_LIMIT_FACTOR` times the previous run's duration.
-_QUICK_SECONDS: Final = 1.0
-_LIMIT_FACTOR: Final = 2.0
+# The time limit of an ordered run is the longer of this time and `_TIME_LIMIT_FACTOR` times the previous run's duration.
+_MIN_ORDERED_SECONDS: Final = 1.0
+_TIME_LIMIT_FACTOR: Final = 2.0
 # After an ordered run of a query has failed, no second run in order is tried for this time.
-RETRY_SECONDS: Final = 600.0
+ORDERED_RUN_RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED_ORDERS: Final = 2_000
 
 
-class _Outcome(NamedTuple):
+class _OrderedRun(NamedTuple):
     """The outcome of the last ordered run of a query: its seconds, or None if it failed."""
 
     noted_at: float
     seconds: float | None
 
 
-class TotalOrders:
+class OrderedRunHistory:
     """The outcomes of the ordered runs of the last few thousand queries; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._outcomes: OrderedDict[bytes, _Outcome] = OrderedDict()
+        self._outcomes: OrderedDict[bytes, _OrderedRun] = OrderedDict()
 
-    def seconds_at_once(self, job: Job) -> float | None:
+    def first_run_limit_seconds(self, job: Job) -> float | None:
         """Return the time limit of an ordered first run; None if the query's last answer was not ordered."""
-        outcome = self._outcomes.get(_order_key(job))
+        outcome = self._outcomes.get(_ordered_run_key(job))
         if outcome is None or outcome.seconds is None:
             return None
-        return min(job.limits.seconds, max(_QUICK_SECONDS, _LIMIT_FACTOR * outcome.seconds))
+        return min(job.limits.timeout_seconds, max(_MIN_ORDERED_SECONDS, _TIME_LIMIT_FACTOR * outcome.seconds))
 
-    def seconds_after_cut(self, job: Job, engine_seconds: float) -> float | None:
+    def second_run_limit_seconds(self, job: Job, engine_seconds: float) -> float | None:
         """Return the time limit of an ordered second run; None if such a run of the query failed a short while ago."""
-        outcome = self._outcomes.get(_order_key(job))
-        if outcome is not None and outcome.seconds is None and self._clock() - outcome.noted_at < RETRY_SECONDS:
+        outcome = self._outcomes.get(_ordered_run_key(job))
+        if (
+            outcome is not None
+            and outcome.seconds is None
+            and self._clock() - outcome.noted_at < ORDERED_RUN_RETRY_SECONDS
+        ):
             return None
-        return min(job.limits.seconds - engine_seconds, max(_QUICK_SECONDS, _LIMIT_FACTOR * engine_seconds))
+        return min(
+            job.limits.timeout_seconds - engine_seconds, max(_MIN_ORDERED_SECONDS, _TIME_LIMIT_FACTOR * engine_seconds)
+        )
 
-    def note(self, job: Job, seconds: float | None) -> None:
+    def record_run(self, job: Job, seconds: float | None) -> None:
         """Record how long an ordered run took, or None if it failed."""
-        key = _order_key(job)
-        self._outcomes[key] = _Outcome(self._clock(), seconds)
+        key = _ordered_run_key(job)
+        self._outcomes[key] = _OrderedRun(self._clock(), seconds)
         self._outcomes.move_to_end(key)
         if len(self._outcomes) > _MAX_REMEMBERED_ORDERS:
             self._outcomes.popitem(last=False)
 
     def forget(self, job: Job) -> None:
         """Run the query without a total order the next time, because its answer is no longer cut off."""
-        self._outcomes.pop(_order_key(job), None)
+        self._outcomes.pop(_ordered_run_key(job), None)
 
 
-def _order_key(job: Job) -> bytes:
+def _ordered_run_key(job: Job) -> bytes:
     """Return a digest of statement, account and pins, so that callers do not affect each other's answers."""
     request = job.request
     return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()

@@ -23,13 +23,21 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from cordwood.engines.engine import CancelToken, Engine, Progress, ReadProgress
-from cordwood.engines.run import OutdatedError
-from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QuarantinedQuery, QueryKilled, QuerySuspected
+from cordwood.engines.run import OutdatedStatementError
+from cordwood.errors import (
+    Busy,
+    EngineKilledDuringQuery,
+    EngineUnreachable,
+    Fault,
+    OutOfTime,
+    QuarantinedQuery,
+    QueryKilled,
+)
 from cordwood.model.key import Caller
-from cordwood.observe.observation import EngineQueried, Observer, QuarantineRefused, QueryQuarantined
-from cordwood.serve.admission import Admission, AdmissionSlot, Lane, WaitingAccounts
+from cordwood.observe.observation import EngineQueried, Observer, QuarantinedQueryRefused, QueryQuarantined
+from cordwood.serve.admission import AdmissionController, AdmissionSlot, Lane, WaitingAccounts
 from cordwood.serve.cached_answers import question_digest
-from cordwood.serve.jobs import Finished, Job, ResponseStream, StreamedAnswer, begin_answer, finish
+from cordwood.serve.jobs import CompleteAnswer, Job, ResponseStream, StreamedAnswer, begin_answer, run_job
 from cordwood.serve.query_request import QueryRequest, SandboxText
 
 T = TypeVar("T")
@@ -80,10 +88,10 @@ class SingleFlight(Generic[T]):
         cancel_token, accounts = CancelToken(), WaitingAccounts(account)
         shared = _SharedRun(asyncio.ensure_future(start_run(cancel_token, accounts)), cancel_token, accounts)
         self._running[key] = shared
-        shared.task.add_done_callback(lambda _: self._finish(key, shared))
+        shared.task.add_done_callback(lambda _: self._forget_run(key, shared))
         return shared
 
-    def _finish(self, key: Hashable, shared: _SharedRun[T]) -> None:
+    def _forget_run(self, key: Hashable, shared: _SharedRun[T]) -> None:
         if self._running.get(key) is shared:
             del self._running[key]
         if not shared.task.cancelled():
@@ -99,7 +107,7 @@ class SingleFlight(Generic[T]):
 class RunningQuery(msgspec.Struct, eq=False):
     """A request whose query is queued or runs on the engine.
 
-    Requests with the same question share one run and its progress. `streamed` is the answer if it is streamed.
+    Requests with the same question share one run and its progress. `streamed_answer` is the answer if it is streamed.
     """
 
     request_id: str
@@ -107,14 +115,14 @@ class RunningQuery(msgspec.Struct, eq=False):
     caller: Caller
     started_at: float
     read_progress: ReadProgress = lambda: None
-    streamed: StreamedAnswer | None = None
+    streamed_answer: StreamedAnswer | None = None
 
     @property
     def progress(self) -> Progress:
         return self.read_progress() or Progress()
 
     @property
-    def seconds(self) -> float:
+    def elapsed_seconds(self) -> float:
         return time.monotonic() - self.started_at
 
 
@@ -124,7 +132,7 @@ class RunningQueries:
     def __init__(self) -> None:
         self._running: dict[int, RunningQuery] = {}
 
-    def of(self, caller: Caller | None) -> list[RunningQuery]:
+    def of_caller(self, caller: Caller | None) -> list[RunningQuery]:
         """Return the requests of one caller, or of all if `caller` is None, the longest-running first.
 
         Callers are compared with their pins and scopes, because signed keys of one subject have the same id.
@@ -140,10 +148,10 @@ class RunningQueries:
             yield query
         finally:
             remove = self._remover(query)
-            if query.streamed is None:
+            if query.streamed_answer is None:
                 remove()
             else:
-                query.streamed.on_end(remove)
+                query.streamed_answer.add_end_callback(remove)
 
     def _remover(self, query: RunningQuery) -> Callable[[], None]:
         def remove() -> None:
@@ -153,8 +161,8 @@ class RunningQueries:
 
 
 # The period whose slowest runs are listed, and their maximum number.
-SLOW_RUNS_SECONDS = 3600.0
-MAX_SLOW_QUERIES = 20
+SLOW_RUNS_PERIOD_SECONDS = 3600.0
+MAX_SLOW_RUNS = 20
 _MAX_LISTED_CHARACTERS = 2000
 
 
@@ -170,13 +178,13 @@ class EngineRun(msgspec.Struct):
     outcome: str = ""
 
 
-class Load(msgspec.Struct, frozen=True):
+class ServiceLoad(msgspec.Struct, frozen=True):
     """The load of the service: total slots, queued queries, running and slowest queries, and the size of the cache."""
 
-    slots: int
-    waiting: int
-    running: list[EngineRun]
-    slowest: list[EngineRun]
+    slot_count: int
+    queued_count: int
+    running_runs: list[EngineRun]
+    slowest_runs: list[EngineRun]
     cache_bytes: int
     cache_budget_bytes: int
 
@@ -188,14 +196,14 @@ class EngineRuns:
         self._running: dict[int, EngineRun] = {}
         self._slow: list[EngineRun] = []
 
-    def running(self) -> list[EngineRun]:
+    def running_runs(self) -> list[EngineRun]:
         """Return the running queries with their durations until now, the longest first."""
         now = time.time()
         for run in self._running.values():
             run.seconds = now - run.started_at
         return sorted(self._running.values(), key=lambda run: run.started_at)
 
-    def slowest(self) -> list[EngineRun]:
+    def slowest_runs(self) -> list[EngineRun]:
         self._drop_old()
         return sorted(self._slow, key=lambda run: -run.seconds)
 
@@ -220,22 +228,22 @@ class EngineRuns:
             self._list_if_slow(run)
 
     def _list_if_slow(self, run: EngineRun) -> None:
-        if len(self._slow) >= MAX_SLOW_QUERIES:
+        if len(self._slow) >= MAX_SLOW_RUNS:
             self._drop_old()
-        if len(self._slow) < MAX_SLOW_QUERIES:
+        if len(self._slow) < MAX_SLOW_RUNS:
             self._slow.append(run)
             return
-        quickest = min(range(MAX_SLOW_QUERIES), key=lambda index: self._slow[index].seconds)
+        quickest = min(range(MAX_SLOW_RUNS), key=lambda index: self._slow[index].seconds)
         if self._slow[quickest].seconds < run.seconds:
             self._slow[quickest] = run
 
     def _drop_old(self) -> None:
-        since = time.time() - SLOW_RUNS_SECONDS
+        since = time.time() - SLOW_RUNS_PERIOD_SECONDS
         self._slow = [run for run in self._slow if run.started_at >= since]
 
 
 def _new_run(request: QueryRequest) -> EngineRun:
-    language, text = (request.sandbox.language.value, request.sandbox.written) if request.sandbox else ("", "")
+    language, text = (request.sandbox.language.value, request.sandbox.written_text) if request.sandbox else ("", "")
     return EngineRun(request.endpoint.name, request.caller.key_id, language, text[:_MAX_LISTED_CHARACTERS], time.time())
 
 
@@ -246,16 +254,18 @@ MAX_KILLS_PER_KEY: Final = 2
 _MAX_REMEMBERED_KILLS: Final = 2_000
 
 # Matches strings and numbers, which become one placeholder each; names in double quotes do not match.
-_LITERALS: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
-_LISTS: Final = re.compile(r"\?(?:\s*,\s*\?)+")
+_LITERAL_REGEX: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
+_PLACEHOLDER_LIST_REGEX: Final = re.compile(r"\?(?:\s*,\s*\?)+")
 
 K = TypeVar("K")
 
 
-def fingerprint(sql: str) -> str:
+def sql_fingerprint(sql: str) -> str:
     """Return a digest that is equal for queries which differ only in literals."""
-    without_literals = _LITERALS.sub(lambda match: match[1] or "?", sql)
-    return blake2b(_LISTS.sub("?", without_literals).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    without_literals = _LITERAL_REGEX.sub(lambda match: match[1] or "?", sql)
+    return blake2b(
+        _PLACEHOLDER_LIST_REGEX.sub("?", without_literals).encode("utf-8", "surrogatepass"), digest_size=8
+    ).hexdigest()
 
 
 class QueryQuarantine:
@@ -270,62 +280,64 @@ class QueryQuarantine:
         self._suspicions_by_form: _RecentTimes[tuple[str, str]] = _RecentTimes()
         self._suspicions_by_key: _RecentTimes[str] = _RecentTimes()
 
-    def check(self, job: Job) -> None:
+    def check_job(self, job: Job) -> None:
         """Raise QuarantinedQuery if a caller's own query or its key is quarantined. Saved queries are never refused."""
-        account, since = job.request.account, self._since()
+        account, since = job.request.account, self._quarantine_start()
         has_kills = self._kills_by_question.has_recent(since) or self._kills_by_key.has_recent(since)
         if not job.request.is_callers_own or not has_kills:
             return
         kills = self._kills_by_key.times(account, since)
         if len(kills) >= MAX_KILLS_PER_KEY:
-            self._refuse(job, "key", kills[-MAX_KILLS_PER_KEY])
-        form = (account, fingerprint(job.question.statement.sql))
+            self._raise_quarantined(job, "key", kills[-MAX_KILLS_PER_KEY])
+        form = (account, sql_fingerprint(job.question.statement.sql))
         kills = self._kills_by_form.times(form, since) or self._kills_by_question.times(
             question_digest(job.question), since
         )
         if kills:
-            self._refuse(job, "query", kills[-1])
+            self._raise_quarantined(job, "query", kills[-1])
 
-    def note_kill(self, job: Job) -> None:
+    def record_kill(self, job: Job) -> None:
         """Record that the engine's process was killed because of this job."""
         if not job.request.is_callers_own:
             return
-        now, form = self._clock(), fingerprint(job.question.statement.sql)
+        now, form = self._clock(), sql_fingerprint(job.question.statement.sql)
         self._kills_by_question.add(question_digest(job.question), now)
         self._kills_by_form.add((job.request.account, form), now)
         self._kills_by_key.add(job.request.account, now)
-        self._observer.note(
+        self._observer.record(
             QueryQuarantined(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, fingerprint=form)
         )
 
-    def note_suspicion(self, job: Job) -> None:
+    def record_suspicion(self, job: Job) -> None:
         """Record that the engine's process was killed because of this job or one that ran beside it."""
         if not job.request.is_callers_own:
             return
         now, account = self._clock(), job.request.account
         is_repeated = self._suspicions_by_form.pop_recent(
-            (account, fingerprint(job.question.statement.sql)), self._since()
+            (account, sql_fingerprint(job.question.statement.sql)), self._quarantine_start()
         )
-        key_was_suspected = self._suspicions_by_key.pop_recent(account, self._since())
+        key_was_suspected = self._suspicions_by_key.pop_recent(account, self._quarantine_start())
         if is_repeated:
-            self.note_kill(job)
+            self.record_kill(job)
             return
-        self._suspicions_by_form.add((account, fingerprint(job.question.statement.sql)), now)
+        self._suspicions_by_form.add((account, sql_fingerprint(job.question.statement.sql)), now)
         if key_was_suspected:
             self._kills_by_key.add(account, now)
         else:
             self._suspicions_by_key.add(account, now)
 
-    def count(self) -> int:
+    def quarantined_count(self) -> int:
         """Return the number of queries that are quarantined now."""
-        return self._kills_by_question.count(self._since())
+        return self._kills_by_question.count(self._quarantine_start())
 
-    def _since(self) -> float:
+    def _quarantine_start(self) -> float:
         return self._clock() - QUARANTINE_SECONDS
 
-    def _refuse(self, job: Job, by: str, killed_at: float) -> None:
-        self._observer.note(QuarantineRefused(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, by=by))
-        remaining = max(1.0, killed_at - self._since())
+    def _raise_quarantined(self, job: Job, by: str, killed_at: float) -> None:
+        self._observer.record(
+            QuarantinedQueryRefused(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, by=by)
+        )
+        remaining = max(1.0, killed_at - self._quarantine_start())
         messages = {
             "query": "The query is refused: the engine's process had to be killed when it last ran.",
             "key": "Queries of this key's own are refused: the engine's process had to be killed with several of them.",
@@ -362,19 +374,19 @@ class _RecentTimes(Generic[K]):
         return sum(times[-1] > since for times in self._times.values())
 
 
-Work = Callable[[CancelToken], T]
+CancellableWork = Callable[[CancelToken], T]
 
 # A run that takes longer counts as slow: it yields its slot if others are queued, and restarts in the slow lane.
-QUICK_SECONDS = 1.0
-POLL_SECONDS = 0.25
+MAX_QUICK_SECONDS = 1.0
+RUN_POLL_SECONDS = 0.25
 # If a cancelled run does not stop within this time, its slot is released anyway.
-STOP_SECONDS = 0.3
+MAX_STOP_SECONDS = 0.3
 # The engine enforces the time limit itself. If it has not stopped this much later, the executor cancels the run.
-GRACE_SECONDS = 0.1
+TIME_LIMIT_GRACE_SECONDS = 0.1
 
 
 # How much of a query's text distinguishes its form.
-_MAX_FORM_CHARACTERS: Final = 4_096
+_MAX_FINGERPRINTED_LENGTH: Final = 4_096
 
 
 class DemotedError(Exception):
@@ -384,31 +396,31 @@ class DemotedError(Exception):
 class QueryExecutor:
     """Runs jobs in its own threads, under admission control."""
 
-    def __init__(self, engine: Engine, admission: Admission, observer: Observer) -> None:
+    def __init__(self, engine: Engine, admission: AdmissionController, observer: Observer) -> None:
         self._engine = engine
         self._admission = admission
         self._observer = observer
         # One thread for each slot, for each lent slot, and for each cancelled run that the engine has not stopped yet.
-        self._threads = ThreadPoolExecutor(admission.slots * 3, thread_name_prefix="answer")
-        self._durations = Durations()
+        self._threads = ThreadPoolExecutor(admission.slot_count * 3, thread_name_prefix="answer")
+        self._durations = QueryDurations()
         self.engine_runs = EngineRuns()
         self.quarantine = QueryQuarantine(observer)
 
     async def run_buffered(
         self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
-    ) -> Finished:
+    ) -> CompleteAnswer:
         return await self._run(
-            job, cancel_token, waiting, lambda stop: finish(job, self._engine, stop), refresh=refresh
+            job, cancel_token, waiting, lambda stop: run_job(job, self._engine, stop), refresh=refresh
         )
 
-    async def run_streamed(self, job: Job, cancel_token: CancelToken) -> Finished | StreamedAnswer:
+    async def run_streamed(self, job: Job, cancel_token: CancelToken) -> CompleteAnswer | StreamedAnswer:
         """Start a job; return the complete answer if it is short and ready soon, otherwise a streamed one."""
         stream = ResponseStream(asyncio.get_running_loop())
         waiting = WaitingAccounts(job.request.account)
         running = self._run(
-            job, cancel_token, waiting, lambda stop: stream.fill(job, self._engine, stop), has_begun=stream.has_begun
+            job, cancel_token, waiting, lambda stop: stream.run_job(job, self._engine, stop), has_begun=stream.has_begun
         )
-        return await begin_answer(stream, asyncio.ensure_future(stream.mark_end(running)), cancel_token)
+        return await begin_answer(stream, asyncio.ensure_future(stream.put_end_mark(running)), cancel_token)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -418,12 +430,12 @@ class QueryExecutor:
         job: Job,
         cancel_token: CancelToken,
         waiting: WaitingAccounts,
-        work: Work[T],
+        work: CancellableWork[T],
         *,
         refresh: bool = False,
         has_begun: Callable[[], bool] = lambda: False,
     ) -> T:
-        lane = Lane.REFRESH if refresh else self._lane(job)
+        lane = Lane.REFRESH if refresh else self._lane_of_job(job)
         with self.engine_runs.track(job.request):
             with suppress(DemotedError):
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
@@ -439,39 +451,44 @@ class QueryExecutor:
         job: Job,
         cancel_token: CancelToken,
         waiting: WaitingAccounts,
-        work: Work[T],
+        work: CancellableWork[T],
         lane: Lane,
         has_begun: Callable[[], bool],
     ) -> T:
-        async with self._admission.slot(lane, waiting, joined_lane=self._lane(job)) as slot:
+        async with self._admission.hold_slot(lane, waiting, joined_lane=self._lane_of_job(job)) as slot:
             started_at = time.monotonic()
             outcome = "ok"
             try:
-                return await self._run_watched(job, cancel_token, work, slot, has_begun)
+                return await self._run_with_limits(job, cancel_token, work, slot, has_begun)
             except Fault as fault:
                 outcome = fault.code
                 raise
             except DemotedError:
                 outcome = "demoted"
                 raise
-            except OutdatedError:
+            except OutdatedStatementError:
                 outcome = "outdated"
                 raise
             except asyncio.CancelledError:
                 outcome = "abandoned"
                 raise
             finally:
-                self._note(job, outcome, time.monotonic() - started_at)
+                self._record_run(job, outcome, time.monotonic() - started_at)
 
-    async def _run_watched(
-        self, job: Job, cancel_token: CancelToken, work: Work[T], slot: AdmissionSlot, has_begun: Callable[[], bool]
+    async def _run_with_limits(
+        self,
+        job: Job,
+        cancel_token: CancelToken,
+        work: CancellableWork[T],
+        slot: AdmissionSlot,
+        has_begun: Callable[[], bool],
     ) -> T:
         run_token = CancelToken()
         cancel_token.on_cancel(run_token.cancel)
         cancel_token.on_progress(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
         # A callback tells the quarantine even if no caller waits for the answer any more.
-        running.add_done_callback(partial(self._note_killed, job))
+        running.add_done_callback(partial(self._report_kill, job))
         try:
             await self._wait_until_done(job, running, slot, has_begun)
             if running.done():
@@ -485,16 +502,16 @@ class QueryExecutor:
         _raise_if_ended(running, (QueryKilled,))
         raise DemotedError
 
-    def _note_killed(self, job: Job, ended: "asyncio.Future[T]") -> None:
+    def _report_kill(self, job: Job, ended: "asyncio.Future[T]") -> None:
         """Tell the quarantine if the engine's process was killed because of this run, or possibly because of it.
 
         Reading the exception also prevents asyncio from logging the exception of a cancelled run as unhandled.
         """
         problem = None if ended.cancelled() else ended.exception()
         if isinstance(problem, QueryKilled):
-            self.quarantine.note_kill(job)
-        elif isinstance(problem, QuerySuspected):
-            self.quarantine.note_suspicion(job)
+            self.quarantine.record_kill(job)
+        elif isinstance(problem, EngineKilledDuringQuery):
+            self.quarantine.record_suspicion(job)
 
     async def _wait_until_done(
         self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
@@ -503,12 +520,12 @@ class QueryExecutor:
 
         A run that has sent output cannot be restarted, so it lends its slot instead of yielding it.
         """
-        deadline = time.monotonic() + job.limits.seconds + GRACE_SECONDS
-        pause = min(QUICK_SECONDS, job.limits.seconds + GRACE_SECONDS)
+        deadline = time.monotonic() + job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS
+        pause = min(MAX_QUICK_SECONDS, job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS)
         while not (await asyncio.wait({running}, timeout=pause))[0]:
             if time.monotonic() >= deadline:
                 raise OutOfTime(
-                    f"The query took longer than {job.limits.seconds:g} s and was stopped.",
+                    f"The query took longer than {job.limits.timeout_seconds:g} s and was stopped.",
                     hint="Ask for a shorter time range, or for less of it.",
                 )
             if slot.is_withdrawn:
@@ -517,26 +534,26 @@ class QueryExecutor:
                 if not has_begun():
                     return
                 slot.lend()
-            pause = min(POLL_SECONDS, max(0.0, deadline - time.monotonic()))
+            pause = min(RUN_POLL_SECONDS, max(0.0, deadline - time.monotonic()))
 
-    def _lane(self, job: Job) -> Lane:
-        seconds = self._durations.of(job)
+    def _lane_of_job(self, job: Job) -> Lane:
+        seconds = self._durations.last_seconds(job)
         if job.request.is_callers_own:
             if seconds is None:
                 return Lane.UNKNOWN
-            return Lane.OWN_QUICK if seconds < QUICK_SECONDS else Lane.OWN_SLOW
-        return Lane.QUICK if seconds is None or seconds < QUICK_SECONDS else Lane.SLOW
+            return Lane.OWN_QUICK if seconds < MAX_QUICK_SECONDS else Lane.OWN_SLOW
+        return Lane.QUICK if seconds is None or seconds < MAX_QUICK_SECONDS else Lane.SLOW
 
-    def _note(self, job: Job, outcome: str, seconds: float) -> None:
+    def _record_run(self, job: Job, outcome: str, seconds: float) -> None:
         if outcome != "demoted" or not self._durations.was_quick(job):
-            self._durations.note(job, seconds)
+            self._durations.record_duration(job, seconds)
         engine = self._engine.target.name
-        self._observer.note(
+        self._observer.record(
             EngineQueried(endpoint=job.request.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
         )
 
 
-class Durations:
+class QueryDurations:
     """The last duration of each query, and of each form of a caller's own queries, for the last few thousand.
 
     Queries of one form differ only in literals. A hash collision is harmless: it only puts a query into the wrong lane.
@@ -546,17 +563,17 @@ class Durations:
         self._capacity = capacity
         self._seconds: OrderedDict[tuple[str, int], float] = OrderedDict()
 
-    def of(self, job: Job) -> float | None:
+    def last_seconds(self, job: Job) -> float | None:
         return self._seconds.get(_query_key(job))
 
     def was_quick(self, job: Job) -> bool:
         """Return whether the query, or else the last query of its form and account, was quick."""
-        seconds = self.of(job)
+        seconds = self.last_seconds(job)
         if seconds is None and job.request.sandbox is not None:
             seconds = self._seconds.get(_form_key(job, job.request.sandbox))
-        return seconds is not None and seconds < QUICK_SECONDS
+        return seconds is not None and seconds < MAX_QUICK_SECONDS
 
-    def note(self, job: Job, seconds: float) -> None:
+    def record_duration(self, job: Job, seconds: float) -> None:
         keys = [_query_key(job)]
         if job.request.sandbox is not None:
             keys.append(_form_key(job, job.request.sandbox))
@@ -572,7 +589,7 @@ def _query_key(job: Job) -> tuple[str, int]:
 
 
 def _form_key(job: Job, sandbox: SandboxText) -> tuple[str, int]:
-    form = fingerprint(sandbox.written[:_MAX_FORM_CHARACTERS])
+    form = sql_fingerprint(sandbox.written_text[:_MAX_FINGERPRINTED_LENGTH])
     return job.request.account, hash((job.request.endpoint.revision, form))
 
 
@@ -581,7 +598,7 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
     if running.done():
         return
     run_token.cancel()
-    if not (await asyncio.wait({running}, timeout=STOP_SECONDS))[0]:
+    if not (await asyncio.wait({running}, timeout=MAX_STOP_SECONDS))[0]:
         slot.release_early()
         await asyncio.wait({running})
 

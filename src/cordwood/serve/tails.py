@@ -28,38 +28,43 @@ from cordwood.errors import (
     Draining,
     EngineUnreachable,
     Fault,
-    NotOffered,
+    FeatureUnavailable,
     OutOfMemory,
     OutOfTime,
     TooManyBytes,
     TooManyFollowers,
 )
 from cordwood.model.timestamps import format_time
-from cordwood.observe.observation import BugFound, Note, note_nothing
-from cordwood.serve.answer import Answers
-from cordwood.serve.jobs import Finished, notices_of
+from cordwood.observe.observation import BugFound, RecordObservation, ignore_observation
+from cordwood.serve.answer import QueryService
+from cordwood.serve.jobs import CompleteAnswer, notices_of
 from cordwood.serve.query_executor import SingleFlight
 from cordwood.serve.query_request import QueryRequest
 from cordwood.sql.compile import FOLLOWED_PAGE_ROWS
-from cordwood.sql.follow import AFTER_KEY, AFTER_TIME, FIRST_RECEIPT, LAST_RECEIPT
+from cordwood.sql.follow import (
+    AFTER_KEY_PARAMETER,
+    AFTER_TIME_PARAMETER,
+    FIRST_RECEIPT_PARAMETER,
+    LAST_RECEIPT_PARAMETER,
+)
 
-_POSITION_TEXT: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
+_POSITION_REGEX: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
 # The end of the year 9999.
-_LAST_US: Final = 253_402_300_799_999_999
-_LENGTH: Final = struct.Struct("<I")
+_MAX_TIME_US: Final = 253_402_300_799_999_999
+_LENGTH_PREFIX: Final = struct.Struct("<I")
 
 _encode = msgspec.msgpack.Encoder().encode
 # The earliest event time that can be stored, in the year 1.
-_FIRST_TIME_US: Final = -62_135_596_800_000_000
+_MIN_EVENT_TIME_US: Final = -62_135_596_800_000_000
 # A run that fails with a temporary error is repeated after these pauses.
 _TEMPORARY_FAULTS: Final = (EngineUnreachable, Busy, Cancelled, OutOfMemory)
-_RETRY_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
+_RETRY_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
 # The factor by which the number of rows in a page is reduced if the page has too many bytes.
-_ROWS_REDUCTION: Final = 8
-RunPage = Callable[[QueryRequest], Awaitable[Finished]]
+_PAGE_ROWS_DIVISOR: Final = 8
+RunPage = Callable[[QueryRequest], Awaitable[CompleteAnswer]]
 
 
-class Position(NamedTuple):
+class FeedPosition(NamedTuple):
     """A place between two rows: after all rows received before `receipt_us`, and the first `rows` received at it."""
 
     receipt_us: int
@@ -69,15 +74,15 @@ class Position(NamedTuple):
         return f"{self.receipt_us}-{self.rows}"
 
 
-def read_position(text: str) -> Position:
+def read_position(text: str) -> FeedPosition:
     """Parse the position in the id of a Server-Sent Event; raise BadParameter for any other text."""
-    match = _POSITION_TEXT.fullmatch(text.strip())
-    if match is None or int(match[1]) > _LAST_US:
+    match = _POSITION_REGEX.fullmatch(text.strip())
+    if match is None or int(match[1]) > _MAX_TIME_US:
         raise BadParameter(
             f"The Last-Event-ID is {text[:60]!r}, which is not an id of this service.",
             hint="Send the id of the last event that arrived, or none.",
         )
-    return Position(int(match[1]), int(match[2]))
+    return FeedPosition(int(match[1]), int(match[2]))
 
 
 class FollowedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -89,7 +94,7 @@ class FollowedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     data: bytes
 
     @property
-    def place(self) -> tuple[int, int, str]:
+    def sort_key(self) -> tuple[int, int, str]:
         return self.receipt_us, self.time_us, self.key
 
 
@@ -98,70 +103,70 @@ _decode = msgspec.msgpack.Decoder(list[FollowedRow]).decode
 
 def pack_rows(rows: Sequence[FollowedRow]) -> bytes:
     data = _encode(rows)
-    return _LENGTH.pack(len(data)) + data
+    return _LENGTH_PREFIX.pack(len(data)) + data
 
 
 def unpack_rows(body: bytes) -> list[FollowedRow]:
     """Return the rows of a page. Rows of the same event are in an order that depends only on their values."""
     rows = [row for part in _split_parts(body) for row in _decode(part)]
     for place, row in enumerate(rows[1:], start=1):
-        if row.place == rows[place - 1].place:
-            return sorted(rows, key=lambda row: (row.place, _canonical(row.data)))
+        if row.sort_key == rows[place - 1].sort_key:
+            return sorted(rows, key=lambda row: (row.sort_key, _canonical_json(row.data)))
     return rows
 
 
 def _split_parts(body: bytes) -> Iterator[memoryview]:
     view, start = memoryview(body), 0
     while start < len(view):
-        end = start + _LENGTH.size + _LENGTH.unpack_from(view, start)[0]
-        yield view[start + _LENGTH.size : end]
+        end = start + _LENGTH_PREFIX.size + _LENGTH_PREFIX.unpack_from(view, start)[0]
+        yield view[start + _LENGTH_PREFIX.size : end]
         start = end
 
 
-def _canonical(data: bytes) -> bytes:
+def _canonical_json(data: bytes) -> bytes:
     """Return the JSON with sorted keys, because the engine does not preserve their order."""
     return msgspec.json.encode(msgspec.json.decode(data), order="deterministic")
 
 
-class Cursor(NamedTuple):
+class FollowedCursor(NamedTuple):
     """The start of a page: the first receive time, and the last event of that time before the page."""
 
-    first_us: int
-    time_us: int = _FIRST_TIME_US
-    key: str = ""
+    first_receipt_us: int
+    time_us: int = _MIN_EVENT_TIME_US
+    event_key: str = ""
 
 
-class Page(NamedTuple):
+class FollowedPage(NamedTuple):
     """Rows in order, and the start of the next page; `is_last` is true if the range has no further rows."""
 
     rows: Sequence[FollowedRow]
-    following: Cursor
+    next_cursor: FollowedCursor
     is_last: bool
 
 
-class Pages:
+class FollowedPages:
     """The source of the pages of one followed query. Followers that need the same page share its run."""
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
         self._run = run
-        self._runs: SingleFlight[Page] = SingleFlight()
+        self._runs: SingleFlight[FollowedPage] = SingleFlight()
 
-    async def page(self, cursor: Cursor, last_us: int) -> Page:
+    async def fetch_page(self, cursor: FollowedCursor, last_us: int) -> FollowedPage:
         """Return the rows from the cursor to a receive time, inclusive; retry while the engine is being replaced."""
         return await self._runs.join(
             (cursor, last_us), self._request.account, lambda *_: self._page_with_retries(cursor, last_us)
         )
 
-    async def _page_with_retries(self, cursor: Cursor, last_us: int) -> Page:
-        for pause in _RETRY_SECONDS:
+    async def _page_with_retries(self, cursor: FollowedCursor, last_us: int) -> FollowedPage:
+        for pause in _RETRY_PAUSES_SECONDS:
             try:
                 return await self._page(cursor, last_us)
             except _TEMPORARY_FAULTS:
                 await asyncio.sleep(pause)
         return await self._page(cursor, last_us)
 
-    async def _page(self, cursor: Cursor, last_us: int) -> Page:
+    async def _page(self, cursor: FollowedCursor, last_us: int) -> FollowedPage:
         rows = FOLLOWED_PAGE_ROWS
         while True:
             try:
@@ -169,104 +174,106 @@ class Pages:
             except TooManyBytes:
                 if rows == 1:
                     raise
-                rows = max(1, rows // _ROWS_REDUCTION)
+                rows = max(1, rows // _PAGE_ROWS_DIVISOR)
             else:
-                return _page_of(finished, last_us)
+                return _page_of_answer(finished, last_us)
 
-    def _page_request(self, cursor: Cursor, last_us: int, rows: int) -> QueryRequest:
+    def _page_request(self, cursor: FollowedCursor, last_us: int, rows: int) -> QueryRequest:
         range_values = {
-            FIRST_RECEIPT: format_time(cursor.first_us),
-            LAST_RECEIPT: format_time(last_us),
-            AFTER_TIME: format_time(cursor.time_us),
-            AFTER_KEY: cursor.key,
+            FIRST_RECEIPT_PARAMETER: format_time(cursor.first_receipt_us),
+            LAST_RECEIPT_PARAMETER: format_time(last_us),
+            AFTER_TIME_PARAMETER: format_time(cursor.time_us),
+            AFTER_KEY_PARAMETER: cursor.event_key,
         }
         parameters = {**self._request.parameters, **range_values}
-        return msgspec.structs.replace(self._request, parameters=parameters, page_rows=rows)
+        return msgspec.structs.replace(self._request, parameters=parameters, page_size=rows)
 
 
-def _page_of(finished: Finished, last_us: int) -> Page:
+def _page_of_answer(finished: CompleteAnswer, last_us: int) -> FollowedPage:
     rows = unpack_rows(finished.body)
     if finished.receipt.truncated is None:
-        return Page(rows, Cursor(last_us + 1), is_last=True)
+        return FollowedPage(rows, FollowedCursor(last_us + 1), is_last=True)
     # The rows of the last event may be incomplete, so they are left to the next page, unless the page has no others.
     last = rows[-1]
-    complete = [row for row in rows if row.place != last.place] or rows
-    return Page(complete, Cursor(*complete[-1].place), is_last=False)
+    complete = [row for row in rows if row.sort_key != last.sort_key] or rows
+    return FollowedPage(complete, FollowedCursor(*complete[-1].sort_key), is_last=False)
 
 
 # The pause between two runs, in which events accumulate. Half this pause would delay rows under load: with ten feeds
 # and 5,000 events a second, the runs would take the CPU time that is needed for sending the rows.
-PAUSE_SECONDS: Final = 0.1
+EVALUATION_PAUSE_SECONDS: Final = 0.1
 # Frames are joined into blocks of about this many bytes, each of which is sent in one write.
-BLOCK_BYTES: Final = 32 * 1024
+FRAME_BLOCK_BYTES: Final = 32 * 1024
 # The bytes that a frame takes in memory besides its text.
 _FRAME_OVERHEAD_BYTES: Final = 160
 
 
-class Block(msgspec.Struct, frozen=True):
+class FrameBlock(msgspec.Struct, frozen=True):
     """Consecutive frames (rows as Server-Sent Events): their text, their ids, and the offset at which each one ends.
 
     `first` is the number of the first frame.
     """
 
-    first: int
+    first_number: int
     text: bytes
-    ids: Sequence[Position]
-    ends: Sequence[int]
+    frame_ids: Sequence[FeedPosition]
+    frame_ends: Sequence[int]
 
     @property
-    def size(self) -> int:
+    def memory_bytes(self) -> int:
         """The approximate bytes in memory."""
-        return len(self.text) + _FRAME_OVERHEAD_BYTES * len(self.ids)
+        return len(self.text) + _FRAME_OVERHEAD_BYTES * len(self.frame_ids)
 
     @property
-    def end(self) -> int:
+    def next_number(self) -> int:
         """The number of the frame that follows the block."""
-        return self.first + len(self.ids)
+        return self.first_number + len(self.frame_ids)
 
     def text_from(self, number: int) -> bytes:
         """Return the text of the frames from a number on."""
-        return self.text if number <= self.first else self.text[self.ends[number - self.first - 1] :]
+        return (
+            self.text if number <= self.first_number else self.text[self.frame_ends[number - self.first_number - 1] :]
+        )
 
 
-class Frames:
+class FrameBuilder:
     """A builder of frames from rows. Rows with the same receive time are numbered, which makes their ids distinct."""
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: FeedPosition) -> None:
         self.position = position
 
-    def blocks(self, rows: Sequence[FollowedRow], first: int) -> list[Block]:
+    def build_blocks(self, rows: Sequence[FollowedRow], first: int) -> list[FrameBlock]:
         """Return the frames of rows in blocks; `first` is the number of the first frame."""
-        blocks: list[Block] = []
+        blocks: list[FrameBlock] = []
         frames: list[bytes] = []
-        ids: list[Position] = []
+        ids: list[FeedPosition] = []
         size = 0
         for row in rows:
             ids.append(self._advance(row.receipt_us))
             frames.append(b"id: %d-%d\ndata: %b\n\n" % (*ids[-1], row.data))
             size += len(frames[-1])
-            if size >= BLOCK_BYTES:
-                blocks.append(_block(first, frames, ids))
+            if size >= FRAME_BLOCK_BYTES:
+                blocks.append(_join_frames(first, frames, ids))
                 first, frames, ids, size = first + len(ids), [], [], 0
-        return [*blocks, _block(first, frames, ids)] if frames else blocks
+        return [*blocks, _join_frames(first, frames, ids)] if frames else blocks
 
-    def _advance(self, receipt_us: int) -> Position:
+    def _advance(self, receipt_us: int) -> FeedPosition:
         rows = self.position.rows + 1 if receipt_us == self.position.receipt_us else 1
-        self.position = Position(receipt_us, rows)
+        self.position = FeedPosition(receipt_us, rows)
         return self.position
 
 
-def _block(first: int, frames: Sequence[bytes], ids: Sequence[Position]) -> Block:
-    return Block(first, b"".join(frames), tuple(ids), tuple(accumulate(map(len, frames))))
+def _join_frames(first: int, frames: Sequence[bytes], ids: Sequence[FeedPosition]) -> FrameBlock:
+    return FrameBlock(first, b"".join(frames), tuple(ids), tuple(accumulate(map(len, frames))))
 
 
 class FeedReader(Protocol):
     """The interface of a follower that has read the whole ring, and is sent new frames at once."""
 
-    def push(self, block: Block) -> bool:
+    def push_block(self, block: FrameBlock) -> bool:
         """Send a new block; return False if the client reads too slowly. Then the follower reads the ring instead."""
 
-    def wake(self) -> None:
+    def notify_end(self) -> None:
         """Tell the follower that the feed has ended."""
 
 
@@ -279,7 +286,7 @@ class Feed:
 
     def __init__(
         self,
-        pages: Pages,
+        pages: FollowedPages,
         streams: frozenset[str],
         newest_us: int,
         on_grown: Callable[[], None],
@@ -295,31 +302,31 @@ class Feed:
         self.fault: Fault | None = None
         self.ring_bytes = 0
         # The ring has all rows after this position, up to `evaluated_us`.
-        self.start = Position(newest_us + 1, 0)
+        self.ring_start = FeedPosition(newest_us + 1, 0)
         self.evaluated_us = newest_us
         self.next_number = 0
         self._newest_us = newest_us
         self._on_grown = on_grown
         self._log_bug = log_bug
-        self._ring: deque[Block] = deque()
-        self._frames = Frames(self.start)
+        self._ring: deque[FrameBlock] = deque()
+        self._frames = FrameBuilder(self.ring_start)
         self._arrived = asyncio.Event()
         self._is_idle = True
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def end(self) -> Position:
+    def end_position(self) -> FeedPosition:
         """The position after all rows that the feed has evaluated."""
-        return max(Position(self.evaluated_us + 1, 0), self._frames.position)
+        return max(FeedPosition(self.evaluated_us + 1, 0), self._frames.position)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def advance(self, streams: frozenset[str], newest_us: int) -> None:
+    def schedule_evaluation(self, streams: frozenset[str], newest_us: int) -> None:
         """Schedule a run of the query up to a receive time, unless it reads none of the streams with new events."""
         if newest_us <= self.evaluated_us:
             return
@@ -330,47 +337,47 @@ class Feed:
         elif self._is_idle:
             self.evaluated_us = newest_us
 
-    def finish(self, fault: Fault) -> None:
+    def end_with_fault(self, fault: Fault) -> None:
         """End the feed for all followers with an error."""
         self.fault = fault
         for reader in list(self.readers):
-            reader.wake()
+            reader.notify_end()
 
     # The ring
 
-    def number_after(self, position: Position) -> int:
+    def frame_number_after(self, position: FeedPosition) -> int:
         """Return the number of the first frame after a position, which must not be before the start of the ring."""
         for block in self._ring:
-            if block.ids[-1] > position:
-                return block.first + bisect_right(block.ids, position)
+            if block.frame_ids[-1] > position:
+                return block.first_number + bisect_right(block.frame_ids, position)
         return self.next_number
 
     @property
-    def first_number(self) -> int:
+    def first_frame_number(self) -> int:
         """The number of the first frame in the ring."""
-        return self._ring[0].first if self._ring else self.next_number
+        return self._ring[0].first_number if self._ring else self.next_number
 
-    def block_at(self, number: int) -> Block | None:
+    def block_at(self, number: int) -> FrameBlock | None:
         """Return the block that has the frame with this number, or None if there is no such frame yet."""
         if number >= self.next_number:
             return None
         newest = self._ring[-1]
         # Nearly all followers read the newest block, so it is looked up first.
-        if number >= newest.first:
+        if number >= newest.first_number:
             return newest
-        return self._ring[bisect_right(self._ring, number, key=lambda block: block.first) - 1]
+        return self._ring[bisect_right(self._ring, number, key=lambda block: block.first_number) - 1]
 
-    def drop_oldest(self) -> None:
+    def drop_oldest_block(self) -> None:
         block = self._ring.popleft()
-        self.ring_bytes -= block.size
-        self.start = block.ids[-1]
+        self.ring_bytes -= block.memory_bytes
+        self.ring_start = block.frame_ids[-1]
 
     def _add(self, rows: Sequence[FollowedRow]) -> None:
-        for block in self._frames.blocks(rows, self.next_number):
+        for block in self._frames.build_blocks(rows, self.next_number):
             self._ring.append(block)
-            self.ring_bytes += block.size
-            self.next_number = block.end
-            self.readers = {reader for reader in self.readers if reader.push(block)}
+            self.ring_bytes += block.memory_bytes
+            self.next_number = block.next_number
+            self.readers = {reader for reader in self.readers if reader.push_block(block)}
         self._on_grown()
 
     # The evaluation
@@ -382,19 +389,19 @@ class Feed:
                 self._arrived.clear()
                 await self._evaluate(self._newest_us)
                 self._is_idle = not self._arrived.is_set()
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(EVALUATION_PAUSE_SECONDS)
         except Fault as fault:
-            self.finish(fault)
+            self.end_with_fault(fault)
         except Exception as problem:  # noqa: BLE001 - the followers must be told
-            self.finish(self._log_bug(problem))
+            self.end_with_fault(self._log_bug(problem))
 
     async def _evaluate(self, newest_us: int) -> None:
-        cursor = Cursor(self.evaluated_us + 1)
+        cursor = FollowedCursor(self.evaluated_us + 1)
         while True:
-            page = await self.pages.page(cursor, newest_us)
+            page = await self.pages.fetch_page(cursor, newest_us)
             if page.rows:
                 self._add(page.rows)
-            cursor = page.following
+            cursor = page.next_cursor
             if page.is_last:
                 self.evaluated_us = newest_us
                 return
@@ -402,17 +409,17 @@ class Feed:
 
 HEARTBEAT_SECONDS: Final = 15.0
 # The interval of the checks that the key may still follow the query.
-CHECK_SECONDS: Final = 5.0
+ACCESS_CHECK_SECONDS: Final = 5.0
 # The number of milliseconds after which a client reconnects when the connection has ended.
 _RETRY_MS: Final = 1000
 # The range of receive times of the first page of stored rows. The next ranges are adapted to the number of rows found.
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
 # The next range is longer if the page of this range has fewer rows than this.
-_FEW_ROWS: Final = 100
+_MIN_WINDOW_ROWS: Final = 100
 # The factor by which a range is shortened if its page took too long.
-_RANGE_REDUCTION: Final = 16
-_POLL_SECONDS: Final = 0.02
+_WINDOW_DIVISOR: Final = 16
+_FEED_POLL_SECONDS: Final = 0.02
 
 
 class Follower:
@@ -426,13 +433,13 @@ class Follower:
     def __init__(
         self,
         feed: Feed,
-        position: Position | None,
+        position: FeedPosition | None,
         access_fault: Callable[[], Fault | None],
         on_end: Callable[[], None],
         write: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._feed = feed
-        self._position = feed.end if position is None else min(position, feed.end)
+        self._position = feed.end_position if position is None else min(position, feed.end_position)
         self._number = feed.next_number
         self._access_fault = access_fault
         self._on_end = on_end
@@ -449,9 +456,9 @@ class Follower:
         """Yield the event stream until the feed ends or the caller may no longer follow the query."""
         try:
             yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, str(self._position).encode())
-            async for chunk in self._from_store():
+            async for chunk in self._stored_chunks():
                 yield chunk
-            async for chunk in self._from_feed():
+            async for chunk in self._feed_chunks():
                 yield chunk
         except Fault as fault:
             yield _end_event(fault)
@@ -459,23 +466,23 @@ class Follower:
             self._feed.readers.discard(self)
             self._on_end()
 
-    def push(self, block: Block) -> bool:
-        if self._number == block.first and self._write is not None and self._write(block.text):
-            self._number = block.end
+    def push_block(self, block: FrameBlock) -> bool:
+        if self._number == block.first_number and self._write is not None and self._write(block.text):
+            self._number = block.next_number
             self._sent_at = time.monotonic()
             return True
         self._is_behind.set()
         return False
 
-    def wake(self) -> None:
+    def notify_end(self) -> None:
         self._is_behind.set()
 
-    def _check(self) -> None:
+    def _raise_if_ended(self) -> None:
         """Raise the error of an ended feed once all its rows were sent, or the reason why the caller lost access."""
         if self._feed.fault is not None and self._number >= self._feed.next_number:
             raise self._feed.fault
         now = time.monotonic()
-        if now - self._checked_at >= CHECK_SECONDS:
+        if now - self._checked_at >= ACCESS_CHECK_SECONDS:
             self._checked_at = now
             fault = self._access_fault()
             if fault is not None:
@@ -483,63 +490,63 @@ class Follower:
 
     # From the store
 
-    async def _from_store(self) -> AsyncGenerator[bytes, None]:
+    async def _stored_chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the rows from the position to the start of the feed's ring, which may move meanwhile."""
         feed, begin = self._feed, self._position
-        frames = Frames(Position(begin.receipt_us, 0))
-        cursor, window_us = Cursor(begin.receipt_us), _FIRST_WINDOW_US
-        while self._position < feed.start:
-            self._check()
-            last_us = min(cursor.first_us + window_us, max(feed.evaluated_us, feed.start.receipt_us))
+        frames = FrameBuilder(FeedPosition(begin.receipt_us, 0))
+        cursor, window_us = FollowedCursor(begin.receipt_us), _FIRST_WINDOW_US
+        while self._position < feed.ring_start:
+            self._raise_if_ended()
+            last_us = min(cursor.first_receipt_us + window_us, max(feed.evaluated_us, feed.ring_start.receipt_us))
             try:
-                page = await feed.pages.page(cursor, last_us)
+                page = await feed.pages.fetch_page(cursor, last_us)
             except OutOfTime:
                 if window_us <= _MIN_WINDOW_US:
                     raise
-                window_us = max(_MIN_WINDOW_US, window_us // _RANGE_REDUCTION)
+                window_us = max(_MIN_WINDOW_US, window_us // _WINDOW_DIVISOR)
                 continue
-            for block in frames.blocks(page.rows, 0):
+            for block in frames.build_blocks(page.rows, 0):
                 # The rows of the first receive time that were already sent are read again, so that they can be counted
                 # and skipped.
-                sent = bisect_right(block.ids, begin)
-                for chunk in _split(block.text_from(block.first + sent) if sent < len(block.ids) else b""):
-                    yield self._note_sent(chunk)
-            self._position = max(self._position, Position(last_us + 1, 0) if page.is_last else frames.position)
+                sent = bisect_right(block.frame_ids, begin)
+                for chunk in _split(block.text_from(block.first_number + sent) if sent < len(block.frame_ids) else b""):
+                    yield self._mark_sent(chunk)
+            self._position = max(self._position, FeedPosition(last_us + 1, 0) if page.is_last else frames.position)
             window_us = _next_window(window_us, page, cursor)
-            cursor = page.following
-            if time.monotonic() > self._due_at():
+            cursor = page.next_cursor
+            if time.monotonic() > self._heartbeat_due_at():
                 yield self._heartbeat(self._position)
-        while self._position > feed.end:
+        while self._position > feed.end_position:
             # The feed has not read all events of the last receive time yet.
-            self._check()
-            await asyncio.sleep(_POLL_SECONDS)
+            self._raise_if_ended()
+            await asyncio.sleep(_FEED_POLL_SECONDS)
 
     # From the feed
 
-    async def _from_feed(self) -> AsyncGenerator[bytes, None]:
+    async def _feed_chunks(self) -> AsyncGenerator[bytes, None]:
         feed = self._feed
-        self._number = feed.number_after(self._position)
+        self._number = feed.frame_number_after(self._position)
         while True:
-            self._check()
+            self._raise_if_ended()
             if self._number < feed.next_number:
-                for chunk in self._next_chunks():
+                for chunk in self._ring_chunks():
                     yield chunk
-            elif await self._is_quiet():
-                yield self._heartbeat(feed.end)
+            elif await self._wait_for_heartbeat():
+                yield self._heartbeat(feed.end_position)
 
-    def _next_chunks(self) -> Iterator[bytes]:
+    def _ring_chunks(self) -> Iterator[bytes]:
         """Yield the next frames of the ring, after a gap event if the ring has already dropped some of them."""
-        lost = self._feed.first_number - self._number
+        lost = self._feed.first_frame_number - self._number
         if lost > 0:
             self._number += lost
-            yield self._note_sent(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
+            yield self._mark_sent(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
         block = self._feed.block_at(self._number)
         if block is not None:
-            text, self._number = block.text_from(self._number), block.end
+            text, self._number = block.text_from(self._number), block.next_number
             for chunk in _split(text):
-                yield self._note_sent(chunk)
+                yield self._mark_sent(chunk)
 
-    async def _is_quiet(self) -> bool:
+    async def _wait_for_heartbeat(self) -> bool:
         """Let the feed push frames until a push fails, the feed ends or a check is due.
 
         Return whether a heartbeat is due.
@@ -547,41 +554,43 @@ class Follower:
         self._is_behind.clear()
         self._feed.readers.add(self)
         try:
-            async with asyncio.timeout(max(0.0, min(self._due_at() - time.monotonic(), CHECK_SECONDS))):
+            async with asyncio.timeout(
+                max(0.0, min(self._heartbeat_due_at() - time.monotonic(), ACCESS_CHECK_SECONDS))
+            ):
                 await self._is_behind.wait()
         except TimeoutError:
-            return time.monotonic() >= self._due_at()
+            return time.monotonic() >= self._heartbeat_due_at()
         finally:
             self._feed.readers.discard(self)
         return False
 
-    def _due_at(self) -> float:
+    def _heartbeat_due_at(self) -> float:
         return self._sent_at + HEARTBEAT_SECONDS
 
-    def _note_sent(self, chunk: bytes) -> bytes:
+    def _mark_sent(self, chunk: bytes) -> bytes:
         self._sent_at = time.monotonic()
         return chunk
 
-    def _heartbeat(self, position: Position) -> bytes:
+    def _heartbeat(self, position: FeedPosition) -> bytes:
         """Return a comment and an id, so that a client that reconnects need not begin at an old position."""
-        return self._note_sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
+        return self._mark_sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
 
 
 def _split(text: bytes) -> Iterator[bytes]:
     """Yield a large text in parts, so that only a part of it is buffered for a slow client."""
-    if len(text) <= 2 * BLOCK_BYTES:
+    if len(text) <= 2 * FRAME_BLOCK_BYTES:
         if text:
             yield text
         return
-    for begin in range(0, len(text), BLOCK_BYTES):
-        yield text[begin : begin + BLOCK_BYTES]
+    for begin in range(0, len(text), FRAME_BLOCK_BYTES):
+        yield text[begin : begin + FRAME_BLOCK_BYTES]
 
 
-def _next_window(window_us: int, page: Page, cursor: Cursor) -> int:
+def _next_window(window_us: int, page: FollowedPage, cursor: FollowedCursor) -> int:
     """Return the length of the next range, adapted to the number of rows that this page found."""
     if not page.is_last:
-        return max(_MIN_WINDOW_US, page.following.first_us - cursor.first_us)
-    return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _FEW_ROWS else window_us
+        return max(_MIN_WINDOW_US, page.next_cursor.first_receipt_us - cursor.first_receipt_us)
+    return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _MIN_WINDOW_ROWS else window_us
 
 
 def _end_event(fault: Fault) -> bytes:
@@ -596,40 +605,48 @@ OnStored = Callable[[frozenset[str], int], None]
 class TailLimits(msgspec.Struct, frozen=True):
     """The limits on followers, in all and for one key or address, and on the bytes of the rings of all feeds."""
 
-    followers: int = 1000
-    key_followers: int = 100
-    ring_bytes: int = 16 * 2**20
+    max_followers: int = 1000
+    max_key_followers: int = 100
+    max_ring_bytes: int = 16 * 2**20
 
 
-def _followed(request: QueryRequest) -> QueryRequest:
+def _followed_request(request: QueryRequest) -> QueryRequest:
     """Return the request for pages in order of receipt, without the cursor and page size of the original request."""
-    return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_PAGE_ROWS, position=None, is_paged=False)
+    return msgspec.structs.replace(
+        request, is_followed=True, page_size=FOLLOWED_PAGE_ROWS, position=None, is_paged=False
+    )
 
 
-class _LimitedBy(NamedTuple):
+class _FollowerOwner(NamedTuple):
     """The key and the address whose limits a follower counts against."""
 
     account: str
     address: str
 
 
-class StoredSignal(Protocol):
+class StoredEventsSignal(Protocol):
     """The interface of the source that signals when events were stored."""
 
-    def on_stored(self, notify: OnStored | None) -> None:
+    def set_stored_callback(self, notify: OnStored | None) -> None:
         """Register the callback, or remove it if it is None.
 
         It is called from any thread, with the streams of the stored events and their last receive time.
         """
 
 
-class Tails:
+class TailService:
     """All feeds, by the digest of their request. Use it on the event loop only.
 
     Stored events may be signalled from any thread.
     """
 
-    def __init__(self, answers: Answers, stored: StoredSignal, limits: TailLimits, note: Note = note_nothing) -> None:
+    def __init__(
+        self,
+        answers: QueryService,
+        stored: StoredEventsSignal,
+        limits: TailLimits,
+        note: RecordObservation = ignore_observation,
+    ) -> None:
         self._answers = answers
         self._stored = stored
         self._limits = limits
@@ -643,14 +660,14 @@ class Tails:
         self._is_closed = False
 
     @property
-    def followers(self) -> int:
+    def follower_count(self) -> int:
         """The number of connections that follow a query."""
         return sum(feed.followers for feed in self._feeds.values())
 
     async def follow(
         self,
         request: QueryRequest,
-        position: Position | None,
+        position: FeedPosition | None,
         access_fault: Callable[[], Fault | None],
         write: Callable[[bytes], bool] | None = None,
         address: str = "",
@@ -661,30 +678,30 @@ class Tails:
         """
         if self._is_closed:
             raise Draining("The service is stopping.", retry_after=5)
-        charged = _LimitedBy(request.account, address)
-        self._admit(charged)
+        charged = _FollowerOwner(request.account, address)
+        self._charge_follower(charged)
         try:
-            feed = await self._feed(_followed(request))
+            feed = await self._join_feed(_followed_request(request))
         except BaseException:
-            self._release(charged)
+            self._release_follower(charged)
             raise
-        return Follower(feed, position, access_fault, lambda: self._leave(feed, charged), write)
+        return Follower(feed, position, access_fault, lambda: self._leave_feed(feed, charged), write)
 
     def close(self) -> None:
         """End all feeds, so that clients reconnect to the next process."""
         self._is_closed = True
         for feed in self._feeds.values():
-            feed.finish(Draining("The service is stopping."))
+            feed.end_with_fault(Draining("The service is stopping."))
 
     # Limits
 
-    def _admit(self, charged: "_LimitedBy") -> None:
+    def _charge_follower(self, charged: "_FollowerOwner") -> None:
         limits = self._limits
-        if self._by_account.total() >= limits.followers:
+        if self._by_account.total() >= limits.max_followers:
             raise TooManyFollowers("As many queries are followed as this service allows.", retry_after=10)
-        address_followers = max(limits.key_followers, limits.followers // 2)
+        address_followers = max(limits.max_key_followers, limits.max_followers // 2)
         for held, holder, limit in (
-            (self._by_account, charged.account, limits.key_followers),
+            (self._by_account, charged.account, limits.max_key_followers),
             (self._by_address, charged.address, address_followers),
         ):
             if held[holder] >= limit:
@@ -696,15 +713,15 @@ class Tails:
         self._by_account[charged.account] += 1
         self._by_address[charged.address] += 1
 
-    def _release(self, charged: "_LimitedBy") -> None:
+    def _release_follower(self, charged: "_FollowerOwner") -> None:
         self._by_account -= Counter([charged.account])
         self._by_address -= Counter([charged.address])
 
     # Feeds
 
-    async def _feed(self, request: QueryRequest) -> Feed:
+    async def _join_feed(self, request: QueryRequest) -> Feed:
         """Return the feed of a request, with one more follower; start the feed if it does not exist."""
-        digest = self._answers.digest_of_followed(request)
+        digest = self._answers.followed_request_digest(request)
         feed = self._feeds.get(digest)
         if feed is None or feed.fault is not None:
             feed = await self._start_feed(digest, request)
@@ -719,8 +736,8 @@ class Tails:
             feed = self._feeds.get(digest)
             if feed is None or feed.fault is not None:
                 feed = self._feeds[digest] = begun
-                feed.advance(feed.streams, self._newest_us)
-                feed.begin()
+                feed.schedule_evaluation(feed.streams, self._newest_us)
+                feed.start()
             return feed
         finally:
             self._beginning -= 1
@@ -728,20 +745,20 @@ class Tails:
 
     async def _new_feed(self, request: QueryRequest) -> Feed:
         if self._answers.newest_receipt_us() is None:
-            raise NotOffered("Queries cannot be followed on this engine.", hint="Run the query again instead.")
+            raise FeatureUnavailable("Queries cannot be followed on this engine.", hint="Run the query again instead.")
         statement = await self._answers.compile_followed(request)
         # Listen before the newest event is looked up, so that no later event is missed.
-        self._listen(asyncio.get_running_loop())
+        self._listen_for_stored_events(asyncio.get_running_loop())
         newest_us = self._answers.newest_receipt_us() or 0
-        pages = Pages(request, self._answers.page)
+        pages = FollowedPages(request, self._answers.run_followed_page)
         # The first run reports invalid parameters and queries that the engine refuses.
-        await pages.page(Cursor(newest_us + 1), newest_us + 1)
+        await pages.fetch_page(FollowedCursor(newest_us + 1), newest_us + 1)
         feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings, self._log_bug)
         feed.notices = notices_of(statement)
         return feed
 
-    def _leave(self, feed: Feed, charged: "_LimitedBy") -> None:
-        self._release(charged)
+    def _leave_feed(self, feed: Feed, charged: "_FollowerOwner") -> None:
+        self._release_follower(charged)
         feed.followers -= 1
         if feed.followers:
             return
@@ -749,21 +766,21 @@ class Tails:
         self._feeds = {digest: other for digest, other in self._feeds.items() if other is not feed}
         self._stop_listening_if_unused()
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _listen_for_stored_events(self, loop: asyncio.AbstractEventLoop) -> None:
         def notify(streams: frozenset[str], newest_us: int) -> None:
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._advance, streams, newest_us)
+                loop.call_soon_threadsafe(self._advance_feeds, streams, newest_us)
 
-        self._stored.on_stored(notify)
+        self._stored.set_stored_callback(notify)
 
     def _stop_listening_if_unused(self) -> None:
         if not self._feeds and not self._beginning:
-            self._stored.on_stored(None)
+            self._stored.set_stored_callback(None)
 
-    def _advance(self, streams: frozenset[str], newest_us: int) -> None:
+    def _advance_feeds(self, streams: frozenset[str], newest_us: int) -> None:
         self._newest_us = max(self._newest_us, newest_us)
         for feed in self._feeds.values():
-            feed.advance(streams, self._newest_us)
+            feed.schedule_evaluation(streams, self._newest_us)
 
     def _log_bug(self, problem: Exception) -> Fault:
         incident = uuid4().hex
@@ -772,5 +789,5 @@ class Tails:
 
     def _limit_rings(self) -> None:
         """Drop the oldest rows of the largest ring until all rings together are within their limit."""
-        while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.ring_bytes:
-            max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest()
+        while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.max_ring_bytes:
+            max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest_block()

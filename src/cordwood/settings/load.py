@@ -17,19 +17,19 @@ from typing import Any
 import msgspec
 
 from cordwood.errors import BadSetting, did_you_mean
-from cordwood.settings.quantities import read_duration, read_rate, read_size, show_duration, show_rate, show_size
-from cordwood.settings.settings import Section, Settings
+from cordwood.settings.quantities import format_duration, format_rate, format_size, read_duration, read_rate, read_size
+from cordwood.settings.settings import Settings, SettingsSection
 
 _READERS = {"size": read_size, "duration": read_duration, "rate": read_rate}
-_WRITERS = {"size": show_size, "duration": show_duration, "rate": show_rate}
+_WRITERS = {"size": format_size, "duration": format_duration, "rate": format_rate}
 _BOUND_MESSAGE = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
 _BOUND_WORDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
-_KIND = re.compile(r"Expected `(\w+)`, got `\w+`")
+_WRONG_KIND_MESSAGE = re.compile(r"Expected `(\w+)`, got `\w+`")
 _KIND_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
 _INVALID_CHOICE_MESSAGE = "Invalid enum value"
 
 
-class Field(msgspec.Struct, frozen=True):
+class SettingField(msgspec.Struct, frozen=True):
     """A setting. `section` is empty for a setting without a section."""
 
     section: str
@@ -43,53 +43,53 @@ class Field(msgspec.Struct, frozen=True):
         return f"{self.section}.{self.key}" if self.section else self.key
 
     @property
-    def variable(self) -> str:
+    def environment_variable(self) -> str:
         return f"CORDWOOD_{self.name.replace('.', '_').upper()}"
 
     @property
-    def facts(self) -> Mapping[str, object]:
+    def attributes(self) -> Mapping[str, object]:
         return self.meta.extra or {}
 
     @property
     def is_secret(self) -> bool:
-        return bool(self.facts.get("secret"))
+        return bool(self.attributes.get("secret"))
 
     @property
     def is_path(self) -> bool:
-        return bool(self.facts.get("path"))
+        return bool(self.attributes.get("path"))
 
 
 @cache
-def fields() -> Mapping[str, Field]:
+def setting_fields() -> Mapping[str, SettingField]:
     """Return every setting by its dotted name, in the order of the structs."""
-    found: dict[str, Field] = {}
+    found: dict[str, SettingField] = {}
     for key, annotation in typing.get_type_hints(Settings, include_extras=True).items():
-        if isinstance(annotation, type) and issubclass(annotation, Section):
+        if isinstance(annotation, type) and issubclass(annotation, SettingsSection):
             found |= _fields_of_struct(key, annotation)
     return _fields_of_struct("", Settings) | found
 
 
-def _fields_of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, Field]:
+def _fields_of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, SettingField]:
     hints = typing.get_type_hints(struct, include_extras=True)
     defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
     made = [
-        Field(section, key, hint, defaults[key], hint.__metadata__[0])
+        SettingField(section, key, hint, defaults[key], hint.__metadata__[0])
         for key, hint in hints.items()
         if typing.get_origin(hint) is typing.Annotated
     ]
     return {field.name: field for field in made}
 
 
-def sections() -> Mapping[str, type[Section]]:
+def section_types() -> Mapping[str, type[SettingsSection]]:
     """Return the sections by name."""
     hints = typing.get_type_hints(Settings)
-    return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
+    return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, SettingsSection)}
 
 
-def _read_value(field: Field, raw: object, origin: str) -> object:
+def _read_value(field: SettingField, raw: object, origin: str) -> object:
     """Parse the value of a setting; raise BadSetting with the problem and the source of the value."""
     try:
-        return _converted(field, raw)
+        return _convert(field, raw)
     except (ValueError, msgspec.ValidationError) as problem:
         shown = "what was given" if field.is_secret else repr(raw)
         raise BadSetting(
@@ -97,18 +97,18 @@ def _read_value(field: Field, raw: object, origin: str) -> object:
         ) from problem
 
 
-def _requirement(field: Field, problem: Exception) -> str:
+def _requirement(field: SettingField, problem: Exception) -> str:
     """Describe the allowed values, with limits in the unit of the setting."""
     bound = _BOUND_MESSAGE.fullmatch(str(problem))
     if bound is None:
         return _kind_requirement(field, str(problem))
-    unit = field.facts.get("unit")
+    unit = field.attributes.get("unit")
     shown = _WRITERS[unit](int(bound[2])) if unit == "size" and isinstance(unit, str) else bound[2]
     return f"it must be {_BOUND_WORDS[bound[1]]} {shown}"
 
 
-def _kind_requirement(field: Field, problem: str) -> str:
-    kind = _KIND.fullmatch(problem)
+def _kind_requirement(field: SettingField, problem: str) -> str:
+    kind = _WRONG_KIND_MESSAGE.fullmatch(problem)
     if kind is not None:
         return f"it must be {_KIND_WORDS.get(kind[1], kind[1])}"
     choices = typing.get_args(typing.get_args(field.annotation)[0])
@@ -117,33 +117,33 @@ def _kind_requirement(field: Field, problem: str) -> str:
     return problem
 
 
-def _converted(field: Field, raw: object) -> object:
+def _convert(field: SettingField, raw: object) -> object:
     if raw == "" and field.default is None:
         return None
     written = _as_single_text(field, raw)
-    unit = field.facts.get("unit")
+    unit = field.attributes.get("unit")
     value = _READERS[unit](str(written)) if isinstance(unit, str) else written
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("it is not finite")
     return msgspec.convert(value, field.annotation, strict=False)
 
 
-def _as_single_text(field: Field, raw: object) -> str | float:
+def _as_single_text(field: SettingField, raw: object) -> str | float:
     """Convert a list or a table from a file to the single text that a variable of the environment would have."""
-    if isinstance(raw, list) and field.facts.get("form") == "list":
+    if isinstance(raw, list) and field.attributes.get("form") == "list":
         return ",".join(map(str, raw))
-    if isinstance(raw, dict) and field.facts.get("form") == "table":
+    if isinstance(raw, dict) and field.attributes.get("form") == "table":
         return "\n".join(f"{key} = {value}" for key, value in raw.items())
     if isinstance(raw, (str, int, float)):
         return raw
     raise ValueError("expected a single value")
 
 
-def show(field: Field, value: object) -> str:
+def format_value(field: SettingField, value: object) -> str:
     """Format a value so that it can be parsed again. Of a secret, show only whether it is set."""
     if field.is_secret:
         return "(set, not shown)" if value else ""
-    unit = field.facts.get("unit")
+    unit = field.attributes.get("unit")
     if value is None:
         return ""
     if isinstance(unit, str):
@@ -160,11 +160,11 @@ def _without_password(text: str) -> str:
 
 
 CONFIG_FILE = "cordwood.toml"
-_PREFIX = "CORDWOOD_"
+_VARIABLE_PREFIX = "CORDWOOD_"
 # Variables that are not settings: the settings file, and the service for client commands.
-_OTHER_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
+_NON_SETTING_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
 # Variables of this form are set by Kubernetes in every pod if a service is called "cordwood".
-_SERVICE_LINK = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+_KUBERNETES_SERVICE_VARIABLE = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
 _LOGFLARE_VARIABLES = {
     "LOGFLARE_API_KEY": "keys.public",
@@ -186,14 +186,14 @@ _LOGFLARE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
 _SHARED_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
-class SourcedText(msgspec.Struct, frozen=True):
+class SourcedValue(msgspec.Struct, frozen=True):
     """The text of a setting, and its source."""
 
-    written: object
+    value: object
     origin: str
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedSettings(msgspec.Struct, frozen=True):
     """The settings in force. `origins` has the source of every setting that is not a default."""
 
     settings: Settings
@@ -201,30 +201,30 @@ class Loaded(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def load(
+def load_settings(
     flags: Mapping[str, object] | None = None,
     config: Path | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Load all sources. `flags` are by dotted name; a flag that was not given is None."""
     env = os.environ if environment is None else environment
     given = {
-        **_from_file(_config_file(config, env)),
-        **_from_logflare(env),
-        **_from_environment(env),
-        **{name: SourcedText(value, "a flag") for name, value in (flags or {}).items() if value is not None},
+        **_read_config_file(_config_file(config, env)),
+        **_read_logflare_variables(env),
+        **_read_environment(env),
+        **{name: SourcedValue(value, "a flag") for name, value in (flags or {}).items() if value is not None},
     }
-    values = {name: _read_value(fields()[name], one.written, one.origin) for name, one in given.items()}
+    values = {name: _read_value(setting_fields()[name], one.value, one.origin) for name, one in given.items()}
     settings = _settings(values)
-    notices = (_ignored_of_logflare(env), _equal_keys_notice(settings))
-    return Loaded(
+    notices = (_ignored_variables_notice(env), _equal_keys_notice(settings))
+    return LoadedSettings(
         settings=settings,
         origins={name: one.origin for name, one in given.items()},
         notices=tuple(notice for notice in notices if notice),
     )
 
 
-def value_of(settings: Settings, name: str) -> object:
+def setting_value(settings: Settings, name: str) -> object:
     """Return the value of a setting by its dotted name."""
     found: object = settings
     for step in name.split("."):
@@ -240,7 +240,7 @@ def client_defaults(environment: Mapping[str, str] | None = None) -> tuple[str |
 
 def _settings(values: Mapping[str, object]) -> Settings:
     made: dict[str, object] = {name: value for name, value in values.items() if "." not in name}
-    for section, struct in sections().items():
+    for section, struct in section_types().items():
         prefix = f"{section}."
         made[section] = struct(
             **{name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
@@ -257,7 +257,7 @@ def _equal_keys_notice(settings: Settings) -> str | None:
 
 def _with_memory_ceiling(settings: Settings) -> Settings:
     """Set the memory ceiling from the machine's memory if none is configured."""
-    limits = msgspec.structs.replace(settings.limits, memory=settings.limits.ceiling)
+    limits = msgspec.structs.replace(settings.limits, memory=settings.limits.memory_ceiling)
     return msgspec.structs.replace(settings, limits=limits)
 
 
@@ -270,7 +270,7 @@ def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
     return named or (usual if usual.exists() or usual.is_symlink() else None)
 
 
-def _from_file(file: Path | None) -> dict[str, SourcedText]:
+def _read_config_file(file: Path | None) -> dict[str, SourcedValue]:
     if file is None:
         return {}
     try:
@@ -278,42 +278,42 @@ def _from_file(file: Path | None) -> dict[str, SourcedText]:
     except (OSError, ValueError) as problem:
         raise BadSetting(f"{file}: {problem}") from problem
     return {
-        name: SourcedText(_resolve_path_setting(file.parent, name, value), str(file))
-        for name, value in _settings_in(tables, str(file))
+        name: SourcedValue(_resolve_path_setting(file.parent, name, value), str(file))
+        for name, value in _iterate_settings(tables, str(file))
     }
 
 
-def _settings_in(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, object]]:
+def _iterate_settings(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, object]]:
     for top, value in tables.items():
-        if isinstance(value, dict) and top not in fields():
-            if top not in sections():
-                raise _unknown_name_fault(f"[{top}]", top, sections(), origin)
-            yield from ((_checked(f"{top}.{key}", origin), one) for key, one in value.items())
-        elif top in sections():
+        if isinstance(value, dict) and top not in setting_fields():
+            if top not in section_types():
+                raise _unknown_name_fault(f"[{top}]", top, section_types(), origin)
+            yield from ((_require_known_name(f"{top}.{key}", origin), one) for key, one in value.items())
+        elif top in section_types():
             raise BadSetting(f"{top} in {origin} is a section, not a setting.", hint=f"Write [{top}] as a table.")
         else:
-            yield _checked(top, origin), value
+            yield _require_known_name(top, origin), value
 
 
-def _checked(name: str, origin: str) -> str:
-    if name not in fields():
-        raise _unknown_name_fault(name, name, fields(), origin)
+def _require_known_name(name: str, origin: str) -> str:
+    if name not in setting_fields():
+        raise _unknown_name_fault(name, name, setting_fields(), origin)
     return name
 
 
 def _resolve_path_setting(folder: Path, name: str, value: object) -> object:
     """Resolve a path relative to the folder of the settings file."""
-    return str(folder / value) if fields()[name].is_path and isinstance(value, str) and value else value
+    return str(folder / value) if setting_fields()[name].is_path and isinstance(value, str) and value else value
 
 
-def _from_logflare(env: Mapping[str, str]) -> dict[str, SourcedText]:
+def _read_logflare_variables(env: Mapping[str, str]) -> dict[str, SourcedValue]:
     return {
-        name: SourcedText(value, f"environment {variable}")
-        for name, (variable, value) in _values_of_logflare(env).items()
+        name: SourcedValue(value, f"environment {variable}")
+        for name, (variable, value) in _logflare_values(env).items()
     }
 
 
-def _values_of_logflare(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return variable and value for each setting. The newer variable of the public token takes precedence."""
     found: dict[str, tuple[str, str]] = {}
     for variable, setting in _LOGFLARE_VARIABLES.items():
@@ -324,7 +324,7 @@ def _values_of_logflare(environment: Mapping[str, str]) -> dict[str, tuple[str, 
     return found
 
 
-def _ignored_of_logflare(environment: Mapping[str, str]) -> str | None:
+def _ignored_variables_notice(environment: Mapping[str, str]) -> str | None:
     """Return a notice that lists the ignored variables of Logflare, or None if there are none."""
     certain = [name for name in environment if name.startswith(_LOGFLARE_PREFIXES) and name not in _LOGFLARE_VARIABLES]
     if not certain and not any(name in environment for name in _LOGFLARE_VARIABLES):
@@ -352,16 +352,20 @@ def _elixir_level(text: str) -> str:
 _LOGFLARE_READERS: Mapping[str, Callable[[str], str]] = {"web.host": _logflare_address, "web.log_level": _elixir_level}
 
 
-def _from_environment(env: Mapping[str, str]) -> dict[str, SourcedText]:
-    known = {field.variable: field.name for field in fields().values()}
-    found: dict[str, SourcedText] = {}
+def _read_environment(env: Mapping[str, str]) -> dict[str, SourcedValue]:
+    known = {field.environment_variable: field.name for field in setting_fields().values()}
+    found: dict[str, SourcedValue] = {}
     for variable, value in env.items():
-        if not variable.startswith(_PREFIX) or variable in _OTHER_VARIABLES or _SERVICE_LINK.fullmatch(variable):
+        if (
+            not variable.startswith(_VARIABLE_PREFIX)
+            or variable in _NON_SETTING_VARIABLES
+            or _KUBERNETES_SERVICE_VARIABLE.fullmatch(variable)
+        ):
             continue
         if variable not in known:
             raise _unknown_name_fault(variable, variable, known, "the environment")
         if value != "":
-            found[known[variable]] = SourcedText(value, f"environment {variable}")
+            found[known[variable]] = SourcedValue(value, f"environment {variable}")
     return found
 
 

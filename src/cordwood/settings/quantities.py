@@ -2,7 +2,7 @@
 
 import re
 
-_SIZES = {
+_BYTES_BY_UNIT = {
     "": 1,
     "b": 1,
     "kb": 10**3,
@@ -14,7 +14,7 @@ _SIZES = {
     "gib": 2**30,
     "tib": 2**40,
 }
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SECONDS_BY_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
@@ -28,9 +28,9 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 def read_size(text: str) -> int:
     """Parse a size to bytes; raise ValueError with a message for other texts."""
     found = _SIZE.fullmatch(text.strip().lower())
-    if found is None or found[2] not in _SIZES:
+    if found is None or found[2] not in _BYTES_BY_UNIT:
         raise ValueError(f"{text!r} is not a size: write it like 512MB, 1.5GiB or 65536")
-    return round(float(found[1]) * _SIZES[found[2]])
+    return round(float(found[1]) * _BYTES_BY_UNIT[found[2]])
 
 
 def read_duration(text: str) -> float:
@@ -40,40 +40,40 @@ def read_duration(text: str) -> float:
         return 0.0
     if _DURATION.fullmatch(cleaned) is None:
         raise ValueError(f"{text!r} is not a duration: add a unit, like 30s, 15m, 1h30m or 90d")
-    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(cleaned))
+    return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _DURATION_PART.findall(cleaned))
 
 
 def read_rate(text: str) -> float:
     """Parse a rate to a number per second; raise ValueError with a message for other texts."""
     found = _RATE.fullmatch(text.strip().lower())
-    per_second = 0.0 if found is None else float(found[1]) / _SECONDS[found[2]]
+    per_second = 0.0 if found is None else float(found[1]) / _SECONDS_BY_UNIT[found[2]]
     if not MIN_PER_SECOND <= per_second <= MAX_PER_SECOND:
         raise ValueError(f"{text!r} is not a rate: write it like 10/s, 600/m or 5000/h")
     return per_second
 
 
-def show_size(size: int) -> str:
+def format_size(size: int) -> str:
     """Return the shortest exact notation of a size."""
-    exact = [(size // factor, unit) for unit, factor in _SIZES.items() if unit and size and size % factor == 0]
+    exact = [(size // factor, unit) for unit, factor in _BYTES_BY_UNIT.items() if unit and size and size % factor == 0]
     number, unit = min(exact, key=lambda pair: pair[0], default=(size, "b"))
     return f"{number}{_SIZE_NAMES[unit]}"
 
 
-_SIZE_NAMES = {unit: unit.upper().replace("IB", "iB") for unit in _SIZES}
+_SIZE_NAMES = {unit: unit.upper().replace("IB", "iB") for unit in _BYTES_BY_UNIT}
 
 
-def show_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return the shortest exact notation of a duration in one unit."""
     for unit in ("w", "d", "h", "m", "s"):
-        if seconds and seconds % _SECONDS[unit] == 0:
-            return f"{int(seconds / _SECONDS[unit])}{unit}"
+        if seconds and seconds % _SECONDS_BY_UNIT[unit] == 0:
+            return f"{int(seconds / _SECONDS_BY_UNIT[unit])}{unit}"
     return f"{seconds * 1000:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
 
 
-def show_rate(per_second: float) -> str:
+def format_rate(per_second: float) -> str:
     """Return a rate in the largest unit in which it is a whole number."""
     for unit in ("s", "m", "h"):
-        number = per_second * _SECONDS[unit]
+        number = per_second * _SECONDS_BY_UNIT[unit]
         if abs(number - round(number)) < 1e-9:
             return f"{round(number)}/{unit}"
     return f"{per_second:g}/s"

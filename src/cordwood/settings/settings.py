@@ -10,51 +10,51 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-_MIN_CEILING = 256 * 10**6
+_MIN_MEMORY_CEILING = 256 * 10**6
 
 
 def allowed_memory(root: Path = Path("/"), pid: int | None = None) -> int | None:
     """Return the memory that the process `pid`, by default this one, may use, or None if it is unknown."""
-    limits = (_number(file) for file in _limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
+    limits = (_read_number(file) for file in _memory_limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
     found = [limit for limit in (_machine_memory(root), *limits) if limit is not None]
     return min(found, default=None)
 
 
 def default_memory_ceiling(allowed: int | None) -> int:
     """Return a quarter of the memory in whole megabytes, but at least the minimum."""
-    return max(_MIN_CEILING, (allowed or 0) // 4 // 10**6 * 10**6)
+    return max(_MIN_MEMORY_CEILING, (allowed or 0) // 4 // 10**6 * 10**6)
 
 
 def _machine_memory(root: Path) -> int | None:
-    lines = (line.split() for line in _text(root / "proc/meminfo").splitlines())
+    lines = (line.split() for line in _read_text(root / "proc/meminfo").splitlines())
     return next((int(words[1]) * 1024 for words in lines if words[0] == "MemTotal:"), None)
 
 
-def _limit_files(root: Path, groups: Path) -> Iterator[Path]:
+def _memory_limit_files(root: Path, groups: Path) -> Iterator[Path]:
     """Yield the limit files of the process's cgroup and its ancestors. A container sees its own cgroup as the root."""
     mounts = root / "sys/fs/cgroup"
     yield mounts / "memory.max"
     yield mounts / "memory/memory.limit_in_bytes"
-    for line in _text(groups).splitlines():
+    for line in _read_text(groups).splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
-        for part in _ancestors(group):
+        for part in _cgroup_and_ancestors(group):
             if not controllers:
                 yield mounts / part / "memory.max"
             elif "memory" in controllers.split(","):
                 yield mounts / "memory" / part / "memory.limit_in_bytes"
 
 
-def _ancestors(group: str) -> Iterator[PurePosixPath]:
+def _cgroup_and_ancestors(group: str) -> Iterator[PurePosixPath]:
     own = PurePosixPath(group.lstrip("/"))
     yield from (part for part in (own, *own.parents) if part.parts and ".." not in part.parts)
 
 
-def _number(file: Path) -> int | None:
-    text = _text(file).strip()
+def _read_number(file: Path) -> int | None:
+    text = _read_text(file).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError:
@@ -72,11 +72,11 @@ LIST = {"form": "list"}
 TABLE = {"form": "table"}
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SettingsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A group of settings."""
 
 
-class Web(Section, frozen=True):
+class WebSettings(SettingsSection, frozen=True):
     """HTTP: where the service listens, and limits on connections."""
 
     host: Annotated[str, Meta(description="The address to listen on: a name, an IPv4 or an IPv6 address.")] = (
@@ -100,7 +100,7 @@ class Web(Section, frozen=True):
     ] = "info"
 
 
-class Serve(Section, frozen=True):
+class ServeSettings(SettingsSection, frozen=True):
     """What is served, and from where."""
 
     data_dir: Annotated[
@@ -123,7 +123,7 @@ class Serve(Section, frozen=True):
     cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE)] = 64 * 2**20
 
 
-class Ingest(Section, frozen=True):
+class IngestSettings(SettingsSection, frozen=True):
     """Limits and options of ingestion."""
 
     body_size: Annotated[
@@ -198,7 +198,7 @@ class Ingest(Section, frozen=True):
     ] = 64 * 2**20
 
 
-class Listen(Section, frozen=True):
+class ListenSettings(SettingsSection, frozen=True):
     """Listeners beside HTTP, all of them off by default.
 
     OTLP over gRPC requires a key. To the other addresses, anyone who can reach them may send events.
@@ -294,7 +294,7 @@ class Listen(Section, frozen=True):
     ] = 0
 
 
-class Limits(Section, frozen=True):
+class LimitSettings(SettingsSection, frozen=True):
     """Limits on what the service may use of the machine, and on what queries may use of the service."""
 
     memory: Annotated[
@@ -371,12 +371,12 @@ class Limits(Section, frozen=True):
     ] = 100
 
     @property
-    def ceiling(self) -> int:
+    def memory_ceiling(self) -> int:
         """The configured memory ceiling, or the default for this machine."""
         return self.memory or default_memory_ceiling(allowed_memory())
 
 
-class Keys(Section, frozen=True):
+class KeySettings(SettingsSection, frozen=True):
     """Keys in the settings. If none is set, a private and a public key are created at the first start."""
 
     private: Annotated[
@@ -396,7 +396,7 @@ class Keys(Section, frozen=True):
     jwt_audience: Annotated[str, Meta(description="The audience that signed keys must have; empty: any.")] = ""
 
 
-class DuckDB(Section, frozen=True):
+class DuckDBSettings(SettingsSection, frozen=True):
     """DuckDB, the embedded engine."""
 
     threads: Annotated[
@@ -415,7 +415,7 @@ class DuckDB(Section, frozen=True):
     ] = 64 * 2**20
 
 
-class ClickHouse(Section, frozen=True):
+class ClickHouseSettings(SettingsSection, frozen=True):
     """ClickHouse; used if `engine` is a clickhouse:// or chdb:// address."""
 
     cluster: Annotated[str, Meta(description="The cluster's name; if set, tables are replicated and distributed.")] = ""
@@ -438,7 +438,7 @@ class ClickHouse(Section, frozen=True):
     ] = 2**30
 
 
-class Redaction(Section, frozen=True):
+class RedactionSettings(SettingsSection, frozen=True):
     """What redaction replaces, in answers to calls with redaction on."""
 
     detectors: Annotated[
@@ -464,7 +464,7 @@ class Redaction(Section, frozen=True):
     ] = ""
 
 
-class Alerts(Section, frozen=True):
+class AlertSettings(SettingsSection, frozen=True):
     """Where alerts are sent, and how.
 
     The guide has [the forms of addresses](../guide/alerts.md#where-alerts-are-sent).
@@ -522,7 +522,7 @@ class Alerts(Section, frozen=True):
     ] = ""
 
 
-class Compat(Section, frozen=True):
+class CompatSettings(SettingsSection, frozen=True):
     """Compatibility with Logflare's clients."""
 
     errors: Annotated[
@@ -537,14 +537,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: Annotated[
         str, Meta(description="The storage and query engine: `duckdb`, or a clickhouse:// or chdb:// address.")
     ] = "duckdb"
-    web: Web = Web()
-    serve: Serve = Serve()
-    ingest: Ingest = Ingest()
-    listen: Listen = Listen()
-    limits: Limits = Limits()
-    keys: Keys = Keys()
-    duckdb: DuckDB = DuckDB()
-    clickhouse: ClickHouse = ClickHouse()
-    redaction: Redaction = Redaction()
-    alerts: Alerts = Alerts()
-    compat: Compat = Compat()
+    web: WebSettings = WebSettings()
+    serve: ServeSettings = ServeSettings()
+    ingest: IngestSettings = IngestSettings()
+    listen: ListenSettings = ListenSettings()
+    limits: LimitSettings = LimitSettings()
+    keys: KeySettings = KeySettings()
+    duckdb: DuckDBSettings = DuckDBSettings()
+    clickhouse: ClickHouseSettings = ClickHouseSettings()
+    redaction: RedactionSettings = RedactionSettings()
+    alerts: AlertSettings = AlertSettings()
+    compat: CompatSettings = CompatSettings()

@@ -10,18 +10,18 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
-from cordwood.sql.budget import spend
-from cordwood.sql.diagnostics import nearest, span_of
-from cordwood.sql.nodes import constant, is_null, parse_digits
+from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused, QueryUnsupported
+from cordwood.sql.budget import count_nodes
+from cordwood.sql.diagnostics import most_similar_name, span_of
+from cordwood.sql.nodes import constant_python_value, is_null, parse_digits
 from cordwood.sql.permitted import (
-    FUNCTIONS,
     FUNCTIONS_WITHOUT_WRITTEN_NAME,
     PERMITTED_ARGUMENTS,
+    PERMITTED_FUNCTIONS,
     PERMITTED_NODES,
     UNSUPPORTED_FUNCTIONS,
 )
-from cordwood.sql.stages import Admitted, Parsed
+from cordwood.sql.stages import AdmittedTree, ParsedQuery
 
 _FUNCTION_NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
 
@@ -31,7 +31,7 @@ _FUNCTIONS_WITH_NAMED_ARGUMENTS: Final = (
 )
 
 
-def admit(parsed: Parsed, internal_functions: Collection[str] = ()) -> Admitted:
+def admit_query(parsed: ParsedQuery, internal_functions: Collection[str] = ()) -> AdmittedTree:
     """Return the checked query; raise QueryRefused at the first node that is not allow-listed.
 
     The error has the node's position and says what is allowed. `internal_functions` are the names of internal functions
@@ -43,13 +43,13 @@ def admit(parsed: Parsed, internal_functions: Collection[str] = ()) -> Admitted:
             parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT."
         )
     for node in parsed.tree.walk():
-        spend()
+        count_nodes()
         if not (isinstance(node, exp.Anonymous) and _anonymous_function_name(node) in internal_functions):
             _check_node(node, parsed.text)
         node.comments = None
     for node in parsed.tree.walk():
         _check_clauses(node, parsed.text)
-    return Admitted(parsed.tree, parsed.text)
+    return AdmittedTree(parsed.tree, parsed.text)
 
 
 def _check_node(node: exp.Expr, text: str) -> None:
@@ -68,7 +68,7 @@ def _check_node(node: exp.Expr, text: str) -> None:
 def _check_clauses(node: exp.Expr, text: str) -> None:
     mistake = _find_clause_mistake(node)
     if mistake:
-        raise QuerySyntax(f"{mistake}.", span=span_of(node, text))
+        raise BadQuerySyntax(f"{mistake}.", span=span_of(node, text))
 
 
 def _is_permitted_node(node: exp.Expr) -> bool:
@@ -111,14 +111,14 @@ def _written_function_name(node: exp.Expr, text: str) -> str:
 
 
 def _check_function(node: exp.Expr, name: str, text: str) -> None:
-    if name not in FUNCTIONS:
+    if name not in PERMITTED_FUNCTIONS:
         raise _unknown_function_error(node, name, text)
 
 
 def _unknown_function_error(node: exp.Expr, name: str, text: str) -> QueryFault:
     if name in UNSUPPORTED_FUNCTIONS or name.startswith("ST_"):
         return QueryUnsupported(f"The function {name} is not supported.", span=span_of(node, text))
-    closest_name = nearest(name, FUNCTIONS)
+    closest_name = most_similar_name(name, PERMITTED_FUNCTIONS)
     hint = (
         f"Did you mean {closest_name}?"
         if closest_name
@@ -146,15 +146,15 @@ def _split_class_name(name: str) -> str:
     return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(name)).upper()
 
 
-ClauseCheck = Callable[[exp.Expr], str | None]
+MistakeFinder = Callable[[exp.Expr], str | None]
 
 
 def _find_clause_mistake(node: exp.Expr) -> str | None:
     """Return the first mistake in the node's clauses as a sentence; None if there is none."""
-    return _check_permitted_clauses(node) or _check_clause(node) or _check_analytic(node)
+    return _find_unpermitted_clause(node) or _find_mistake_by_class(node) or _find_analytic_mistake(node)
 
 
-def _check_permitted_clauses(node: exp.Expr) -> str | None:
+def _find_unpermitted_clause(node: exp.Expr) -> str | None:
     parts = PERMITTED_ARGUMENTS.get(type(node).__name__)
     if parts is None:
         return None
@@ -164,27 +164,33 @@ def _check_permitted_clauses(node: exp.Expr) -> str | None:
     return None
 
 
-def _check_clause(node: exp.Expr) -> str | None:
+def _find_mistake_by_class(node: exp.Expr) -> str | None:
     if isinstance(node, (exp.AggFunc, exp.Window)):
-        return _COUNT_WITHOUT_ARGUMENT if isinstance(node, exp.Count) and node.this is None else _check_aggregate(node)
-    check = _CHECK_BY_NODE_CLASS.get(type(node))
+        return (
+            _COUNT_WITHOUT_ARGUMENT
+            if isinstance(node, exp.Count) and node.this is None
+            else _find_aggregate_mistake(node)
+        )
+    check = _MISTAKE_FINDER_BY_NODE_CLASS.get(type(node))
     return check(node) if check else None
 
 
-def _check_aggregate(node: exp.Expr) -> str | None:
+def _find_aggregate_mistake(node: exp.Expr) -> str | None:
     """Return the error message for a misplaced aggregate or analytic function; None if its place is allowed.
 
     Aggregate functions are not allowed in WHERE, GROUP BY, JOIN … ON or another aggregate function. Analytic functions
     are not allowed in WHERE, GROUP BY, JOIN … ON or HAVING.
     """
     if isinstance(node, exp.Window) or _is_windowed(node):
-        return _check_enclosing_clause(node, _CLAUSES_WITHOUT_WINDOWS, "Analytic function")
+        return _find_enclosing_clause_mistake(node, _CLAUSES_WITHOUT_WINDOWS, "Analytic function")
     if any(isinstance(ancestor, exp.AggFunc) and not _is_windowed(ancestor) for ancestor in _ancestors(node)):
         return "Aggregations of aggregations are not allowed"
-    return _check_enclosing_clause(node, _CLAUSES_WITHOUT_AGGREGATES, f"Aggregate function {_function_name(node)}")
+    return _find_enclosing_clause_mistake(
+        node, _CLAUSES_WITHOUT_AGGREGATES, f"Aggregate function {_function_name(node)}"
+    )
 
 
-def _check_enclosing_clause(node: exp.Expr, clauses: Mapping[type[exp.Expr], str], subject: str) -> str | None:
+def _find_enclosing_clause_mistake(node: exp.Expr, clauses: Mapping[type[exp.Expr], str], subject: str) -> str | None:
     clause = next((clauses[type(ancestor)] for ancestor in _ancestors(node) if type(ancestor) in clauses), None)
     return f"{subject} not allowed in {clause}" if clause else None
 
@@ -220,21 +226,21 @@ _CLAUSES_WITHOUT_WINDOWS: Final[Mapping[type[exp.Expr], str]] = {
 }
 
 
-def _check_select(node: exp.Expr) -> str | None:
+def _find_select_mistake(node: exp.Expr) -> str | None:
     if not node.expressions:
         return "SELECT list must not be empty"
     if node.args.get("offset") is not None and node.args.get("limit") is None:
         return "OFFSET stands after LIMIT only"
-    for key, clause in _ROW_CLAUSES.items():
+    for key, clause in _CLAUSES_THAT_NEED_FROM.items():
         if node.args.get(key) is not None and node.args.get("from_") is None:
             return f"Query without FROM clause cannot have a {clause} clause"
     return None
 
 
-_ROW_CLAUSES: Final = {"where": "WHERE", "group": "GROUP BY", "having": "HAVING"}
+_CLAUSES_THAT_NEED_FROM: Final = {"where": "WHERE", "group": "GROUP BY", "having": "HAVING"}
 
 
-def _check_set_operation(node: exp.Expr) -> str | None:
+def _find_set_operation_mistake(node: exp.Expr) -> str | None:
     """Return the error message for different set operations without parentheses between them."""
     for side in (node.this, node.expression):
         if isinstance(side, exp.SetOperation) and (type(side), _is_distinct(side)) != (type(node), _is_distinct(node)):
@@ -246,7 +252,7 @@ def _is_distinct(node: exp.Expr) -> bool:
     return bool(node.args.get("distinct"))
 
 
-def _check_join(node: exp.Expr) -> str | None:
+def _find_join_mistake(node: exp.Expr) -> str | None:
     """Return the error message for a join without ON or USING; CROSS JOIN, arrays and paths need neither."""
     if node.args.get("on") is not None or node.args.get("using") or isinstance(node.this, (exp.Unnest, exp.Lateral)):
         return None
@@ -261,7 +267,7 @@ def _is_dotted_path(source: exp.Expr) -> bool:
     return isinstance(source, exp.Table) and source.args.get("db") is not None
 
 
-def _check_row_count(node: exp.Expr) -> str | None:
+def _find_row_count_mistake(node: exp.Expr) -> str | None:
     rows = node.expression
     while isinstance(rows, (exp.Paren, exp.Cast)):
         rows = rows.this
@@ -269,17 +275,17 @@ def _check_row_count(node: exp.Expr) -> str | None:
     return None if is_count else f"{type(node).__name__.upper()} expects a whole number that is not negative"
 
 
-def _check_unnest(node: exp.Expr) -> str | None:
+def _find_unnest_mistake(node: exp.Expr) -> str | None:
     return "BigQuery has no clause WITH ORDINALITY: write WITH OFFSET" if node.args.get("offset") is True else None
 
 
-def _check_table_alias(node: exp.Expr) -> str | None:
+def _find_table_alias_mistake(node: exp.Expr) -> str | None:
     if node.args.get("columns") and isinstance(node.parent, (exp.Subquery, exp.Table, exp.CTE)):
         return "An alias of a table cannot name its columns: name them in its SELECT"
     return None
 
 
-def _check_alias(node: exp.Expr) -> str | None:
+def _find_alias_mistake(node: exp.Expr) -> str | None:
     """Return the error message for an alias in parentheses or before a comma, which BigQuery does not accept."""
     return None if isinstance(node.parent, _ALIAS_PARENTS) else "An alias cannot stand here"
 
@@ -288,16 +294,16 @@ def _check_alias(node: exp.Expr) -> str | None:
 _ALIAS_PARENTS: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
 
 
-def _check_interval(node: exp.Expr) -> str | None:
+def _find_interval_mistake(node: exp.Expr) -> str | None:
     """Return the error message for an interval with an invalid literal count; sqlglot accepts any literal as count."""
     count, unit = node.this if isinstance(node, exp.Interval) else node.expression, node.args.get("unit")
     if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
         return None
-    return _check_interval_count(count.name.lstrip("+-"), unit.name.upper())
+    return _find_interval_count_mistake(count.name.lstrip("+-"), unit.name.upper())
 
 
-def _check_interval_count(count: str, unit: str) -> str | None:
-    if unit == "SECOND" and _SECONDS_TEXT.fullmatch(count):
+def _find_interval_count_mistake(count: str, unit: str) -> str | None:
+    if unit == "SECOND" and _SECONDS_PATTERN.fullmatch(count):
         return None
     if not count.isdecimal():
         return f"INTERVAL expects a whole number of {unit}"
@@ -306,7 +312,7 @@ def _check_interval_count(count: str, unit: str) -> str | None:
 
 
 # A literal number of seconds may have a fraction.
-_SECONDS_TEXT: Final = re.compile(r"\d*\.\d{1,9}")
+_SECONDS_PATTERN: Final = re.compile(r"\d*\.\d{1,9}")
 # The largest count of each unit, about ten thousand years; other units have no limit here.
 _MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "YEAR": 10_000,
@@ -322,16 +328,16 @@ _INTERVAL_FUNCTIONS: Final = (
     *(exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub),
 )
 
-_CHECK_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], ClauseCheck]] = {
-    exp.Select: _check_select,
-    exp.Join: _check_join,
-    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_operation),
-    exp.Limit: _check_row_count,
-    exp.Offset: _check_row_count,
-    exp.Unnest: _check_unnest,
-    **dict.fromkeys((exp.Interval, *_INTERVAL_FUNCTIONS), _check_interval),
-    exp.TableAlias: _check_table_alias,
-    exp.Alias: _check_alias,
+_MISTAKE_FINDER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], MistakeFinder]] = {
+    exp.Select: _find_select_mistake,
+    exp.Join: _find_join_mistake,
+    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _find_set_operation_mistake),
+    exp.Limit: _find_row_count_mistake,
+    exp.Offset: _find_row_count_mistake,
+    exp.Unnest: _find_unnest_mistake,
+    **dict.fromkeys((exp.Interval, *_INTERVAL_FUNCTIONS), _find_interval_mistake),
+    exp.TableAlias: _find_table_alias_mistake,
+    exp.Alias: _find_alias_mistake,
 }
 
 
@@ -343,26 +349,26 @@ _FUNCTIONS_WITHOUT_FRAME: Final = (*_FUNCTIONS_THAT_NEED_ORDER, *_PERCENTILE_FUN
 _ANALYTIC_FUNCTIONS: Final = (*_FUNCTIONS_WITHOUT_FRAME, exp.FirstValue, exp.LastValue, exp.NthValue)
 
 
-def _check_analytic(node: exp.Expr) -> str | None:
+def _find_analytic_mistake(node: exp.Expr) -> str | None:
     """Return the first mistake in a window, frame or analytic function as a sentence; None if there is none."""
     if isinstance(node, exp.Window):
-        return _check_window(node)
+        return _find_window_mistake(node)
     if isinstance(node, exp.WindowSpec):
-        return _check_frame(node)
+        return _find_frame_mistake(node)
     if isinstance(node, _ANALYTIC_FUNCTIONS):
-        return _check_analytic_function(node)
+        return _find_analytic_function_mistake(node)
     return None
 
 
-def _check_window(node: exp.Expr) -> str | None:
+def _find_window_mistake(node: exp.Expr) -> str | None:
     function = node.this
     while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls)):
         function = function.this
-    mistake = _check_window_clauses(node, function) if isinstance(function, _FUNCTIONS_WITHOUT_FRAME) else None
+    mistake = _find_window_clause_mistake(node, function) if isinstance(function, _FUNCTIONS_WITHOUT_FRAME) else None
     return f"Window {mistake} for analytic function {_analytic_function_name(function)}" if mistake else None
 
 
-def _check_window_clauses(window: exp.Expr, function: exp.Expr) -> str | None:
+def _find_window_clause_mistake(window: exp.Expr, function: exp.Expr) -> str | None:
     has_order = window.args.get("order") is not None
     if window.args.get("spec") is not None:
         return "framing clause is not allowed"
@@ -379,7 +385,7 @@ def _analytic_function_name(function: exp.Expr) -> str:
     return str(function.meta_get("bigquery_name") or default_name).upper()
 
 
-def _check_frame(node: exp.Expr) -> str | None:
+def _find_frame_mistake(node: exp.Expr) -> str | None:
     is_row_frame = str(node.args.get("kind")).upper() == "ROWS"
     for bound in (node.args.get("start"), node.args.get("end")):
         # The frame bounds UNBOUNDED and CURRENT ROW are strings, not expressions.
@@ -391,26 +397,26 @@ def _check_frame(node: exp.Expr) -> str | None:
 def _is_frame_bound(bound: exp.Expr, *, is_whole: bool) -> bool:
     while isinstance(bound, (exp.Paren, exp.Cast)):
         bound = bound.this
-    value = constant(bound)
+    value = constant_python_value(bound)
     if isinstance(bound, exp.Parameter):
         return True
     return isinstance(value, int if is_whole else (int, float)) and not isinstance(value, bool) and value >= 0
 
 
-def _check_analytic_function(node: exp.Expr) -> str | None:
+def _find_analytic_function_mistake(node: exp.Expr) -> str | None:
     if not _is_windowed(node):
         return f"Analytic function {_analytic_function_name(node)} cannot be called without an OVER clause"
-    return _check_constant_argument(node)
+    return _find_constant_argument_mistake(node)
 
 
-def _check_constant_argument(node: exp.Expr) -> str | None:
+def _find_constant_argument_mistake(node: exp.Expr) -> str | None:
     """Return the mistake in the function's constant argument as a sentence; None if there is none."""
     rule = next((rule for kinds, rule in _CONSTANT_ARGUMENT_BY_FUNCTION.items() if isinstance(node, kinds)), None)
     if rule is None:
         return None
     key, minimum, maximum, sentence = rule
     argument = node.args.get(key)
-    value = constant(argument)
+    value = constant_python_value(argument)
     if is_null(argument) or (isinstance(value, (int, float)) and not minimum <= value <= maximum):
         return f"{_analytic_function_name(node)} needs {sentence}"
     return None

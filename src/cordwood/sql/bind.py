@@ -10,12 +10,12 @@ from typing import Final
 
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
-from cordwood.model.definitions import Parameter, TextKind
+from cordwood.model.definitions import Parameter, TextParameterKind
 from cordwood.model.timestamps import datetime_of
-from cordwood.sql.nodes import NOW
+from cordwood.sql.nodes import NOW_SLOT_NAME
 from cordwood.sql.stages import Question, Slot, Statement
 
-_INT64: Final = range(-(2**63), 2**63)
+_INT64_RANGE: Final = range(-(2**63), 2**63)
 _BOOL_BY_TEXT: Final = {"true": True, "false": False}
 _INTEGER_PATTERN: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
 _NUMBER_PATTERN: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
@@ -24,14 +24,14 @@ _NON_FINITE_TEXTS: Final = frozenset(
 )
 # BigQuery's limits on the digits before the point. Both types have at most 38 decimal places, so values below 1e-39 are
 # rounded to zero.
-_NUMERIC_DIGITS: Final = 29
-_BIGNUMERIC_DIGITS: Final = 39
+_MAX_NUMERIC_DIGITS: Final = 29
+_MAX_BIGNUMERIC_DIGITS: Final = 39
 _MIN_EXPONENT: Final = -40
 
 RegexCheck = Callable[[str], str | None]
 
 
-def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> Question:
+def bind_parameters(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> Question:
     """Return the statement with typed values for its slots.
 
     Raise BadParameter with the parameter's name, its value and the allowed values. `is_regex` checks a regular
@@ -44,26 +44,26 @@ def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: Re
 def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> object:
     if slot.parameter is None:
         return datetime_of(now_us)
-    return value_of(slot.parameter, raw.get(slot.name), is_regex)
+    return parameter_value(slot.parameter, raw.get(slot.name), is_regex)
 
 
-def value_of(parameter: Parameter, raw: str | None, is_regex: RegexCheck) -> object:
+def parameter_value(parameter: Parameter, raw: str | None, is_regex: RegexCheck) -> object:
     """Return the typed value of a parameter; None for a missing optional parameter."""
     text = parameter.default if raw is None else raw
     if text is None:
         if parameter.required:
-            raise BadParameter(f"The parameter {parameter.name} is required.", hint=_allowed_values(parameter))
+            raise BadParameter(f"The parameter {parameter.name} is required.", hint=_allowed_values_hint(parameter))
         return None
     if parameter.one_of and text not in parameter.one_of:
         raise _bad_value_error(parameter, text, f"it must be one of {', '.join(parameter.one_of)}")
-    if parameter.kind is TextKind.REGEX:
+    if parameter.kind is TextParameterKind.REGEX:
         problem = is_regex(text)
         if problem is not None:
             raise _bad_value_error(parameter, text, f"it must be a regular expression (RE2): {problem}")
-    return _read_typed(parameter, text)
+    return _parse_typed_value(parameter, text)
 
 
-def _read_typed(parameter: Parameter, text: str) -> object:
+def _parse_typed_value(parameter: Parameter, text: str) -> object:
     if parameter.type in (Kind.STRING, Kind.JSON):
         return text
     if text == "":
@@ -78,10 +78,12 @@ def _read_typed(parameter: Parameter, text: str) -> object:
 
 def _bad_value_error(parameter: Parameter, text: str, expectation: str) -> BadParameter:
     shown = text if len(text) <= 100 else text[:100] + "…"
-    return BadParameter(f'The parameter {parameter.name} is "{shown}": {expectation}.', hint=_allowed_values(parameter))
+    return BadParameter(
+        f'The parameter {parameter.name} is "{shown}": {expectation}.', hint=_allowed_values_hint(parameter)
+    )
 
 
-def _allowed_values(parameter: Parameter) -> str | None:
+def _allowed_values_hint(parameter: Parameter) -> str | None:
     if parameter.one_of:
         return f"Send one of {', '.join(parameter.one_of)}."
     return parameter.description or None
@@ -92,7 +94,7 @@ def _read_int(text: str) -> int:
     if not _INTEGER_PATTERN.fullmatch(text):
         raise ValueError(text)
     value = int(text)
-    if value not in _INT64:
+    if value not in _INT64_RANGE:
         raise ValueError(text)
     return value
 
@@ -146,8 +148,8 @@ def _read_bool(text: str) -> bool:
 _PARSER_BY_KIND: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.INT64: _read_int,
     Kind.FLOAT64: _read_float,
-    Kind.NUMERIC: partial(_read_decimal, max_digits=_NUMERIC_DIGITS),
-    Kind.BIGNUMERIC: partial(_read_decimal, max_digits=_BIGNUMERIC_DIGITS),
+    Kind.NUMERIC: partial(_read_decimal, max_digits=_MAX_NUMERIC_DIGITS),
+    Kind.BIGNUMERIC: partial(_read_decimal, max_digits=_MAX_BIGNUMERIC_DIGITS),
     Kind.BOOL: _read_bool,
     Kind.TIMESTAMP: _read_timestamp,
     Kind.DATETIME: lambda text: _read_timestamp(text).replace(tzinfo=None),
@@ -159,8 +161,8 @@ _PARSER_BY_KIND: Final[Mapping[Kind, Callable[[str], object]]] = {
 _EXPECTATION_BY_KIND: Final[Mapping[Kind, str]] = {
     Kind.INT64: "a whole number of 64 bits",
     Kind.FLOAT64: "a number",
-    Kind.NUMERIC: f"a number of at most {_NUMERIC_DIGITS} digits before the point",
-    Kind.BIGNUMERIC: f"a number of at most {_BIGNUMERIC_DIGITS} digits before the point",
+    Kind.NUMERIC: f"a number of at most {_MAX_NUMERIC_DIGITS} digits before the point",
+    Kind.BIGNUMERIC: f"a number of at most {_MAX_BIGNUMERIC_DIGITS} digits before the point",
     Kind.BOOL: "true or false",
     Kind.TIMESTAMP: "an ISO 8601 time, such as 2026-01-31T09:00:00Z",
     Kind.DATETIME: "an ISO 8601 time, such as 2026-01-31T09:00:00",
@@ -169,4 +171,4 @@ _EXPECTATION_BY_KIND: Final[Mapping[Kind, str]] = {
     Kind.BYTES: "text",
 }
 
-__all__ = ["NOW", "bind", "value_of"]
+__all__ = ["NOW_SLOT_NAME", "bind_parameters", "parameter_value"]

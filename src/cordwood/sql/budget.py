@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from cordwood.errors import CompilerBroke, CompileTooLong, PlanTooLarge, QueryRefused
+from cordwood.errors import CompilerFailed, CompileTooLong, PlanTooLarge, QueryRefused
 
 # Nodes that all passes together may visit or create; this many take 0.7 s. The largest known client query needs 8,700.
 MAX_NODES: Final = 100_000
@@ -31,29 +31,29 @@ Clock = Callable[[], float]
 Node = TypeVar("Node", bound=exp.Expr)
 
 
-class _CollectionTime(threading.local):
+class _GarbageCollectionTime(threading.local):
     """Measures the CPU seconds that the current thread spends in garbage collections.
 
     A collection frees the garbage of all threads, so its time is not charged to the compilation that triggered it.
     """
 
     seconds = 0.0
-    _began = 0.0
+    _started_at = 0.0
 
-    def note(self, phase: str, _: object) -> None:
+    def record_phase(self, phase: str, _: object) -> None:
         if phase == "start":
-            self._began = time.thread_time()
+            self._started_at = time.thread_time()
         else:
-            self.seconds += time.thread_time() - self._began
+            self.seconds += time.thread_time() - self._started_at
 
 
-_collection_time = _CollectionTime()
-gc.callbacks.append(_collection_time.note)
+_garbage_collection_time = _GarbageCollectionTime()
+gc.callbacks.append(_garbage_collection_time.record_phase)
 
 
 def cpu_seconds() -> float:
     """Return the CPU time of this thread without its garbage collections."""
-    return time.thread_time() - _collection_time.seconds
+    return time.thread_time() - _garbage_collection_time.seconds
 
 
 class CompilationPreempted(Exception):
@@ -74,12 +74,12 @@ class Budget:
         self.characters = 0
         self._max_nodes = nodes
         self._max_characters = characters
-        self._seconds = _seconds.get() if seconds is None else seconds
+        self._seconds = _max_seconds.get() if seconds is None else seconds
         self._clock = clock
         self._deadline = clock() + self._seconds
         self._next_check = _NODES_PER_CHECK
 
-    def spend(self, nodes: int) -> None:
+    def count_nodes(self, nodes: int) -> None:
         """Count visited or created nodes; raise PlanTooLarge or CompileTooLong once a limit is exceeded."""
         self.nodes += nodes
         if self.nodes >= self._next_check:
@@ -111,23 +111,23 @@ class Budget:
             )
 
 
-_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
-_seconds: ContextVar[float] = ContextVar("seconds", default=MAX_SECONDS)
+_current_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
+_max_seconds: ContextVar[float] = ContextVar("seconds", default=MAX_SECONDS)
 _must_stop: ContextVar[Callable[[], bool] | None] = ContextVar("must_stop", default=None)
 
 
 @contextmanager
 def saved_query_budget() -> Iterator[None]:
     """Allow compilations in the block MAX_SAVED_SECONDS of CPU time, the limit for saved queries."""
-    token = _seconds.set(MAX_SAVED_SECONDS)
+    token = _max_seconds.set(MAX_SAVED_SECONDS)
     try:
         yield
     finally:
-        _seconds.reset(token)
+        _max_seconds.reset(token)
 
 
 @contextmanager
-def preemptible(must_stop: Callable[[], bool]) -> Iterator[None]:
+def preemptible_compilations(must_stop: Callable[[], bool]) -> Iterator[None]:
     """Let compilations in the block raise CompilationPreempted as soon as `must_stop` returns True."""
     token = _must_stop.set(must_stop)
     try:
@@ -139,17 +139,17 @@ def preemptible(must_stop: Callable[[], bool]) -> Iterator[None]:
 @contextmanager
 def budget_scope(budget: Budget | None = None) -> Iterator[Budget]:
     """Set the budget for compilations in the block: `budget` if given, else that of the outer block, else a new one."""
-    active = budget or _current.get() or Budget()
-    token = _current.set(active)
+    active = budget or _current_budget.get() or Budget()
+    token = _current_budget.set(active)
     try:
         yield active
     finally:
-        _current.reset(token)
+        _current_budget.reset(token)
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Run the block within a budget; raise CompilerBroke for unexpected exceptions, QueryRefused for RecursionError."""
+def compilation_scope() -> Iterator[None]:
+    """Run the block within a budget; raise CompilerFailed for unexpected exceptions, QueryRefused for RecursionError."""
     try:
         with budget_scope():
             yield
@@ -157,35 +157,35 @@ def compiling() -> Iterator[None]:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         # The compiler's caller logs the cause for the operator and gives the client an incident id.
-        raise CompilerBroke(
+        raise CompilerFailed(
             "The compiler broke on this query.", hint="Write it in another way, and report it."
         ) from error
 
 
-def spend(nodes: int = 1) -> None:
-    budget = _current.get()
+def count_nodes(nodes: int = 1) -> None:
+    budget = _current_budget.get()
     if budget is not None:
-        budget.spend(nodes)
+        budget.count_nodes(nodes)
 
 
 def count_characters(characters: int) -> None:
-    budget = _current.get()
+    budget = _current_budget.get()
     if budget is not None:
         budget.count_characters(characters)
 
 
 def check_time() -> None:
-    budget = _current.get()
+    budget = _current_budget.get()
     if budget is not None:
         budget.check_time()
 
 
-def copied(tree: Node) -> Node:
+def copy_tree(tree: Node) -> Node:
     """Copy a tree and count its nodes.
 
     The copy is made before the limit is checked. This is safe: the nodes of the original tree are already counted, so
     the copy cannot be larger than the count so far.
     """
     copy = tree.copy()
-    spend(sum(1 for _ in copy.walk()))
+    count_nodes(sum(1 for _ in copy.walk()))
     return copy

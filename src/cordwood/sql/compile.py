@@ -11,37 +11,42 @@ from sqlglot import exp
 from cordwood.errors import COMPILE_FAULTS, CompileTooLong
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Shape
-from cordwood.sql.admit import admit
-from cordwood.sql.budget import compiling
+from cordwood.sql.admit import admit_query
+from cordwood.sql.budget import compilation_scope
 from cordwood.sql.dialects.explain import explain_raised_faults, find_likely_mistakes
-from cordwood.sql.emit import emit
-from cordwood.sql.follow import RANGE_PARAMETERS, follow_events, refuse_order_and_limit
+from cordwood.sql.emit import emit_statement
+from cordwood.sql.follow import RANGE_PARAMETERS, refuse_order_and_limit, rewrite_as_followed_query
 from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
 from cordwood.sql.parse import parse
-from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
+from cordwood.sql.program import Program, as_file_error, parse_endpoint, program_with_positions
 from cordwood.sql.redaction.flow import redact_reads
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.resolve.queries import check_endpoint, resolve_sandbox, resolve_saved, resolve_standalone
-from cordwood.sql.stages import Parsed, Resolved, Statement, Target
+from cordwood.sql.resolve.queries import (
+    check_endpoint,
+    resolve_sandbox_query,
+    resolve_saved_query,
+    resolve_standalone_query,
+)
+from cordwood.sql.stages import ParsedQuery, ResolvedQuery, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]
 # Rows on one page of a followed query.
 FOLLOWED_PAGE_ROWS = 500
 
 
-_AD_HOC_ROWS: Final = 1000
-_AD_HOC_ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
+_AD_HOC_MAX_ROWS: Final = 1000
+_AD_HOC_ENDPOINT_ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 
 
-def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
+def parse_and_check_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
     """Return the program of an endpoint; raise BadEndpointFile with the position if its SQL has an error.
 
     With `streams` given, every table must be a sub-query or one of these streams.
     """
     try:
-        with explain_raised_faults(endpoint.sql), compiling():
+        with explain_raised_faults(endpoint.sql), compilation_scope():
             program = parse_endpoint(endpoint)
-            check_endpoint(with_positions(program), streams)
+            check_endpoint(program_with_positions(program), streams)
     except COMPILE_FAULTS as fault:
         raise as_file_error(fault, endpoint) from fault
     return program
@@ -52,16 +57,16 @@ def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
 
     Raise QueryFault with the position if the text cannot be parsed or refers to unknown streams.
     """
-    with explain_raised_faults(text), compiling():
+    with explain_raised_faults(text), compilation_scope():
         endpoint = Endpoint(
             name="query",
-            id=_AD_HOC_ID,
+            id=_AD_HOC_ENDPOINT_ID,
             sql=text,
             revision=f"query/{sha256(text.encode()).hexdigest()}",
-            max_rows=_AD_HOC_ROWS,
+            max_rows=_AD_HOC_MAX_ROWS,
             parameters=tuple(Parameter(name) for name in parameter_names(text)),
         )
-        check_endpoint(with_positions(parse_endpoint(endpoint)), streams)
+        check_endpoint(program_with_positions(parse_endpoint(endpoint)), streams)
     return endpoint
 
 
@@ -77,16 +82,16 @@ __all__ = [
     "FOLLOWED_PAGE_ROWS",
     "Program",
     "ad_hoc_endpoint",
-    "compile_sandbox",
+    "compile_sandbox_query",
     "compile_sandbox_tree",
-    "compile_saved",
-    "compile_standalone",
+    "compile_saved_query",
+    "compile_standalone_query",
     "parameter_names",
-    "read_endpoint",
+    "parse_and_check_endpoint",
 ]
 
 
-def compile_saved(
+def compile_saved_query(
     program: Program, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile the endpoint's own query; the positions of errors refer to the endpoint's SQL."""
@@ -94,20 +99,20 @@ def compile_saved(
 
     def run_stages(program: Program) -> Statement:
         resolved = msgspec.structs.replace(
-            resolve_saved(program, target, visible), is_saved=program.endpoint.id != _AD_HOC_ID
+            resolve_saved_query(program, target, visible), is_saved=program.endpoint.id != _AD_HOC_ENDPOINT_ID
         )
         return _emit_page(resolved, program, target, redaction, visible)
 
     try:
-        return _within_budget(lambda: run_stages(program))
+        return _run_within_budget(lambda: run_stages(program))
     except CompileTooLong:
         raise
     except COMPILE_FAULTS:
         with explain_raised_faults(program.endpoint.sql):
-            return _within_budget(lambda: run_stages(with_positions(program)))
+            return _run_within_budget(lambda: run_stages(program_with_positions(program)))
 
 
-def compile_sandbox(
+def compile_sandbox_query(
     program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query, which can only read the endpoint's sub-queries."""
@@ -120,7 +125,7 @@ def compile_sandbox(
 
 def compile_sandbox_tree(
     program: Program,
-    parse_query: Callable[[], Parsed],
+    parse_query: Callable[[], ParsedQuery],
     target: Target,
     shapes: ShapesByStream,
     redaction: Redaction | None = None,
@@ -134,47 +139,51 @@ def compile_sandbox_tree(
     visible = _visible_shapes(shapes, redaction)
 
     def run_stages() -> Statement:
-        admitted = admit(parse_query(), internal_functions)
-        if program.page.follows:
+        admitted = admit_query(parse_query(), internal_functions)
+        if program.page.is_followed:
             refuse_order_and_limit(admitted)
-        return _emit_page(resolve_sandbox(program, admitted, target, visible), program, target, redaction, visible)
+        return _emit_page(
+            resolve_sandbox_query(program, admitted, target, visible), program, target, redaction, visible
+        )
 
-    return _within_budget(run_stages)
+    return _run_within_budget(run_stages)
 
 
 def _visible_shapes(shapes: ShapesByStream, redaction: Redaction | None) -> ShapesByStream:
     return redaction.visible_shapes(shapes) if redaction else shapes
 
 
-def _redact(resolved: Resolved, redaction: Redaction | None, shapes: ShapesByStream) -> Resolved:
+def _redact(resolved: ResolvedQuery, redaction: Redaction | None, shapes: ShapesByStream) -> ResolvedQuery:
     return redact_reads(resolved, redaction, shapes) if redaction else resolved
 
 
-def compile_standalone(text: str, target: Target) -> Statement:
+def compile_standalone_query(text: str, target: Target) -> Statement:
     """Compile SQL that reads no streams, has no parameters, and has no limit on rows."""
     with explain_raised_faults(text):
-        return _within_budget(lambda: emit(resolve_standalone(admit(parse(text)), target), target, {}))
+        return _run_within_budget(
+            lambda: emit_statement(resolve_standalone_query(admit_query(parse(text)), target), target, {})
+        )
 
 
 def _emit_page(
-    resolved: Resolved, program: Program, target: Target, redaction: Redaction | None, shapes: ShapesByStream
+    resolved: ResolvedQuery, program: Program, target: Target, redaction: Redaction | None, shapes: ShapesByStream
 ) -> Statement:
-    if program.page.follows:
+    if program.page.is_followed:
         return _emit_followed(_redact(resolved, redaction, shapes), program, target)
     builder = PageBuilder(resolved.tree, program.page, program.endpoint.max_rows, program.parameters)
-    builder.restrict()
+    builder.restrict_events()
     redacted = _redact(resolved, redaction, shapes)
-    builder.order(hashes_ids=redaction is not None)
-    statement = emit(redacted, target, page_parameters(program.parameters, program.page))
+    builder.order_rows(hashes_ids=redaction is not None)
+    statement = emit_statement(redacted, target, page_parameters(program.parameters, program.page))
     return msgspec.structs.replace(statement, paging=builder.paging, pages_on_request=builder.pages_on_request)
 
 
-def _emit_followed(resolved: Resolved, program: Program, target: Target) -> Statement:
-    followed = follow_events(resolved)
+def _emit_followed(resolved: ResolvedQuery, program: Program, target: Target) -> Statement:
+    followed = rewrite_as_followed_query(resolved)
     limit_rows(followed.tree, FOLLOWED_PAGE_ROWS)
-    return emit(followed, target, {**program.parameters, **RANGE_PARAMETERS})
+    return emit_statement(followed, target, {**program.parameters, **RANGE_PARAMETERS})
 
 
-def _within_budget(stages: Callable[[], Statement]) -> Statement:
-    with compiling():
+def _run_within_budget(stages: Callable[[], Statement]) -> Statement:
+    with compilation_scope():
         return stages()

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import NUMBERS, Datatype, Kind
+from cordwood.model.datatype import NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.internal_functions import RESULT_TYPES
-from cordwood.sql.nodes import internal_function
+from cordwood.sql.nodes import internal_function_name
 
 STRING: Final = Datatype(Kind.STRING)
 BYTES: Final = Datatype(Kind.BYTES)
@@ -29,7 +29,7 @@ INTERVAL: Final = Datatype(Kind.INTERVAL)
 JSON: Final = Datatype(Kind.JSON)
 VARIANT: Final = Datatype(Kind.VARIANT)
 
-_TYPE_BY_DTYPE: Final = {
+_DATATYPE_BY_SQLGLOT_TYPE: Final = {
     exp.DType.TEXT: STRING,
     exp.DType.VARCHAR: STRING,
     exp.DType.BINARY: BYTES,
@@ -54,7 +54,7 @@ _TYPE_BY_DTYPE: Final = {
 }
 
 # sqlglot's types for columns and parameters in trees, by kind.
-DTYPE_BY_KIND: Final[Mapping[Kind, exp.DType]] = {
+SQLGLOT_TYPE_BY_KIND: Final[Mapping[Kind, exp.DType]] = {
     Kind.STRING: exp.DType.VARCHAR,
     Kind.BYTES: exp.DType.BINARY,
     Kind.INT64: exp.DType.BIGINT,
@@ -81,24 +81,24 @@ def struct_of(fields: Iterable[tuple[str, Datatype | None]]) -> Datatype:
     return Datatype(Kind.STRUCT, fields=tuple(fields))
 
 
-def type_in_tree(node: exp.Expr | None) -> Datatype | None:
+def type_of_type_node(node: exp.Expr | None) -> Datatype | None:
     """Return the type that a type node denotes, as in a CAST; None if it is not a type of BigQuery."""
     if not isinstance(node, exp.DataType):
         return None
     if node.this == exp.DType.ARRAY:
-        return array_of(type_in_tree(node.expressions[0]) if node.expressions else None)
+        return array_of(type_of_type_node(node.expressions[0]) if node.expressions else None)
     if node.this == exp.DType.STRUCT:
         return struct_of(_field_of_type_node(field) for field in node.expressions)
-    return _TYPE_BY_DTYPE.get(node.this)
+    return _DATATYPE_BY_SQLGLOT_TYPE.get(node.this)
 
 
 def _field_of_type_node(field: exp.Expr) -> tuple[str, Datatype | None]:
     if isinstance(field, exp.ColumnDef):
-        return field.name, type_in_tree(field.args.get("kind"))
-    return "", type_in_tree(field)
+        return field.name, type_of_type_node(field.args.get("kind"))
+    return "", type_of_type_node(field)
 
 
-def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
+def field_type(datatype: Datatype | None, name: str) -> Datatype | None:
     """Return the type of a struct's field; for an array of structs, an array of the field's type.
 
     JSON and event values (VARIANT) have no declared fields, so for these types the same type is returned.
@@ -106,17 +106,17 @@ def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
     if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
         return datatype
     if datatype.kind is Kind.ARRAY:
-        return _field_of_array_elements(datatype, name)
+        return _array_field_type(datatype, name)
     return next((field for label, field in datatype.fields if label.lower() == name.lower()), None)
 
 
-def _field_of_array_elements(array: Datatype, name: str) -> Datatype | None:
+def _array_field_type(array: Datatype, name: str) -> Datatype | None:
     """Return the type of the array of one field of all structs in an array; fields that are arrays are concatenated."""
-    field = field_of(array.element, name)
+    field = field_type(array.element, name)
     return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)
 
 
-def is_number(datatype: Datatype | None) -> bool:
+def is_number_type(datatype: Datatype | None) -> bool:
     return datatype is not None and datatype.kind in _RANK_OF_NUMBER_TYPE
 
 
@@ -163,13 +163,13 @@ def kind_of(node: exp.Expr | None) -> Kind | None:
     return datatype.kind if datatype else None
 
 
-def typed_as(node: Node, datatype: Datatype | None) -> Node:
+def set_datatype(node: Node, datatype: Datatype | None) -> Node:
     if datatype is not None:
         node.meta[_DATATYPE_KEY] = datatype
     return node
 
 
-def inherit(node: Node, origin: exp.Expr) -> Node:
+def inherit_metadata(node: Node, origin: exp.Expr) -> Node:
     """Copy metadata that `node` lacks, such as type and position, from `origin`, the node that it replaces."""
     if origin is not node:
         for key, value in origin.meta.items():
@@ -178,20 +178,20 @@ def inherit(node: Node, origin: exp.Expr) -> Node:
 
 
 Conversion = Callable[[exp.Expr], exp.Expr]
-Conversions = Mapping[tuple[Kind, Kind], Conversion]
+ConversionByKinds = Mapping[tuple[Kind, Kind], Conversion]
 
 
-def convert_to(conversions: Conversions, node: exp.Expr, kind: Kind) -> exp.Expr:
+def convert_to(conversions: ConversionByKinds, node: exp.Expr, kind: Kind) -> exp.Expr:
     """Return the node converted to a type; unchanged if it has this type or an unknown one, or no conversion exists."""
     current_kind = kind_of(node)
     if current_kind is None or current_kind is kind or isinstance(node, exp.Null):
         return node
     conversion = conversions.get((current_kind, kind))
-    return node if conversion is None else typed_as(inherit(conversion(node), node), Datatype(kind))
+    return node if conversion is None else set_datatype(inherit_metadata(conversion(node), node), Datatype(kind))
 
 
 # Result types that do not depend on the arguments, by sqlglot's class of the call.
-RESULT_BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
+RESULT_TYPE_BY_NODE_CLASS: Final[dict[type[exp.Expr], Datatype]] = {
     **dict.fromkeys(
         (
             *(exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is, exp.Between),
@@ -267,8 +267,8 @@ RESULT_BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
 }
 
 # Result types of functions that sqlglot parses as Anonymous nodes, by function name.
-RESULT_BY_NAME: Final[dict[str, Datatype]] = {
-    **{internal_function(name).upper(): result for name, result in RESULT_TYPES.items()},
+RESULT_TYPE_BY_FUNCTION_NAME: Final[dict[str, Datatype]] = {
+    **{internal_function_name(name).upper(): result for name, result in RESULT_TYPES.items()},
     "TIMESTAMP_BUCKET": TIMESTAMP,
     "DATETIME_BUCKET": DATETIME,
     "DATE_BUCKET": DATE,
@@ -303,7 +303,7 @@ CALENDAR_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 TIME_KINDS: Final = CALENDAR_KINDS | {Kind.TIME}
 
 
-class Argument(msgspec.Struct, frozen=True):
+class CheckedArgument(msgspec.Struct, frozen=True):
     """An argument of a function: the types that it may have, and the hint for a value of another type."""
 
     key: str
@@ -311,35 +311,37 @@ class Argument(msgspec.Struct, frozen=True):
     hint: str
 
 
-def _text_arguments(*keys: str) -> tuple[Argument, ...]:
-    return tuple(Argument(key, TEXT_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
+def _text_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+    return tuple(CheckedArgument(key, TEXT_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
 
 
-def _integer_arguments(*keys: str) -> tuple[Argument, ...]:
-    return tuple(Argument(key, frozenset({Kind.INT64}), "Write a whole number, or CAST(… AS INT64).") for key in keys)
+def _integer_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+    return tuple(
+        CheckedArgument(key, frozenset({Kind.INT64}), "Write a whole number, or CAST(… AS INT64).") for key in keys
+    )
 
 
-def _number_arguments(*keys: str) -> tuple[Argument, ...]:
+def _number_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
     hint = "Read a text as a number with CAST(… AS INT64) or CAST(… AS FLOAT64)."
-    return tuple(Argument(key, frozenset(NUMBERS), hint) for key in keys)
+    return tuple(CheckedArgument(key, frozenset(NUMBER_KINDS), hint) for key in keys)
 
 
-def _time_arguments(*keys: str) -> tuple[Argument, ...]:
-    return tuple(Argument(key, TIME_KINDS, "Write TIMESTAMP(…) around it.") for key in keys)
+def _time_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+    return tuple(CheckedArgument(key, TIME_KINDS, "Write TIMESTAMP(…) around it.") for key in keys)
 
 
-def _bit_arguments(*keys: str) -> tuple[Argument, ...]:
+def _bit_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
     kinds = frozenset({Kind.INT64, Kind.BYTES})
-    return tuple(Argument(key, kinds, "Whole numbers and bytes have bits.") for key in keys)
+    return tuple(CheckedArgument(key, kinds, "Whole numbers and bytes have bits.") for key in keys)
 
 
-_JSON_ARGUMENT: Final = (Argument("this", frozenset({Kind.STRING}), "Write TO_JSON_STRING(…) around it."),)
+_JSON_ARGUMENT: Final = (CheckedArgument("this", frozenset({Kind.STRING}), "Write TO_JSON_STRING(…) around it."),)
 _ARRAY_ARGUMENT: Final = (
-    Argument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
+    CheckedArgument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
 # Arguments whose types are checked, by sqlglot's class of the call. `Argument.key` is the argument's key in the node.
-ARGUMENTS: Final[Mapping[type[exp.Expr], tuple[Argument, ...]]] = {
+CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[CheckedArgument, ...]]] = {
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_arguments("this")),
     **dict.fromkeys(
         (exp.StartsWith, exp.EndsWith, exp.Split, exp.Like, exp.Trim), _text_arguments("this", "expression")
@@ -373,7 +375,7 @@ ARGUMENTS: Final[Mapping[type[exp.Expr], tuple[Argument, ...]]] = {
     ),
     exp.BitwiseCount: _bit_arguments("this"),
     exp.UnixToTime: _integer_arguments("this"),
-    exp.UnixDate: (Argument("this", frozenset({Kind.DATE}), "Write DATE(…) around it."),),
+    exp.UnixDate: (CheckedArgument("this", frozenset({Kind.DATE}), "Write DATE(…) around it."),),
     **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), _time_arguments("this")),
     exp.Extract: _time_arguments("expression"),
     **dict.fromkeys((exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _JSON_ARGUMENT),

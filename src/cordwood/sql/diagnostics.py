@@ -19,10 +19,10 @@ def span_at(text: str, offset: int) -> Span:
 
 def span_of(node: exp.Expr, text: str) -> Span | None:
     """Return the first position in the node and its descendants, or else in the nearest ancestor that has one."""
-    offset = _parameter_start(node, text) if isinstance(node, exp.Parameter) else start_of(node)
+    offset = _parameter_start(node, text) if isinstance(node, exp.Parameter) else start_offset(node)
     while offset is None and node.parent is not None:
         node = node.parent
-        offset = start_of(node)
+        offset = start_offset(node)
     return None if offset is None else span_at(text, offset)
 
 
@@ -31,7 +31,7 @@ def _parameter_start(node: exp.Expr, text: str) -> int | None:
     return next((match.start() for match in _PARAMETER_PATTERN.finditer(text) if match[1] == node.name), None)
 
 
-def start_of(node: exp.Expr) -> int | None:
+def start_offset(node: exp.Expr) -> int | None:
     """Return the smallest offset of the node and its descendants."""
     starts = [part.meta_get("start") for part in node.walk()]
     return min((start for start in starts if start is not None), default=None)
@@ -39,7 +39,7 @@ def start_of(node: exp.Expr) -> int | None:
 
 def copy_position(source: exp.Expr, replacement: exp.Expr) -> exp.Expr:
     """Copy the position of a node to its replacement."""
-    start = start_of(source)
+    start = start_offset(source)
     if start is not None:
         replacement.meta["start"] = start
         replacement.meta["end"] = source.meta_get("end", start)
@@ -50,7 +50,7 @@ _MIN_SIMILARITY: Final = 0.8
 _MIN_SHARED_WORDS: Final = 0.67
 
 
-def nearest(name: str, candidates: Collection[str]) -> str | None:
+def most_similar_name(name: str, candidates: Collection[str]) -> str | None:
     """Return the most similar known name; None if none is similar enough. Long names are not compared."""
     if len(name) > MAX_COMPARED_LENGTH:
         return None

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of
-from cordwood.sql.lowering import optional_predicate
-from cordwood.sql.nodes import NOW, conditions, outermost_select
-from cordwood.sql.paging import literal_rows
-from cordwood.sql.plan import PartialPlan, Plan, Segments, Variant
-from cordwood.sql.plan_size import check_plan
-from cordwood.sql.stages import Alternative, Lowered, PartialTrees, Resolved, Slot, Statement, Target
+from cordwood.sql.lowering import optional_predicate_node
+from cordwood.sql.nodes import NOW_SLOT_NAME, and_conditions, outermost_select
+from cordwood.sql.paging import literal_row_count
+from cordwood.sql.plan import PartialPlan, Plan, PlanVariant, Segments
+from cordwood.sql.plan_size import check_plan_size
+from cordwood.sql.stages import LoweredQuery, PartialTrees, ResolvedQuery, Slot, Statement, Target, VariantTree
 
 
-def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
+def emit_statement(resolved: ResolvedQuery, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
     """Lower and print a resolved tree, and return its statement.
 
     Lowering mutates the tree, so column names, slots and the row limit are read before it.
@@ -23,9 +23,9 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     items = outermost_select(resolved.tree).expressions
     names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)
     slots = _collect_slots(resolved.tree, parameters)
-    row_limit = literal_rows(resolved.tree.args.get("limit"))
+    row_limit = literal_row_count(resolved.tree.args.get("limit"))
     lowered = target.lower(resolved)
-    check_plan(lowered.tree, resolved.text)
+    check_plan_size(lowered.tree, resolved.text)
     types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions[: len(names)])
     return Statement(
         plan=_print_plan(lowered, target),
@@ -36,7 +36,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         column_names=names,
         column_types=types,
         redaction=resolved.redaction,
-        raw_columns=resolved.raw_columns,
+        raw_column_indexes=resolved.raw_column_indexes,
         textless_paths=resolved.textless_paths,
         row_limit=row_limit,
         completions=lowered.completions,
@@ -44,31 +44,31 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     )
 
 
-def _print_plan(lowered: Lowered, target: Target) -> Plan:
+def _print_plan(lowered: LoweredQuery, target: Target) -> Plan:
     return Plan(
         tuple(
-            _print_variant(alternative, target) for alternative in (Alternative(lowered.tree), *lowered.alternatives)
+            _print_variant(alternative, target) for alternative in (VariantTree(lowered.tree), *lowered.variant_trees)
         ),
-        None if lowered.partial is None else _print_partial_plan(lowered.partial, target),
+        None if lowered.partial_trees is None else _print_partial_plan(lowered.partial_trees, target),
     )
 
 
 def _print_partial_plan(trees: PartialTrees, target: Target) -> PartialPlan:
     return PartialPlan(
         trees.stream,
-        trees.merges,
+        trees.merge_aggregates,
         trees.comparisons,
-        () if trees.bounds is None else _printed_segments(trees.bounds, target),
-        _printed_segments(trees.blocks, target),
+        () if trees.bounds_tree is None else _segments_of_tree(trees.bounds_tree, target),
+        _segments_of_tree(trees.blocks_tree, target),
         tuple(_print_variant(alternative, target) for alternative in trees.variants),
     )
 
 
-def _print_variant(alternative: Alternative, target: Target) -> Variant:
-    return Variant(_printed_segments(alternative.tree, target), alternative.reads, alternative.is_optimistic)
+def _print_variant(alternative: VariantTree, target: Target) -> PlanVariant:
+    return PlanVariant(_segments_of_tree(alternative.tree, target), alternative.event_range, alternative.is_optimistic)
 
 
-def _printed_segments(tree: exp.Expr, target: Target) -> Segments:
+def _segments_of_tree(tree: exp.Expr, target: Target) -> Segments:
     _mark_optional_predicates(tree)
     return target.print(tree).segments
 
@@ -89,7 +89,7 @@ def _typed_select(tree: exp.Expr) -> exp.Expr:
 def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, ...]:
     used = {node.name for node in tree.find_all(exp.Parameter)}
     declared = tuple(Slot(name, parameter, name in used) for name, parameter in parameters.items())
-    return (*declared, Slot(NOW, None)) if NOW in used else declared
+    return (*declared, Slot(NOW_SLOT_NAME, None)) if NOW_SLOT_NAME in used else declared
 
 
 def _mark_optional_predicates(tree: exp.Expr) -> None:
@@ -100,11 +100,11 @@ def _mark_optional_predicates(tree: exp.Expr) -> None:
     """
     # Innermost first, because replacing a condition copies the nodes in it.
     for where in reversed(list(tree.find_all(exp.Where))):
-        for condition in list(conditions(where)):
+        for condition in list(and_conditions(where)):
             parameter = _parameter_compared_with_null(condition.this) if isinstance(condition, exp.Or) else None
             if parameter is not None:
-                sides = copied(condition.this), copied(condition.expression)
-                condition.replace(optional_predicate(parameter, *sides))
+                sides = copy_tree(condition.this), copy_tree(condition.expression)
+                condition.replace(optional_predicate_node(parameter, *sides))
 
 
 def _parameter_compared_with_null(condition: exp.Expr) -> exp.Parameter | None:

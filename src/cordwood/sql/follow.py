@@ -15,40 +15,40 @@ from sqlglot import exp
 from cordwood.errors import QueryRefused, Span
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copied, spend
+from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.grouping import has_aggregate
 from cordwood.sql.nodes import (
     add_condition,
-    digest,
-    named_cte,
+    digest_call,
     outermost_select,
-    placeholder,
+    parameter_node,
+    referenced_cte,
     relations_of,
     typed_column,
 )
-from cordwood.sql.query_templates import ordered
-from cordwood.sql.stages import Admitted, Resolved
+from cordwood.sql.query_templates import sort_key
+from cordwood.sql.stages import AdmittedTree, ResolvedQuery
 
-# The parameters of the range of receive times: from FIRST_RECEIPT to LAST_RECEIPT. Of the events received exactly at
-# FIRST_RECEIPT, only those whose (timestamp, digest of the id) is greater than (AFTER_TIME, AFTER_KEY) are read.
-FIRST_RECEIPT: Final = "cordwood_first_receipt"
-LAST_RECEIPT: Final = "cordwood_last_receipt"
-AFTER_TIME: Final = "cordwood_after_time"
-AFTER_KEY: Final = "cordwood_after_key"
+# The parameters of the range of receive times: from FIRST_RECEIPT_PARAMETER to LAST_RECEIPT_PARAMETER. Of the events received exactly at
+# FIRST_RECEIPT_PARAMETER, only those whose (timestamp, digest of the id) is greater than (AFTER_TIME_PARAMETER, AFTER_KEY_PARAMETER) are read.
+FIRST_RECEIPT_PARAMETER: Final = "cordwood_first_receipt"
+LAST_RECEIPT_PARAMETER: Final = "cordwood_last_receipt"
+AFTER_TIME_PARAMETER: Final = "cordwood_after_time"
+AFTER_KEY_PARAMETER: Final = "cordwood_after_key"
 RANGE_PARAMETERS: Final = {
     name: Parameter(name, kind, required=True)
     for name, kind in (
-        (FIRST_RECEIPT, Kind.TIMESTAMP),
-        (LAST_RECEIPT, Kind.TIMESTAMP),
-        (AFTER_TIME, Kind.TIMESTAMP),
-        (AFTER_KEY, Kind.STRING),
+        (FIRST_RECEIPT_PARAMETER, Kind.TIMESTAMP),
+        (LAST_RECEIPT_PARAMETER, Kind.TIMESTAMP),
+        (AFTER_TIME_PARAMETER, Kind.TIMESTAMP),
+        (AFTER_KEY_PARAMETER, Kind.STRING),
     )
 }
 # The number of hidden columns, which are the last columns of the answer.
-HIDDEN_COLUMNS: Final = 3
-_HIDDEN_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
-_HIDDEN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
+HIDDEN_COLUMN_COUNT: Final = 3
+_HIDDEN_COLUMN_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
+_HIDDEN_COLUMN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
 
 # Clauses that need several events, by their key in sqlglot's SELECT.
 _REFUSED_CLAUSES: Final = {
@@ -63,7 +63,7 @@ _REFUSED_CLAUSES: Final = {
 _PAGING_CLAUSES: Final = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
 
 
-def refuse_order_and_limit(admitted: Admitted) -> None:
+def refuse_order_and_limit(admitted: AdmittedTree) -> None:
     """Raise QueryRefused if a caller's query orders or limits its rows."""
     for key, clause in _PAGING_CLAUSES.items():
         node = admitted.tree.args.get(key)
@@ -71,7 +71,7 @@ def refuse_order_and_limit(admitted: Admitted) -> None:
             raise refused_clause_error(clause, span_of(node, admitted.text))
 
 
-def follow_events(resolved: Resolved) -> Resolved:
+def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
     """Restrict a query to a range of receive times, order it by receipt and add hidden columns; mutates the tree.
 
     ORDER BY and LIMIT of the outermost query are dropped: in a saved query they only select a page. Raise QueryRefused
@@ -81,26 +81,26 @@ def follow_events(resolved: Resolved) -> Resolved:
     for key in _PAGING_CLAUSES:
         tree.set(key, None)
     used = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
-    if not used.isdisjoint((*_HIDDEN_NAMES, *RANGE_PARAMETERS)):
+    if not used.isdisjoint((*_HIDDEN_COLUMN_NAMES, *RANGE_PARAMETERS)):
         raise QueryRefused("A followed query cannot use the names of the columns and parameters that follow it.")
-    _FollowRewriter(resolved.text).add_position(tree)
+    _FollowedQueryRewriter(resolved.text).add_event_position(tree)
     columns = len(outermost_select(tree).expressions)
-    ordinals = range(columns - HIDDEN_COLUMNS + 1, columns + 1)
-    keys = [ordered(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
+    ordinals = range(columns - HIDDEN_COLUMN_COUNT + 1, columns + 1)
+    keys = [sort_key(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
     tree.set("order", exp.Order(expressions=keys))
-    return msgspec.structs.replace(resolved, follows=True)
+    return msgspec.structs.replace(resolved, is_followed=True)
 
 
-class _FollowRewriter:
+class _FollowedQueryRewriter:
     """Checks one tree and adds the hidden columns to it; each CTE that reads events is rewritten once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._done: dict[int, exp.Expr] = {}
 
-    def add_position(self, query: exp.Expr) -> None:
+    def add_event_position(self, query: exp.Expr) -> None:
         """Add the hidden columns to a query; refuse a query whose rows are not each made from one event."""
-        spend()
+        count_nodes()
         if id(query) in self._done:
             return
         self._done[id(query)] = query
@@ -111,11 +111,11 @@ class _FollowRewriter:
             self._add_to_select(query)
         elif isinstance(query, exp.Union) and not query.args.get("distinct"):
             self._check_clauses(query)
-            self.add_position(query.this)
-            self.add_position(query.expression)
+            self.add_event_position(query.this)
+            self.add_event_position(query.expression)
         elif isinstance(query, exp.Subquery):
             self._check_clauses(query)
-            self.add_position(query.this)
+            self.add_event_position(query.this)
         else:
             self._refuse(query, "UNION DISTINCT" if isinstance(query, exp.Union) else type(query).__name__.upper())
 
@@ -125,7 +125,7 @@ class _FollowRewriter:
             self._refuse(select, f"SELECT AS {select.args['kind']}")
         source = self._event_source(select)
         self._check_expressions(select)
-        for name, column in zip(_HIDDEN_NAMES, self._event_position(select, source), strict=True):
+        for name, column in zip(_HIDDEN_COLUMN_NAMES, self._event_position(select, source), strict=True):
             select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
 
     def _check_clauses(self, query: exp.Expr) -> None:
@@ -168,13 +168,16 @@ class _FollowRewriter:
         """Return the position of the event (the values of the hidden columns), as columns of the relation `source`."""
         alias = source.alias_or_name
         if isinstance(source, exp.Table) and source.meta_get("stream") is not None:
-            _add_range(select, alias)
+            _restrict_to_receipt_range(select, alias)
             return _stream_position(alias)
-        cte = named_cte(source) if isinstance(source, exp.Table) else None
-        self.add_position(source.this if cte is None else cte.this)
+        cte = referenced_cte(source) if isinstance(source, exp.Table) else None
+        self.add_event_position(source.this if cte is None else cte.this)
         if cte is not None and cte.args["alias"].columns:
             self._refuse(source, "WITH a list of columns")
-        return [typed_column(name, alias, type_) for name, type_ in zip(_HIDDEN_NAMES, _HIDDEN_TYPES, strict=True)]
+        return [
+            typed_column(name, alias, type_)
+            for name, type_ in zip(_HIDDEN_COLUMN_NAMES, _HIDDEN_COLUMN_TYPES, strict=True)
+        ]
 
     def _refuse(self, node: exp.Expr, part: str) -> None:
         raise refused_clause_error(part, span_of(node, self._text))
@@ -221,10 +224,10 @@ def _reads_events(node: exp.Expr) -> bool:
     while pending:
         current = pending.pop()
         for table in current.find_all(exp.Table):
-            spend()
+            count_nodes()
             if table.meta_get("stream") is not None:
                 return True
-            cte = named_cte(table)
+            cte = referenced_cte(table)
             if cte is not None and id(cte) not in seen:
                 seen.add(id(cte))
                 pending.append(cte.this)
@@ -233,28 +236,28 @@ def _reads_events(node: exp.Expr) -> bool:
 
 def _stream_position(alias: str) -> list[exp.Expr]:
     times = [typed_column(name, alias, exp.DType.TIMESTAMPTZ) for name in ("ingested_at", "timestamp")]
-    return [*times, digest(typed_column("id", alias, exp.DType.TEXT))]
+    return [*times, digest_call(typed_column("id", alias, exp.DType.TEXT))]
 
 
 def _range_placeholder(name: str) -> exp.Expr:
-    return placeholder(name, exp.DType.TEXT if name == AFTER_KEY else exp.DType.TIMESTAMPTZ)
+    return parameter_node(name, exp.DType.TEXT if name == AFTER_KEY_PARAMETER else exp.DType.TIMESTAMPTZ)
 
 
-def _add_range(select: exp.Select, alias: str) -> None:
+def _restrict_to_receipt_range(select: exp.Select, alias: str) -> None:
     """Restrict a SELECT that reads a stream to the range of receive times."""
     receipt, time, key = _stream_position(alias)
     later_in_batch = _conjunction(
-        _comparison(exp.EQ, copied(time), _range_placeholder(AFTER_TIME)),
-        _comparison(exp.GT, key, _range_placeholder(AFTER_KEY)),
+        _comparison(exp.EQ, copy_tree(time), _range_placeholder(AFTER_TIME_PARAMETER)),
+        _comparison(exp.GT, key, _range_placeholder(AFTER_KEY_PARAMETER)),
     )
     is_after = _disjunction(
-        _comparison(exp.GT, copied(receipt), _range_placeholder(FIRST_RECEIPT)),
-        _comparison(exp.GT, time, _range_placeholder(AFTER_TIME)),
+        _comparison(exp.GT, copy_tree(receipt), _range_placeholder(FIRST_RECEIPT_PARAMETER)),
+        _comparison(exp.GT, time, _range_placeholder(AFTER_TIME_PARAMETER)),
         exp.Paren(this=later_in_batch),
     )
     condition = _conjunction(
-        _comparison(exp.GTE, copied(receipt), _range_placeholder(FIRST_RECEIPT)),
-        _comparison(exp.LTE, receipt, _range_placeholder(LAST_RECEIPT)),
+        _comparison(exp.GTE, copy_tree(receipt), _range_placeholder(FIRST_RECEIPT_PARAMETER)),
+        _comparison(exp.LTE, receipt, _range_placeholder(LAST_RECEIPT_PARAMETER)),
         exp.Paren(this=is_after),
     )
     add_condition(select, condition)

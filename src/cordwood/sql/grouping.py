@@ -5,15 +5,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.nodes import constant_int, is_event_path, path_steps, path_value, relations_of
+from cordwood.sql.nodes import constant_int, is_event_path, path_root, path_steps, relations_of
 
-_GROUPING_SETS: Final = (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)
+_GROUPING_SET_CLASSES: Final = (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the keys of a GROUP BY, including those within grouping sets."""
     for key in group.iter_expressions():
-        if isinstance(key, _GROUPING_SETS):
+        if isinstance(key, _GROUPING_SET_CLASSES):
             yield from grouping_keys(key)
         else:
             yield key
@@ -33,7 +33,7 @@ def find_ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
     group, having = select.args.get("group"), select.args.get("having")
     expressions = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
     is_grouped = group is not None or having is not None or any(map(has_aggregate, expressions))
-    if not is_grouped or _is_undecidable(select, group):
+    if not is_grouped or _is_grouping_undecidable(select, group):
         return None
     return _first_ungrouped(select, group, expressions)
 
@@ -43,11 +43,11 @@ def _first_ungrouped(
 ) -> tuple[exp.Expr, str] | None:
     sources = list(relations_of(select))
     source_names = frozenset(source.alias_or_name.lower() for source in sources if source.alias_or_name)
-    keys = list(_all_keys(select, group)) if group is not None else []
+    keys = list(_all_grouping_keys(select, group)) if group is not None else []
     return next((found for item in expressions for found in _find_ungrouped_columns(item, keys, source_names)), None)
 
 
-def _is_undecidable(select: exp.Expr, group: exp.Expr | None) -> bool:
+def _is_grouping_undecidable(select: exp.Expr, group: exp.Expr | None) -> bool:
     """Return whether grouping depends on columns that the query does not name: those of a star or of GROUP BY ALL."""
     return any(item.is_star for item in select.expressions) or bool(group is not None and group.args.get("all"))
 
@@ -70,12 +70,12 @@ def _order_keys(select: exp.Expr) -> list[exp.Expr]:
     return [ordered.this for ordered in order.expressions] if order is not None else []
 
 
-def _all_keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
+def _all_grouping_keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
     pending = list(group.iter_expressions())
     while pending:
         key = pending.pop()
         position = _ordinal_value(key)
-        if isinstance(key, _GROUPING_SETS):
+        if isinstance(key, _GROUPING_SET_CLASSES):
             pending += key.iter_expressions()
         elif 0 < position <= len(select.expressions):
             yield select.expressions[position - 1].unalias()
@@ -113,7 +113,7 @@ def _find_ungrouped_columns(
         if isinstance(node, exp.AggFunc) and not _is_windowed(node):
             continue
         if is_event_path(node):
-            value = path_value(node)
+            value = path_root(node)
             if value not in keys and _is_own_column(value, source_names):
                 yield node, ".".join([value.name, *path_steps(node)])
         elif _is_own_column(node, source_names):

@@ -7,17 +7,17 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.errors import COMPILE_FAULTS, Fault, QueryRefused, Span
 from cordwood.model.definitions import Dialect, Endpoint, Parameter
-from cordwood.sql.budget import compiling
+from cordwood.sql.budget import compilation_scope
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.parse import parse
 from cordwood.sql.program import as_file_error
-from cordwood.sql.resolve.tables import written_name
+from cordwood.sql.resolve.tables import written_table_name
 
 # Maximum nesting of endpoints that read other endpoints. An endpoint is computed anew for each endpoint that reads it.
-MAX_LEVELS: Final = 5
+MAX_INCLUSION_DEPTH: Final = 5
 
 
 def link_included_endpoints(
@@ -41,16 +41,16 @@ def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
     The parts of a name may be quoted separately, so each part is searched for by itself. Quoted names may contain
     escapes, so a query with a backslash may contain any name.
     """
-    return any(True for _ in _possible_names_in(endpoint.sql, names))
+    return any(True for _ in _possibly_read_names_in(endpoint.sql, names))
 
 
-def possible_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
+def possibly_read_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
     """Return a superset of the given table names that the query, or an endpoint that it reads, refers to."""
-    found = set(_possible_names_in(endpoint.sql, names))
-    return found.union(*(possible_names(included, names) for included in endpoint.included))
+    found = set(_possibly_read_names_in(endpoint.sql, names))
+    return found.union(*(possibly_read_names(included, names) for included in endpoint.included))
 
 
-def _possible_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
+def _possibly_read_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
     text = sql.casefold()
     has_escapes = "\\" in text
     return (name for name in names if has_escapes or all(part in text for part in name.casefold().split(".")))
@@ -97,10 +97,8 @@ class _EndpointLinker:
         if name in self._path:
             cycle = " → ".join((*self._path[self._path.index(name) :], name))
             raise QueryRefused(f"The endpoints read each other: {cycle}.", hint="Read streams in one of them.")
-        if len(self._path) > MAX_LEVELS:
-            message = (
-                f"Endpoints that read each other are nested more than {MAX_LEVELS} deep: {' → '.join(self._path)}."
-            )
+        if len(self._path) > MAX_INCLUSION_DEPTH:
+            message = f"Endpoints that read each other are nested more than {MAX_INCLUSION_DEPTH} deep: {' → '.join(self._path)}."
             raise QueryRefused(message, hint="Read the streams instead.")
 
     def _find_included_names(self, endpoint: Endpoint) -> dict[str, Span | None]:
@@ -113,8 +111,8 @@ class _EndpointLinker:
 
 
 # The table names in each query, cached because all endpoints are linked again when any endpoint or stream changes.
-_TABLES_CACHE: Final[BoundedCache[str, Mapping[str, Span | None]]] = BoundedCache(
-    4 * 2**20, lambda sql, tables: bytes_of((sql, tables))
+_TABLE_NAMES_CACHE: Final[BoundedCache[str, Mapping[str, Span | None]]] = BoundedCache(
+    4 * 2**20, lambda sql, tables: estimate_memory_bytes((sql, tables))
 )
 
 
@@ -123,23 +121,23 @@ def _table_names(sql: str) -> Mapping[str, Span | None]:
 
     A query with an error has no tables: the check of the endpoint reports the error.
     """
-    tables = _TABLES_CACHE.get(sql)
+    tables = _TABLE_NAMES_CACHE.get(sql)
     if tables is None:
         tables = _parse_table_names(sql)
-        _TABLES_CACHE.put(sql, tables)
+        _TABLE_NAMES_CACHE.put(sql, tables)
     return tables
 
 
 def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
     try:
-        with compiling():
+        with compilation_scope():
             tree = parse(sql).tree
     except COMPILE_FAULTS:
         return {}
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     positions: dict[str, Span | None] = {}
     for table in tree.find_all(exp.Table):
-        name = written_name(table)
+        name = written_table_name(table)
         if name.lower() not in ctes:
             positions.setdefault(name, span_of(table, sql))
     return positions

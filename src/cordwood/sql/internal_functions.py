@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.nodes import internal_function
+from cordwood.sql.nodes import internal_function_name
 
 _STRING: Final = Datatype(Kind.STRING)
 _INT64: Final = Datatype(Kind.INT64)
 _FLOAT64: Final = Datatype(Kind.FLOAT64)
 _BOOL: Final = Datatype(Kind.BOOL)
 _JSON: Final = Datatype(Kind.JSON)
-_STRINGS: Final = Datatype(Kind.ARRAY, element=_STRING)
+_STRING_ARRAY: Final = Datatype(Kind.ARRAY, element=_STRING)
 
 # Result types by function name, without the prefix of internal functions.
 RESULT_TYPES: Final[dict[str, Datatype]] = {
@@ -29,8 +29,8 @@ RESULT_TYPES: Final[dict[str, Datatype]] = {
     # All attributes of an event. Arguments: the JSON of its metadata, the JSON of its other keys, its project, and the
     # number of levels to flatten.
     "attributes": _JSON,
-    "attribute_keys": _STRINGS,
-    "attribute_values": _STRINGS,
+    "attribute_keys": _STRING_ARRAY,
+    "attribute_values": _STRING_ARRAY,
     # A time as ISO 8601 text with microseconds, without a time zone.
     "iso_time": _STRING,
     # A text parsed as an integer within a range (`whole_number`) or as a float; NULL if it is not a number.
@@ -58,7 +58,7 @@ RESULT_TYPES: Final[dict[str, Datatype]] = {
     # The value of a key in an object of texts; the key need not be constant.
     "json_member": _STRING,
     # An array sorted in ascending order.
-    "sorted_texts": _STRINGS,
+    "sorted_texts": _STRING_ARRAY,
     "sorted_numbers": Datatype(Kind.ARRAY, element=_INT64),
     "sorted_floats": Datatype(Kind.ARRAY, element=_FLOAT64),
     # Functions of a JSON text and the keys of the path to a value in it.
@@ -72,18 +72,18 @@ RESULT_TYPES: Final[dict[str, Datatype]] = {
     "json_length": _INT64,
     "json_type": _STRING,
     "json_valid": _BOOL,
-    "json_keys": _STRINGS,
-    "json_items": _STRINGS,
+    "json_keys": _STRING_ARRAY,
+    "json_items": _STRING_ARRAY,
 }
 
-INTERNAL_NAMES: Final = frozenset(internal_function(name).upper() for name in RESULT_TYPES)
+INTERNAL_FUNCTION_NAMES: Final = frozenset(internal_function_name(name).upper() for name in RESULT_TYPES)
 
 
 # A whole duration in Go's notation: an optional sign and at least one number with a unit.
-DURATION: Final = "[+-]?(?:[0-9]+(?:[.][0-9]+)?(?:ns|us|µs|μs|ms|s|m|h))+"
+DURATION_PATTERN: Final = "[+-]?(?:[0-9]+(?:[.][0-9]+)?(?:ns|us|µs|μs|ms|s|m|h))+"
 # For each unit, a pattern that captures its number, and the seconds of the unit. `m` must not match the beginning of
 # `ms`.
-DURATION_UNITS: Final = (
+DURATION_UNIT_PATTERNS: Final = (
     ("([0-9.]+)h", "3600"),
     ("([0-9.]+)m(?:[^s]|$)", "60"),
     ("([0-9.]+)s", "1"),
@@ -92,13 +92,13 @@ DURATION_UNITS: Final = (
     ("([0-9.]+)ns", "0.000000001"),
 )
 # Texts without a unit that are durations, as an SQL list.
-ZEROS: Final = "('0', '+0', '-0')"
+ZERO_DURATIONS_SQL: Final = "('0', '+0', '-0')"
 
-SIZE: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
-SIZE_NUMBER: Final = "^([0-9.]+)"
-SIZE_UNIT: Final = "([A-Za-z]*)$"
+SIZE_PATTERN: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
+SIZE_NUMBER_PATTERN: Final = "^([0-9.]+)"
+SIZE_UNIT_PATTERN: Final = "([A-Za-z]*)$"
 # Bytes in each unit of a size, in lower case; a number without a unit counts bytes.
-SIZE_UNITS: Final[Mapping[str, int]] = {
+BYTES_BY_SIZE_UNIT: Final[Mapping[str, int]] = {
     "": 1,
     "b": 1,
     **{f"{letter}{end}": 1000**power for power, letter in enumerate("kmgtp", 1) for end in ("", "b")},
@@ -110,13 +110,13 @@ SIZE_UNITS: Final[Mapping[str, int]] = {
 # an event has more characters or members, only its top level is flattened. An object whose flattened key is too long is
 # kept as one value. Each flattened key repeats the keys of the enclosing objects: without these limits, an event of
 # 16 KB takes 10 MB.
-MAX_CHARACTERS: Final = 16_384
-MAX_MEMBERS: Final = 512
-MAX_KEY_BYTES: Final = 128
+MAX_FLATTENED_CHARACTERS: Final = 16_384
+MAX_FLATTENED_MEMBERS: Final = 512
+MAX_FLATTENED_KEY_BYTES: Final = 128
 # The characters between the key and the value of a member in compact JSON; engines count members by them.
-MEMBER: Final = '":'
+MEMBER_SEPARATOR: Final = '":'
 # At most this many levels are expanded by nested calls, which hold every level in memory. More levels need a loop.
-_MAX_NESTED: Final = 8
+_MAX_NESTED_LEVELS: Final = 8
 
 
 def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
@@ -126,7 +126,7 @@ def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeat
     SQL for a loop: its accumulator `acc` begins with `{entries}`, and is replaced `{levels}` times by `{level}`, which
     is `acc` with one more level expanded.
     """
-    if levels > _MAX_NESTED:
+    if levels > _MAX_NESTED_LEVELS:
         return repeated.format(levels=levels, level=level("acc"), entries=entries)
     for _ in range(levels):
         entries = level(entries)

@@ -18,21 +18,21 @@ from typing import Final, NoReturn, TypeVar
 import msgspec
 from sqlglot import exp
 
-from cordwood.bounded_cache import remember_short
+from cordwood.bounded_cache import memoize_short_texts
 from cordwood.errors import QueryUnsupported, Span
-from cordwood.sql.budget import spend
-from cordwood.sql.datatypes import inherit
-from cordwood.sql.nodes import OPERATION_KEY, Operation, is_operation, swap, with_operation
+from cordwood.sql.budget import count_nodes
+from cordwood.sql.datatypes import inherit_metadata
+from cordwood.sql.nodes import OPERATION_KEY, Operation, attach_operation, is_operation, replace_node
 from cordwood.sql.plan import BlockFilter, PartialRows, UncoveredBlocks
 
 Rule = Callable[[exp.Expr], exp.Expr]
 RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])
 
 # The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own errors.
-RAISED: Final = "cordwood: "
+RAISED_ERROR_PREFIX: Final = "cordwood: "
 
 # The metadata key of nodes whose error becomes NULL, as in SAFE.F(…).
-_SAFE_KEY: Final = "safe"
+_NULL_ON_ERROR_KEY: Final = "safe"
 
 
 class RuleSet(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class RuleSet(msgspec.Struct, frozen=True):
     before_children: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
 
 
-class Rules(msgspec.Struct, frozen=True):
+class LoweringRules(msgspec.Struct, frozen=True):
     """All lowering rules of a target, looked up by the class of the node."""
 
     nodes: Mapping[type[exp.Expr], Rule]
@@ -57,14 +57,14 @@ class Rules(msgspec.Struct, frozen=True):
     before_children: Mapping[type[exp.Expr], Rule]
 
     def lower(self, node: exp.Expr) -> exp.Expr:
-        spend()
+        count_nodes()
         early_rule = self.before_children.get(type(node))
         if early_rule is not None:
             node = _attach_to_parent(node, _apply_rule(node, early_rule))
         for part in list(node.iter_expressions()):
             lowered = self.lower(part)
             if lowered is not part:
-                swap(part, lowered)
+                replace_node(part, lowered)
         rule = self._find_rule(node)
         return _apply_rule(node, rule) if rule else node
 
@@ -84,13 +84,13 @@ def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
 
 
 def _apply_rule(node: exp.Expr, rule: Rule) -> exp.Expr:
-    return inherit(rule(node), node)
+    return inherit_metadata(rule(node), node)
 
 
-def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> Rules:
+def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> LoweringRules:
     """Merge all rule sets into one table; two rules for the same node are a programming error."""
     sets = list(rule_sets)
-    return Rules(
+    return LoweringRules(
         nodes=_merge_tables(rule_set.nodes for rule_set in sets),
         by_name=_merge_tables(rule_set.by_name for rule_set in sets),
         operations=_merge_tables(rule_set.operations for rule_set in sets),
@@ -108,7 +108,7 @@ def _merge_tables(tables: Iterable[Mapping[RuleKey, Rule]]) -> dict[RuleKey, Rul
     return merged
 
 
-def unsupported(node: exp.Expr, subject: str) -> NoReturn:
+def raise_unsupported(node: exp.Expr, subject: str) -> NoReturn:
     raise QueryUnsupported(f"{subject} is not supported", span=span_in_text(node))
 
 
@@ -129,13 +129,13 @@ def function_name(node: exp.Expr) -> str:
     return str(written_name or default_name).upper()
 
 
-def mark_safe(node: exp.Expr) -> exp.Expr:
-    node.meta[_SAFE_KEY] = True
+def mark_null_on_error(node: exp.Expr) -> exp.Expr:
+    node.meta[_NULL_ON_ERROR_KEY] = True
     return node
 
 
-def is_safe(node: exp.Expr) -> bool:
-    return bool(node.meta_get(_SAFE_KEY))
+def returns_null_on_error(node: exp.Expr) -> bool:
+    return bool(node.meta_get(_NULL_ON_ERROR_KEY))
 
 
 def is_evaluated_anyway(node: exp.Expr) -> bool:
@@ -154,20 +154,20 @@ def is_evaluated_anyway(node: exp.Expr) -> bool:
 
 # sqlglot's compiled classes cannot be subclassed, so our own classes of nodes are Anonymous nodes with these names.
 # Admitted queries cannot contain these names.
-FRAGMENT_NAME: Final = "$fragment"
-OPTIONAL_NAME: Final = "$optional"
-BLOCKS_NAME: Final = "$blocks"
-VERBATIM_TEXT_NAME: Final = "$verbatim"
-# Keys of the arguments of nodes with the names BLOCKS_NAME and VERBATIM_TEXT_NAME.
-_BLOCK_FILTER_KEY: Final = "filter"
-_VERBATIM_TEXT_KEY: Final = "written"
+FRAGMENT_NODE_NAME: Final = "$fragment"
+OPTIONAL_PREDICATE_NODE_NAME: Final = "$optional"
+BLOCK_SEGMENT_NODE_NAME: Final = "$blocks"
+VERBATIM_SQL_NODE_NAME: Final = "$verbatim"
+# Keys of the arguments of nodes with the names BLOCK_SEGMENT_NODE_NAME and VERBATIM_SQL_NODE_NAME.
+_BLOCK_SEGMENT_KEY: Final = "filter"
+_VERBATIM_SQL_KEY: Final = "written"
 
-VERBATIM_NAME: Final = "verbatim_name"
+VERBATIM_NAME_KEY: Final = "verbatim_name"
 
 # A placeholder of a template: the number of a part in braces.
-PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
+PLACEHOLDER_PATTERN: Final = re.compile(r"\{(\d+)\}")
 # Constants that may be literals in a template: text without placeholders and without characters to escape.
-_CONSTANT_WITHOUT_ESCAPES: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
+_UNESCAPED_CONSTANT_PATTERN: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
 def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None) -> exp.Expr:
@@ -177,8 +177,8 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
     """
     if any(isinstance(segment, int) and segment >= len(parts) for segment in split_template(template)):
         raise ValueError(f"a placeholder without a part: {template}")
-    node = exp.Anonymous(this=FRAGMENT_NAME, expressions=[exp.Literal.string(template), *parts])
-    return node if operation is None else with_operation(node, operation)
+    node = exp.Anonymous(this=FRAGMENT_NODE_NAME, expressions=[exp.Literal.string(template), *parts])
+    return node if operation is None else attach_operation(node, operation)
 
 
 def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
@@ -186,10 +186,12 @@ def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
     texts: list[str] = []
     merged_parts: list[exp.Expr] = []
     for part in parts:
-        inner_template, inner_parts = (template_of(part), parts_of(part)) if is_fragment(part) else ("{0}", [part])
+        inner_template, inner_parts = (
+            (fragment_template(part), fragment_parts(part)) if is_fragment(part) else ("{0}", [part])
+        )
         texts.append(_renumber_placeholders(inner_template, len(merged_parts)))
         merged_parts += inner_parts
-    return fragment(PLACEHOLDER.sub(lambda placeholder: texts[int(placeholder[1])], template), *merged_parts)
+    return fragment(PLACEHOLDER_PATTERN.sub(lambda placeholder: texts[int(placeholder[1])], template), *merged_parts)
 
 
 def join_fragments(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
@@ -198,17 +200,19 @@ def join_fragments(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _renumber_placeholders(template: str, first: int) -> str:
-    return PLACEHOLDER.sub(lambda placeholder: f"{{{int(placeholder[1]) + first}}}", template)
+    return PLACEHOLDER_PATTERN.sub(lambda placeholder: f"{{{int(placeholder[1]) + first}}}", template)
 
 
 # Long templates are not cached: they contain lists, whose length depends on the query.
-@remember_short(max_length=512, max_entries=4096)
+@memoize_short_texts(max_length=512, max_entries=4096)
 def split_template(template: str) -> tuple[str | int, ...]:
     """Split a template into texts and part numbers, alternating, beginning with a text."""
-    return tuple(int(segment) if index % 2 else segment for index, segment in enumerate(PLACEHOLDER.split(template)))
+    return tuple(
+        int(segment) if index % 2 else segment for index, segment in enumerate(PLACEHOLDER_PATTERN.split(template))
+    )
 
 
-def placeholders(count: int, first: int = 0) -> str:
+def placeholder_list(count: int, first: int = 0) -> str:
     """Return `count` placeholders of a template, separated by commas."""
     return ", ".join(f"{{{index}}}" for index in range(first, first + count))
 
@@ -224,7 +228,7 @@ def name_part(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
 
 def mark_verbatim_name(name: exp.Identifier) -> exp.Identifier:
     """Mark a name to be printed unchanged, without conversion to the engine's spelling."""
-    name.meta[VERBATIM_NAME] = True
+    name.meta[VERBATIM_NAME_KEY] = True
     return name
 
 
@@ -233,76 +237,76 @@ def text_part(text: str) -> exp.Expr:
     return exp.Literal.string(text)
 
 
-def data_part(data: bytes) -> exp.Expr:
+def bytes_part(data: bytes) -> exp.Expr:
     """Return bytes as a part of a fragment, which is printed as a bytes literal."""
     return exp.ByteString(this=data.decode("latin-1"))
 
 
 def quoted_constant(text: str) -> str:
     """Return a rule's constant as a quoted literal for a template; raise ValueError if it would need escapes."""
-    if not _CONSTANT_WITHOUT_ESCAPES.fullmatch(text):
+    if not _UNESCAPED_CONSTANT_PATTERN.fullmatch(text):
         raise ValueError(f"no constant of the rules: {text!r}")
     return "'" + text.replace("'", "''") + "'"
 
 
-def optional_predicate(parameter: exp.Parameter, test: exp.Expr, predicate: exp.Expr) -> exp.Expr:
+def optional_predicate_node(parameter: exp.Parameter, test: exp.Expr, predicate: exp.Expr) -> exp.Expr:
     """Return the condition `(test OR predicate)`, which is printed as an `OptionalPredicate` of the plan."""
-    return exp.Anonymous(this=OPTIONAL_NAME, expressions=[test, predicate, exp.Var(this=parameter.name)])
+    return exp.Anonymous(this=OPTIONAL_PREDICATE_NODE_NAME, expressions=[test, predicate, exp.Var(this=parameter.name)])
 
 
-def block_filter(filter_: BlockFilter) -> exp.Expr:
+def block_filter_node(filter_: BlockFilter) -> exp.Expr:
     """Return a placeholder for the condition that restricts a scan to the filter's blocks; each call fills it in."""
-    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: filter_})
+    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: filter_})
 
 
-def uncovered_blocks(stream: str, *, at_edges: bool = False) -> exp.Expr:
+def uncovered_blocks_node(stream: str, *, at_edges: bool = False) -> exp.Expr:
     """Return a placeholder for the condition that no partial answer covers an event; each call fills it in."""
-    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: UncoveredBlocks(stream, at_edges)})
+    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: UncoveredBlocks(stream, at_edges)})
 
 
-def partial_rows(columns: int) -> exp.Expr:
+def partial_rows_node(columns: int) -> exp.Expr:
     """Return a placeholder for the SELECT of the rows of the partial answers; each call fills it in."""
-    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: PartialRows(columns)})
+    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: PartialRows(columns)})
 
 
 def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocks | PartialRows:
     """Return the segment of the plan for which a placeholder stands."""
-    segment: BlockFilter | UncoveredBlocks | PartialRows = node.args[_BLOCK_FILTER_KEY]
+    segment: BlockFilter | UncoveredBlocks | PartialRows = node.args[_BLOCK_SEGMENT_KEY]
     return segment
 
 
-def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
+def replace_fragment_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
     """Return a new fragment with the template of `node` and other parts."""
-    return fragment(template_of(node), *parts)
+    return fragment(fragment_template(node), *parts)
 
 
-def verbatim(text: str) -> exp.Expr:
+def verbatim_sql_node(text: str) -> exp.Expr:
     """Return SQL that the engine wrote itself, to be printed unchanged: braces in it are not placeholders."""
-    return exp.Anonymous(this=VERBATIM_TEXT_NAME, **{_VERBATIM_TEXT_KEY: text})
+    return exp.Anonymous(this=VERBATIM_SQL_NODE_NAME, **{_VERBATIM_SQL_KEY: text})
 
 
-def verbatim_text(node: exp.Expr) -> str:
-    text: str = node.args[_VERBATIM_TEXT_KEY]
+def verbatim_sql_of(node: exp.Expr) -> str:
+    text: str = node.args[_VERBATIM_SQL_KEY]
     return text
 
 
 def is_fragment(node: object) -> bool:
-    return isinstance(node, exp.Anonymous) and node.this == FRAGMENT_NAME
+    return isinstance(node, exp.Anonymous) and node.this == FRAGMENT_NODE_NAME
 
 
-def template_of(node: exp.Expr) -> str:
+def fragment_template(node: exp.Expr) -> str:
     text: str = node.expressions[0].this
     return text
 
 
-def parts_of(node: exp.Expr) -> list[exp.Expr]:
+def fragment_parts(node: exp.Expr) -> list[exp.Expr]:
     return node.expressions[1:]
 
 
 # Operators that engines expand to several comparisons, each of which repeats the captured operand.
-_REPEATED_OPERAND: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
+_REPEATED_OPERAND_PATTERN: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
 _LAMBDA_KEYWORD: Final = "lambda "
-_EXPENSIVE_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
+_EXPENSIVE_KEYWORD_PATTERN: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 # Calls that DuckDB does not allow inside TRY.
 _VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
 
@@ -310,37 +314,37 @@ _VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
 class TemplateSize(msgspec.Struct, frozen=True):
     """A template's length, its expensive keywords, and how often engines plan the part that fills each placeholder."""
 
-    characters: int
-    keywords: Mapping[str, int]
-    placeholders: Mapping[int, int]
+    character_count: int
+    keyword_counts: Mapping[str, int]
+    placeholder_counts: Mapping[int, int]
 
 
 @lru_cache(maxsize=4096)
 def _measure_template(template: str) -> TemplateSize:
-    placeholder_counts = Counter(int(match[1]) for match in PLACEHOLDER.finditer(template))
+    placeholder_counts = Counter(int(match[1]) for match in PLACEHOLDER_PATTERN.finditer(template))
     lambda_start = template.find(_LAMBDA_KEYWORD)
     if lambda_start >= 0:
         # DuckDB binds the body of a lambda twice.
-        placeholder_counts += Counter(int(match[1]) for match in PLACEHOLDER.finditer(template, lambda_start))
-    placeholder_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND.finditer(template))
-    return TemplateSize(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), placeholder_counts)
+        placeholder_counts += Counter(int(match[1]) for match in PLACEHOLDER_PATTERN.finditer(template, lambda_start))
+    placeholder_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND_PATTERN.finditer(template))
+    return TemplateSize(len(template), Counter(_EXPENSIVE_KEYWORD_PATTERN.findall(template)), placeholder_counts)
 
 
 def measure_fragment(node: exp.Expr) -> TemplateSize:
-    return _measure_template(template_of(node))
+    return _measure_template(fragment_template(node))
 
 
 def has_calls(node: exp.Expr) -> bool:
     """Return whether the template has parentheses; if not, it is an operator, a cast or a path."""
-    return "(" in template_of(node)
+    return "(" in fragment_template(node)
 
 
 def is_volatile(node: exp.Expr) -> bool:
     """Return whether the template calls a function that always fails, or whose result varies."""
-    template = template_of(node)
+    template = fragment_template(node)
     return any(call in template for call in _VOLATILE_CALL)
 
 
 def catches_failures(node: exp.Expr) -> bool:
     """Return whether the template turns errors of its parts into NULL."""
-    return "try(" in template_of(node)
+    return "try(" in fragment_template(node)

@@ -41,7 +41,7 @@ Selects
     literals); inside larger expressions aliases are replaced by the expression they stand for.
 
 Slots
-    `exp.Parameter(this=Var(name))` with its `type` set. The time of the call is the slot `NOW`, a
+    `exp.Parameter(this=Var(name))` with its `type` set. The time of the call is the slot `NOW_SLOT_NAME`, a
     TIMESTAMP, and `CURRENT_DATE(zone)` and related functions are DATE(slot, zone) and so on, except in
     stand-alone SQL, where they stay as written.
 
@@ -62,7 +62,7 @@ from cordwood.model.redaction import RedactMode
 # The key of the argument that holds a node's operation.
 OPERATION_KEY: Final = "does"
 # The name of nodes that consist of an operation only; admitted queries cannot contain this name.
-OPERATION: Final = "$operation"
+OPERATION_NODE_NAME: Final = "$operation"
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -82,14 +82,14 @@ class RecordElements(Operation, frozen=True):
     values become the empty array. `only_arrays` is set if only arrays have been seen at the value's path.
     """
 
-    only_arrays: bool
+    has_only_arrays: bool
 
 
-class AsText(Operation, frozen=True):
+class EventAsText(Operation, frozen=True):
     """An event's value as text. The expression reads nothing but this text, so a scan may provide the text alone."""
 
 
-class AsEventValue(Operation, frozen=True):
+class TextAsEventValue(Operation, frozen=True):
     """A text converted to an event's value."""
 
 
@@ -99,28 +99,28 @@ class RecordTest(Operation, frozen=True):
     With `only_objects`, only objects have been seen at the value's path, so a test for NULL suffices.
     """
 
-    only_objects: bool = False
+    has_only_objects: bool = False
 
 
-class Redacted(Operation, frozen=True):
+class RedactedValue(Operation, frozen=True):
     """The operand with personal data redacted; base class of the operations below."""
 
     mode: RedactMode
 
 
-class RedactedText(Redacted, frozen=True):
+class RedactedText(RedactedValue, frozen=True):
     """The redacted text of a text operand."""
 
 
-class RedactedEventText(Redacted, frozen=True):
+class RedactedEventText(RedactedValue, frozen=True):
     """The redacted text of an event's value, as an event's value again."""
 
 
-class RedactedEvent(Redacted, frozen=True):
+class RedactedEvent(RedactedValue, frozen=True):
     """An event's value with all texts in it redacted."""
 
 
-class RedactedSecret(Redacted, frozen=True):
+class RedactedSecret(RedactedValue, frozen=True):
     """An event's value, redacted because its key names a secret.
 
     With `may_be_record`, objects or arrays have been seen at its path.
@@ -143,45 +143,45 @@ class Interval(Operation, frozen=True):
     unit: str
 
 
-class Recast(Operation, frozen=True):
+class CheapCast(Operation, frozen=True):
     """The same value as another type; cheap enough to be repeated in the SQL."""
 
 
 class RedactionCall(Operation, frozen=True):
     """A call of one of the engine's redaction functions."""
 
-    function: str
+    function_name: str
 
 
-class RedactText(RedactionCall, frozen=True):
+class TextRedactionCall(RedactionCall, frozen=True):
     """The redacted text of the only operand.
 
-    `optimistic` is the name of the engine's function that raises an error at a match instead of redacting it.
+    `optimistic_function_name` is the name of the engine's function that raises an error at a match instead of redacting it.
     """
 
-    optimistic: str
+    optimistic_function_name: str
 
 
-Kind = TypeVar("Kind", bound=Operation)
+OperationType = TypeVar("OperationType", bound=Operation)
 
 
 def operation_node(operation: Operation, *operands: exp.Expr) -> exp.Expr:
     """Return a node of a resolved tree for an operation."""
-    return exp.Anonymous(this=OPERATION, expressions=list(operands), **{OPERATION_KEY: operation})
+    return exp.Anonymous(this=OPERATION_NODE_NAME, expressions=list(operands), **{OPERATION_KEY: operation})
 
 
 def is_operation(node: exp.Expr) -> bool:
     """Return whether the node is an operation that no rule has lowered yet."""
-    return isinstance(node, exp.Anonymous) and node.this == OPERATION
+    return isinstance(node, exp.Anonymous) and node.this == OPERATION_NODE_NAME
 
 
-def operation_of(node: object, kind: type[Kind]) -> Kind | None:
+def operation_of(node: object, kind: type[OperationType]) -> OperationType | None:
     """Return the node's operation if it is of this class; None otherwise."""
     found = node.args.get(OPERATION_KEY) if isinstance(node, exp.Anonymous) else None
     return found if isinstance(found, kind) else None
 
 
-def with_operation(node: exp.Expr, operation: Operation) -> exp.Expr:
+def attach_operation(node: exp.Expr, operation: Operation) -> exp.Expr:
     """Set the operation of a node, such as a fragment, and return the node."""
     node.set(OPERATION_KEY, operation)
     return node
@@ -191,7 +191,7 @@ def has_operation(node: object, kind: type[Operation]) -> bool:
     return operation_of(node, kind) is not None
 
 
-def find_operations(tree: exp.Expr, kind: type[Kind]) -> Iterator[tuple[exp.Expr, Kind]]:
+def find_operations(tree: exp.Expr, kind: type[OperationType]) -> Iterator[tuple[exp.Expr, OperationType]]:
     """Yield the nodes of a tree with an operation of this class, and their operations."""
     for node in tree.find_all(exp.Anonymous):
         found = operation_of(node, kind)
@@ -200,7 +200,7 @@ def find_operations(tree: exp.Expr, kind: type[Kind]) -> Iterator[tuple[exp.Expr
 
 
 # The name of the slot for the time of the call.
-NOW: Final = "now"
+NOW_SLOT_NAME: Final = "now"
 
 # Comparison operators, spelled alike in BigQuery and in the engines.
 COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
@@ -215,12 +215,12 @@ COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
 }
 
 # The metadata key of the kinds of value that have been seen at the path of a node.
-KINDS: Final = "kinds"
+KINDS_KEY: Final = "kinds"
 
 _RELATION_CLASSES: Final = (exp.Table, exp.Subquery, exp.Unnest)
 
 
-def swap(node: exp.Expr, replacement: exp.Expr) -> None:
+def replace_node(node: exp.Expr, replacement: exp.Expr) -> None:
     """Replace a node in constant time; `Expr.replace` visits all siblings in a list of arguments."""
     parent, key, index = node.parent, node.arg_key, node.index
     siblings = parent.args.get(key) if parent is not None and key is not None else None
@@ -262,7 +262,7 @@ def is_event_path(node: exp.Expr) -> bool:
     return has_operation(node, PathRead)
 
 
-def path_value(node: exp.Expr) -> exp.Expr:
+def path_root(node: exp.Expr) -> exp.Expr:
     value: exp.Expr = node.expressions[0]
     return value
 
@@ -274,7 +274,7 @@ def path_steps(node: exp.Expr) -> tuple[str, ...]:
 
 def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
     """Return a path's root value and steps; for any other value, the value itself and no steps."""
-    return (path_value(value), path_steps(value)) if is_event_path(value) else (value, ())
+    return (path_root(value), path_steps(value)) if is_event_path(value) else (value, ())
 
 
 def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
@@ -307,13 +307,13 @@ def outermost_select(tree: exp.Expr) -> exp.Expr:
     return tree
 
 
-def cte_of(table: exp.Expr) -> exp.CTE | None:
+def non_recursive_cte(table: exp.Expr) -> exp.CTE | None:
     """Return the CTE that the table refers to; None if the CTE may be recursive."""
-    cte = named_cte(table)
+    cte = referenced_cte(table)
     return None if cte is None or cte.parent is None or cte.parent.args.get("recursive") else cte
 
 
-def named_cte(table: exp.Expr) -> exp.CTE | None:
+def referenced_cte(table: exp.Expr) -> exp.CTE | None:
     """Return the CTE that the table refers to, which may be recursive; None for a stream, whatever its name."""
     node: exp.Expr | None = table.parent if table.meta_get("stream") is None else None
     while node is not None:
@@ -332,12 +332,12 @@ def typed_column(name: str, relation: str, type_: exp.DType) -> exp.Column:
     return column
 
 
-def placeholder(name: str, type_: exp.DType) -> exp.Expr:
+def parameter_node(name: str, type_: exp.DType) -> exp.Expr:
     """Return a placeholder for a value that is bound at the call."""
     return set_type(exp.Parameter(this=exp.Var(this=name)), type_)
 
 
-def digest(text: exp.Expr) -> exp.Expr:
+def digest_call(text: exp.Expr) -> exp.Expr:
     """Return a call of MD5 for a text: equal for equal texts, and with an order that does not reveal the texts."""
     return set_type(exp.MD5(this=text), exp.DType.TEXT)
 
@@ -349,7 +349,7 @@ def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
     select.set("where", exp.Where(this=combined))
 
 
-def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
+def and_conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
     """Yield the conditions of a WHERE clause that AND joins."""
     pending = [] if where is None else [where.this]
     while pending:
@@ -361,30 +361,30 @@ def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 # The metadata key that marks a name which refers to the object of all top-level keys that are not columns.
-WHOLE_EXTRAS: Final = "whole_extras"
+WHOLE_EXTRAS_KEY: Final = "whole_extras"
 
-_INTERNAL: Final = "$"
+_INTERNAL_PREFIX: Final = "$"
 
 
-def internal_function(name: str) -> str:
+def internal_function_name(name: str) -> str:
     """Return the internal name of a function that BigQuery does not have; admitted queries cannot contain it."""
-    return _INTERNAL + name
+    return _INTERNAL_PREFIX + name
 
 
 def internal_call(name: str, *arguments: exp.Expr) -> exp.Expr:
     """Return a call of an internal function."""
-    return exp.Anonymous(this=internal_function(name), expressions=list(arguments))
+    return exp.Anonymous(this=internal_function_name(name), expressions=list(arguments))
 
 
-_LISTS: Final = (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.Pivot, exp.Group)
+_LIST_PARENT_CLASSES: Final = (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.Pivot, exp.Group)
 
 
-def is_list(node: exp.Expr) -> bool:
+def is_parenthesised_list(node: exp.Expr) -> bool:
     """Return whether a parenthesised list is not a struct, but the list of ANY, ALL, a pivot or a grouping."""
-    return isinstance(node.parent, _LISTS)
+    return isinstance(node.parent, _LIST_PARENT_CLASSES)
 
 
-def field_values(node: exp.Expr) -> list[exp.Expr]:
+def struct_field_values(node: exp.Expr) -> list[exp.Expr]:
     """Return the values of STRUCT(…) without their names."""
     return [
         item.expression if isinstance(item, exp.PropertyEQ) else item.this if isinstance(item, exp.Alias) else item
@@ -392,7 +392,7 @@ def field_values(node: exp.Expr) -> list[exp.Expr]:
     ]
 
 
-def field_name(datatype: Datatype, index: int) -> str:
+def struct_field_name(datatype: Datatype, index: int) -> str:
     """Return the name of the struct's field at this position.
 
     Fields without a name, or with that of an earlier field, are named by position.
@@ -411,12 +411,12 @@ def field_name(datatype: Datatype, index: int) -> str:
 CONSTANT_KEY: Final = "constant"
 
 
-def constant(node: exp.Expr | None) -> str | int | float | bool | None:
+def constant_python_value(node: exp.Expr | None) -> str | int | float | bool | None:
     """Return the value of a literal; None for any other node."""
     if isinstance(node, exp.Paren):
-        return constant(node.this)
+        return constant_python_value(node.this)
     if isinstance(node, exp.Neg):
-        inner = constant(node.this)
+        inner = constant_python_value(node.this)
         return -inner if isinstance(inner, (int, float)) else None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
@@ -425,7 +425,7 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
 
 def is_small_integer(node: exp.Expr | None) -> bool:
     """Return whether the node is a constant integer far from the bounds of INT64."""
-    value = constant(node)
+    value = constant_python_value(node)
     return isinstance(value, int) and abs(value) < 2**31
 
 
@@ -463,12 +463,12 @@ def is_integer_literal(node: exp.Expr) -> bool:
 
 
 def constant_text(node: exp.Expr | None) -> str | None:
-    value = constant(node)
+    value = constant_python_value(node)
     return value if isinstance(value, str) else None
 
 
 def constant_int(node: exp.Expr | None) -> int | None:
-    value = constant(node)
+    value = constant_python_value(node)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -14,28 +14,28 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copied, spend
+from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.nodes import (
-    NOW,
+    NOW_SLOT_NAME,
     add_condition,
-    cte_of,
-    digest,
+    digest_call,
+    non_recursive_cte,
     outermost_select,
-    placeholder,
+    parameter_node,
     relations_of,
     typed_column,
 )
-from cordwood.sql.query_templates import ordered
+from cordwood.sql.query_templates import sort_key
 
 _TIME_COLUMN: Final = "timestamp"
 _ID_COLUMN: Final = "id"
 _RECEIPT_COLUMN: Final = "ingested_at"
-_HIDDEN_COLUMNS: Final = ("time of the row", "id of the row")
+_HIDDEN_COLUMN_NAMES: Final = ("time of the row", "id of the row")
 _BOUNDARY_PARAMETERS: Final = ("time_of_last_row", "id_of_last_row")
 # Statements are compiled only for page sizes that are powers of this number, and for the endpoint's maximum.
-SIZE_STEP: Final = 10
+PAGE_SIZE_STEP: Final = 10
 # Maximum nesting of queries in which columns of events are searched; deeper queries are paged by row offset.
-_MAX_DEPTH: Final = 30
+_MAX_QUERY_DEPTH: Final = 30
 # Clauses that make a row of a SELECT depend on several rows of its FROM.
 _CLAUSES_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
 
@@ -43,29 +43,29 @@ _CLAUSES_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
 class Page(msgspec.Struct, frozen=True):
     """The page that a statement answers: its size, and the number of rows before it.
 
-    `rows` is None for the endpoint's maximum, and otherwise the next power of `SIZE_STEP`: a separate statement for
+    `rows` is None for the endpoint's maximum, and otherwise the next power of `PAGE_SIZE_STEP`: a separate statement for
     each possible size would fill the statement cache. With `is_after_row`, the page begins at the time and id of the
     last row of the page before, and `skip` counts the rows with that time and id that were already sent; otherwise
-    `skip` counts all rows that were already sent. `remaining` is the rest of the query's own LIMIT if it is less
-    than a page. With `is_requested`, the caller asked for pages, so the answer gets a total order whatever that costs.
-    With `follows`, it is a page of a followed query instead, in the order of receipt.
+    `skip` counts all rows that were already sent. `remaining_rows` is the rest of the query's own LIMIT if it is less
+    than a page. With `is_paging_requested`, the caller asked for pages, so the answer gets a total order whatever that costs.
+    With `is_followed`, it is a page of a followed query instead, in the order of receipt.
     """
 
     rows: int | None = None
-    skip: int = 0
+    skipped_rows: int = 0
     is_after_row: bool = False
-    remaining: int | None = None
-    is_requested: bool = False
-    follows: bool = False
+    remaining_rows: int | None = None
+    is_paging_requested: bool = False
+    is_followed: bool = False
 
-    def smallest(self, max_rows: int) -> int:
+    def min_page_size(self, max_rows: int) -> int:
         """Return a lower bound of the page sizes for which the same statement is used."""
-        return max_rows if self.rows is None else self.rows // SIZE_STEP
+        return max_rows if self.rows is None else self.rows // PAGE_SIZE_STEP
 
     @property
     def is_read_once(self) -> bool:
         """Whether the statement is unlikely to be used again, because it contains the number of rows sent before."""
-        return self.remaining is not None or (self.skip > 0 and not self.is_after_row)
+        return self.remaining_rows is not None or (self.skipped_rows > 0 and not self.is_after_row)
 
 
 FIRST_PAGE: Final = Page()
@@ -74,30 +74,30 @@ FIRST_PAGE: Final = Page()
 class Paging(msgspec.Struct, frozen=True):
     """What is needed to continue an answer with its next page.
 
-    With `is_by_time`, the last columns of the statement are the time and id of each row, and `boundary` names the
-    parameters for the time and id of the last row of a page. With `has_elements`, rows with the same time and id have
+    With `is_by_time`, the last columns of the statement are the time and id of each row, and `boundary_parameters` names the
+    parameters for the time and id of the last row of a page. With `has_array_elements`, rows with the same time and id have
     no order, so a page must not end between them. `limit` is the query's own LIMIT, or the parameter in it; likewise
     `offset`, which applies to the first page only: later pages count it in `skip`.
     """
 
     is_by_time: bool
-    has_elements: bool
+    has_array_elements: bool
     limit: int | str | None
     offset: str | None
-    boundary: tuple[str, str]
+    boundary_parameters: tuple[str, str]
 
 
 class _TimeOrder(msgspec.Struct, frozen=True):
     """An order by the time of events and then by their ids, with the columns that hold them in the outermost SELECT.
 
-    `others` are the ids of joined events. With `has_elements`, an event yields a row for each element of its arrays.
+    `others` are the ids of joined events. With `has_array_elements`, an event yields a row for each element of its arrays.
     """
 
-    time: exp.Column
-    id: exp.Column
+    time_column: exp.Column
+    id_column: exp.Column
     is_descending: bool
-    others: tuple[exp.Column, ...] = ()
-    has_elements: bool = False
+    other_id_columns: tuple[exp.Column, ...] = ()
+    has_array_elements: bool = False
 
 
 def page_parameters(parameters: Mapping[str, Parameter], page: Page) -> Mapping[str, Parameter]:
@@ -117,7 +117,7 @@ def _boundary_parameters(parameters: Mapping[str, Parameter]) -> tuple[str, str]
 
 
 class PageBuilder:
-    """Rewrites a resolved query for one page: call `restrict` before redaction, and `order` after it.
+    """Rewrites a resolved query for one page: call `restrict_events` before redaction, and `order` after it.
 
     `pages_on_request` is set if this statement has no pages, but would have pages if the caller requested them.
     """
@@ -127,15 +127,15 @@ class PageBuilder:
         self._page = page
         self._rows = max_rows if page.rows is None else min(page.rows, max_rows)
         self._limit, self._offset = (_row_count_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
-        self._is_first = not page.skip and page.remaining is None
-        may_go_on = self._may_have_more_pages(parameters, page.smallest(max_rows))
+        self._is_first = not page.skipped_rows and page.remaining_rows is None
+        may_go_on = self._may_have_more_pages(parameters, page.min_page_size(max_rows))
         self._time_order, self._row_ids = _find_row_positions(tree) if may_go_on else (None, [])
-        self.pages_on_request = may_go_on and self._is_order_costly and not page.is_requested
+        self.pages_on_request = may_go_on and self._is_order_costly and not page.is_paging_requested
         self._is_paged = may_go_on and not self.pages_on_request
         self._boundary_parameters = _boundary_parameters(parameters)
 
     @property
-    def _row_parameters(self) -> list[str]:
+    def _row_count_parameters(self) -> list[str]:
         """The parameters in the LIMIT or OFFSET of the query."""
         return [rows for rows in (self._limit, self._offset) if isinstance(rows, str)]
 
@@ -145,13 +145,13 @@ class PageBuilder:
 
         Ordering by all columns of an answer costs most. If LIMIT is a parameter, most calls need one page only.
         """
-        return bool(self._row_parameters) or (self._time_order is None and not self._row_ids)
+        return bool(self._row_count_parameters) or (self._time_order is None and not self._row_ids)
 
     def _may_have_more_pages(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
         """Return whether the query may have more rows than a page, or this is a later page."""
         if not isinstance(self._tree, exp.Select | exp.SetOperation):
             return False
-        if any(parameters[name].type is not Kind.INT64 for name in self._row_parameters):
+        if any(parameters[name].type is not Kind.INT64 for name in self._row_count_parameters):
             return False
         return not isinstance(self._limit, int) or self._limit > rows or not self._is_first
 
@@ -162,24 +162,28 @@ class PageBuilder:
         order = self._time_order
         offset = self._offset if isinstance(self._offset, str) else None
         return Paging(
-            order is not None, order is not None and order.has_elements, self._limit, offset, self._boundary_parameters
+            order is not None,
+            order is not None and order.has_array_elements,
+            self._limit,
+            offset,
+            self._boundary_parameters,
         )
 
-    def restrict(self) -> None:
+    def restrict_events(self) -> None:
         """Restrict the read events to those that may be on the page.
 
         Sort keys that contain texts of events are added here, before redaction, so that redaction applies to them.
         """
         if not self._is_paged:
             return
-        if self._time_order is None and self._page.skip:
+        if self._time_order is None and self._page.skipped_rows:
             for table in list(self._tree.find_all(exp.Table)):
                 if table.meta_get("stream"):
-                    _restrict_to_received(table)
+                    _restrict_to_received_events(table)
         if self._time_order is None and not self._row_ids:
-            self._add_keys(self._column_sort_keys())
+            self._append_sort_keys(self._column_sort_keys())
 
-    def order(self, *, hashes_ids: bool) -> None:
+    def order_rows(self, *, hashes_ids: bool) -> None:
         """Order the rows totally and limit them to the page size plus one: the extra row shows that a page follows.
 
         `hashes_ids` is set if ids are redacted: then neither the order of the rows nor a cursor may reveal ids.
@@ -190,35 +194,39 @@ class PageBuilder:
         if self._time_order is not None:
             self._order_by_time(self._time_order, hashes_ids=hashes_ids)
         else:
-            self._add_keys(
-                [ordered(_id_sort_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
+            self._append_sort_keys(
+                [sort_key(_id_sort_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
             )
-        left = self._limit if self._page.remaining is None else self._page.remaining
+        left = self._limit if self._page.remaining_rows is None else self._page.remaining_rows
         if not self._is_first or not isinstance(left, str):
             rows = min(left, self._rows + 1) if isinstance(left, int) else self._rows + 1
             self._tree.set("limit", _row_count_clause(exp.Limit, rows))
         if not self._is_first or not isinstance(self._offset, str):
-            skip = self._page.skip + (self._offset if isinstance(self._offset, int) else 0)
+            skip = self._page.skipped_rows + (self._offset if isinstance(self._offset, int) else 0)
             self._tree.set("offset", _row_count_clause(exp.Offset, skip) if skip else None)
 
     def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
         """Order by time and id first, because the next page begins after the last row's time and id."""
-        hidden = copied(order.time), _id_sort_key(order.id, hashes_ids=hashes_ids)
+        hidden = copy_tree(order.time_column), _id_sort_key(order.id_column, hashes_ids=hashes_ids)
         own = self._tree.args["order"].expressions if self._tree.args.get("order") else []
-        ids = [hidden[1], *(_id_sort_key(column, hashes_ids=hashes_ids) for column in order.others)]
-        keys = own or [ordered(hidden[0], order.is_descending)]
-        self._tree.set("order", exp.Order(expressions=[*keys, *(ordered(value, is_descending=False) for value in ids)]))
-        for value, name in zip(hidden, _HIDDEN_COLUMNS, strict=True):
-            self._tree.append("expressions", exp.alias_(copied(value), name, quoted=True))
+        ids = [hidden[1], *(_id_sort_key(column, hashes_ids=hashes_ids) for column in order.other_id_columns)]
+        keys = own or [sort_key(hidden[0], order.is_descending)]
+        self._tree.set(
+            "order", exp.Order(expressions=[*keys, *(sort_key(value, is_descending=False) for value in ids)])
+        )
+        for value, name in zip(hidden, _HIDDEN_COLUMN_NAMES, strict=True):
+            self._tree.append("expressions", exp.alias_(copy_tree(value), name, quoted=True))
         if not self._page.is_after_row:
             return
-        time, id_ = map(placeholder, self._boundary_parameters, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
+        time, id_ = map(parameter_node, self._boundary_parameters, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
         at_or_after, after = (exp.LTE, exp.LT) if order.is_descending else (exp.GTE, exp.GT)
-        add_condition(self._tree, at_or_after(this=copied(order.time), expression=copied(time)))
-        is_later_id = exp.GTE(this=copied(hidden[1]), expression=id_)
-        add_condition(self._tree, exp.or_(after(this=copied(order.time), expression=time), is_later_id, copy=False))
+        add_condition(self._tree, at_or_after(this=copy_tree(order.time_column), expression=copy_tree(time)))
+        is_later_id = exp.GTE(this=copy_tree(hidden[1]), expression=id_)
+        add_condition(
+            self._tree, exp.or_(after(this=copy_tree(order.time_column), expression=time), is_later_id, copy=False)
+        )
 
-    def _add_keys(self, keys: Sequence[exp.Expr]) -> None:
+    def _append_sort_keys(self, keys: Sequence[exp.Expr]) -> None:
         order = self._tree.args.get("order")
         self._tree.set("order", exp.Order(expressions=[*(order.expressions if order else ()), *keys]))
 
@@ -230,22 +238,22 @@ class PageBuilder:
         order, select = self._tree.args.get("order"), outermost_select(self._tree)
         used = {key.this.name for key in (order.expressions if order else ()) if isinstance(key.this, exp.Literal)}
         indexes = (str(index) for index, item in enumerate(select.expressions, 1) if item.find(exp.Query) is None)
-        return [ordered(exp.Literal.number(index), is_descending=False) for index in indexes if index not in used]
+        return [sort_key(exp.Literal.number(index), is_descending=False) for index in indexes if index not in used]
 
 
 def _find_row_positions(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
     """Return the order by time, or None if the query has another order, and the ids that identify each row."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
-    columns = _EventColumns()
+    columns = _EventColumnFinder()
     return None if _has_offset(tree) else columns.time_order(tree), columns.row_ids(tree)
 
 
 def _has_offset(tree: exp.Expr) -> bool:
-    return tree.args.get("offset") is not None and literal_rows(tree.args["offset"]) != 0
+    return tree.args.get("offset") is not None and literal_row_count(tree.args["offset"]) != 0
 
 
-def literal_rows(clause: exp.Expr | None) -> int | None:
+def literal_row_count(clause: exp.Expr | None) -> int | None:
     """Return the number in a LIMIT or OFFSET; None without such a clause, or if it is a parameter."""
     rows = None if clause is None else clause.expression
     return int(rows.this) if isinstance(rows, exp.Literal) and rows.is_int else None
@@ -254,7 +262,7 @@ def literal_rows(clause: exp.Expr | None) -> int | None:
 def limit_rows(tree: exp.Expr, max_rows: int) -> None:
     """Limit the rows to one more than `max_rows`, so that truncation is detected; a smaller LIMIT is kept."""
     limit = max_rows + 1
-    existing_limit = literal_rows(tree.args.get("limit"))
+    existing_limit = literal_row_count(tree.args.get("limit"))
     if tree.args.get("limit") is None or (existing_limit is not None and existing_limit > limit):
         tree.set("limit", _row_count_clause(exp.Limit, limit))
 
@@ -263,7 +271,7 @@ def _row_count_or_parameter(clause: exp.Expr | None) -> int | str | None:
     """Return the number in a LIMIT or OFFSET, or the name of the parameter in it."""
     rows = None if clause is None else clause.expression
     parameter = None if rows is None else rows.find(exp.Parameter)
-    return literal_rows(clause) if parameter is None else str(parameter.name)
+    return literal_row_count(clause) if parameter is None else str(parameter.name)
 
 
 def _row_count_clause(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> exp.Expr:
@@ -272,8 +280,8 @@ def _row_count_clause(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> 
 
 def _id_sort_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
     """Return an id as a sort key, hashed if ids must not be revealed."""
-    value = copied(column)
-    return digest(value) if hashes_ids else value
+    value = copy_tree(column)
+    return digest_call(value) if hashes_ids else value
 
 
 def _is_row_wise(tree: exp.Expr) -> bool:
@@ -284,7 +292,7 @@ def _is_row_wise(tree: exp.Expr) -> bool:
     return not any(part.find(exp.AggFunc, exp.Window) for part in parts)
 
 
-class _EventColumns:
+class _EventColumnFinder:
     """Finds columns of events that queries pass on unchanged; caches the results.
 
     Without the cache, a query that reads a CTE twice, through forty CTEs, would reach the first CTE by 2^40 paths.
@@ -323,7 +331,7 @@ class _EventColumns:
         ids = [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in events]
         others = tuple(column for column in ids if column.table != time.table)
         own = next(column for column in ids if column.table == time.table)
-        return _TimeOrder(time, own, is_descending, others, has_elements=len(events) < len(relations))
+        return _TimeOrder(time, own, is_descending, others, has_array_elements=len(events) < len(relations))
 
     def row_ids(self, tree: exp.Select) -> list[exp.Column]:
         """Return the ids of the events from which a row of a SELECT is made; none if they do not identify the row.
@@ -341,18 +349,18 @@ class _EventColumns:
             typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT), select, _ID_COLUMN
         ):
             return False
-        query = _query_of(relation)
-        return query is None or all(self._passes_rows_on(branch) for branch in _union_branches(query))
+        query = _query_of_relation(relation)
+        return query is None or all(self._preserves_rows(branch) for branch in _union_branches(query))
 
-    def _passes_rows_on(self, query: exp.Select) -> bool:
+    def _preserves_rows(self, query: exp.Select) -> bool:
         """Return whether each row is made from one row of a single relation, down to the rows of a stream."""
         if id(query) not in self._row_wise:
             from_ = query.args.get("from_")
             inner = None if from_ is None or query.args.get("joins") else from_.this
-            inner_query = None if inner is None else _query_of(inner)
+            inner_query = None if inner is None else _query_of_relation(inner)
             is_one = inner is not None and _is_row_wise(query)
             self._row_wise[id(query)] = is_one and (
-                inner_query is None or all(self._passes_rows_on(branch) for branch in _union_branches(inner_query))
+                inner_query is None or all(self._preserves_rows(branch) for branch in _union_branches(inner_query))
             )
         return self._row_wise[id(query)]
 
@@ -363,9 +371,9 @@ class _EventColumns:
         """
         key = id(select), column.table, column.name, name
         if key not in self._found:
-            spend()
+            count_nodes()
             self._depth += 1
-            self._found[key] = self._depth < _MAX_DEPTH and self._find_event_column(column, select, name)
+            self._found[key] = self._depth < _MAX_QUERY_DEPTH and self._find_event_column(column, select, name)
             self._depth -= 1
         return self._found[key]
 
@@ -375,13 +383,13 @@ class _EventColumns:
             return False
         if isinstance(relation, exp.Table) and relation.meta_get("stream"):
             return bool(column.name == name)
-        query = _query_of(relation)
-        return query is not None and self._passes_column_on(query, column.name, name)
+        query = _query_of_relation(relation)
+        return query is not None and self._preserves_column(query, column.name, name)
 
-    def _passes_column_on(self, query: exp.Expr, output: str, name: str) -> bool:
+    def _preserves_column(self, query: exp.Expr, output: str, name: str) -> bool:
         branches = list(_union_branches(query))
         names = [item.alias_or_name for item in branches[0].expressions] if branches else []
-        spend(len(branches) + len(names))
+        count_nodes(len(branches) + len(names))
         if names.count(output) != 1:
             return False
         values = [branch.expressions[names.index(output)].unalias() for branch in branches]
@@ -398,7 +406,7 @@ class _EventColumns:
             is_known = not any(join.method or join.kind in ("SEMI", "ANTI") for join in joins)
             found = relations_of(select) if is_known else ()
             relations = self._relations[id(select)] = {one.alias_or_name: one for one in found}
-            spend(len(relations))
+            count_nodes(len(relations))
         return relations
 
 
@@ -412,7 +420,7 @@ def _selected_expression(tree: exp.Select, value: exp.Expr) -> exp.Expr:
 def _may_be_null_filled(relation: exp.Expr, select: exp.Select) -> bool:
     """Return whether an outer join may yield rows in which the relation's columns are NULL."""
     joins = select.args.get("joins") or []
-    spend(len(joins))
+    count_nodes(len(joins))
     if any(join.side in ("RIGHT", "FULL") for join in joins):
         return True
     clause = relation.parent
@@ -422,10 +430,10 @@ def _may_be_null_filled(relation: exp.Expr, select: exp.Select) -> bool:
     return isinstance(clause, exp.Join) and bool(clause.side)
 
 
-def _query_of(relation: exp.Expr) -> exp.Expr | None:
+def _query_of_relation(relation: exp.Expr) -> exp.Expr | None:
     """Return the query of a relation; None for a stream, or for a CTE that may be recursive."""
-    spend()
-    container = cte_of(relation) if isinstance(relation, exp.Table) else relation
+    count_nodes()
+    container = non_recursive_cte(relation) if isinstance(relation, exp.Table) else relation
     return container.this if isinstance(container, exp.CTE | exp.Subquery) else None
 
 
@@ -446,7 +454,7 @@ def _union_branches(query: exp.Expr) -> Iterable[exp.Select]:
     return found
 
 
-def _restrict_to_received(table: exp.Table) -> None:
+def _restrict_to_received_events(table: exp.Table) -> None:
     """Restrict a read of a stream to the events received up to the time of the call.
 
     On the right side of a LEFT JOIN, the condition is added to ON. In other outer joins, no condition is added.
@@ -455,7 +463,7 @@ def _restrict_to_received(table: exp.Table) -> None:
     select = clause.parent if clause is not None else None
     if not isinstance(select, exp.Select) or not isinstance(clause, exp.From | exp.Join):
         return
-    now = placeholder(NOW, exp.DType.TIMESTAMPTZ)
+    now = parameter_node(NOW_SLOT_NAME, exp.DType.TIMESTAMPTZ)
     condition = exp.LTE(this=typed_column(_RECEIPT_COLUMN, table.alias_or_name, exp.DType.TIMESTAMPTZ), expression=now)
     if isinstance(clause, exp.Join) and clause.side == "LEFT" and clause.args.get("on") is not None:
         clause.set("on", exp.and_(clause.args["on"], condition, copy=False))

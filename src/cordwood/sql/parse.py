@@ -10,15 +10,15 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
+from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused, QueryUnsupported, Span
 from cordwood.sql.diagnostics import span_at
-from cordwood.sql.stages import Parsed
+from cordwood.sql.stages import ParsedQuery
 from cordwood.sql.syntax_rewrites import (
     copy_shared_nodes,
     inline_with_expressions,
+    insert_missing_tokens,
     name_unnested_paths,
     parenthesise_bitwise,
-    rewrite_tokens,
     rewrite_with_as_struct,
     separate_pipe_steps,
     set_offset_kinds,
@@ -42,7 +42,7 @@ MAX_DEPTH: Final = 300
 MAX_PIPES: Final = 100
 # sqlglot parses parentheses after a type's name (DATE, STRUCT) or a dotted name (NET.HOST) twice, so its work doubles
 # with each nesting; this limits the work summed over all tokens.
-MAX_WORK: Final = 120_000
+MAX_PARSER_WORK: Final = 120_000
 
 _BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
 # Lone surrogates, which UTF-8 cannot encode.
@@ -148,22 +148,22 @@ _OTHER_STATEMENTS: Final = frozenset(
 )
 # A character that is not whitespace; between two tokens, it can only be part of a comment.
 _NON_SPACE: Final = re.compile(r"\S")
-_TOKEN_IN_ERROR: Final = re.compile(r" but got <Token.*>$")
-_ERROR_POSITION: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
+_TOKEN_IN_ERROR_PATTERN: Final = re.compile(r" but got <Token.*>$")
+_ERROR_POSITION_PATTERN: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
 
-def parse(text: str) -> Parsed:
-    """Parse a text with a single statement; raise QuerySyntax or QueryRefused with the position."""
+def parse(text: str) -> ParsedQuery:
+    """Parse a text with a single statement; raise BadQuerySyntax or QueryRefused with the position."""
     check_characters(text)
     try:
         return _parse_text(text)
-    except QuerySyntax:
+    except BadQuerySyntax:
         escaped = escape_doubled_quotes(text)
         if escaped == text:
             raise
         # The tokenizer reads a literal that begins or ends with a doubled quote as triple-quoted: escape such quotes.
         with suppress(QueryFault):
-            return Parsed(_parse_text(escaped).tree, text)
+            return ParsedQuery(_parse_text(escaped).tree, text)
         raise
 
 
@@ -172,22 +172,22 @@ def check_characters(text: str) -> None:
         raise QueryRefused(f"The query is longer than {MAX_CHARACTERS} characters.", hint="Send a shorter query.")
     surrogate = _LONE_SURROGATE.search(text)
     if surrogate is not None:
-        raise QuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, surrogate.start()))
+        raise BadQuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, surrogate.start()))
 
 
-def _parse_text(text: str) -> Parsed:
+def _parse_text(text: str) -> ParsedQuery:
     tokens = _tokenize(text)
     if not tokens:
-        raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
-    check_beginning(tokens[0], text)
-    check_work(tokens, text)
+        raise BadQuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
+    check_statement_start(tokens[0], text)
+    check_parser_work(tokens, text)
     tokens = normalize_tokens(tokens, text)
     check_dialect(tokens, text)
     check_argument_counts(tokens, text)
     check_literals(tokens, text)
     tree = _parse_statement(tokens, text)
     check_depth(tree)
-    return Parsed(tree, text)
+    return ParsedQuery(tree, text)
 
 
 def _tokenize(text: str) -> list[Token]:
@@ -211,33 +211,33 @@ def _blank_comments(tokens: list[Token], text: str) -> str:
     return "".join([*parts, _NON_SPACE.sub(" ", text[position:])])
 
 
-def tokenizer_fault(error: TokenError, text: str) -> QuerySyntax:
+def tokenizer_fault(error: TokenError, text: str) -> BadQuerySyntax:
     message = str(error.__cause__ or error)
-    position = _ERROR_POSITION.search(message)
+    position = _ERROR_POSITION_PATTERN.search(message)
     span = (
         Span(int(position[1] or position[3]), int(position[2] or position[4]) + 1)
         if position
         else span_at(text, len(text))
     )
     if message.startswith("Missing"):
-        return QuerySyntax(
+        return BadQuerySyntax(
             f"{message.split(' from ', maxsplit=1)[0]}: what was opened here is never closed.", span=span
         )
-    return QuerySyntax("The text cannot be read as SQL.", hint="A quote may be left open.", span=span)
+    return BadQuerySyntax("The text cannot be read as SQL.", hint="A quote may be left open.", span=span)
 
 
-def check_beginning(first: Token, text: str) -> None:
-    """Raise QueryRefused for a statement that is not a query, and QuerySyntax for a text that begins otherwise."""
+def check_statement_start(first: Token, text: str) -> None:
+    """Raise QueryRefused for a statement that is not a query, and BadQuerySyntax for a text that begins otherwise."""
     word = first.text.lower()
     if word in _QUERY_STARTS:
         return
     span = span_at(text, first.start)
     if word in _OTHER_STATEMENTS:
         raise QueryRefused(f"{word.upper()} is refused: only a query can be sent.", hint="Send one SELECT.", span=span)
-    raise QuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
+    raise BadQuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
 
 
-def check_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _WORDS_PARSED_TWICE) -> None:
+def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _WORDS_PARSED_TWICE) -> None:
     """Refuse a text for which the parser would nest too deeply or backtrack too often; called before parsing."""
     if len(tokens) > MAX_TOKENS:
         raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, tokens[MAX_TOKENS].start))
@@ -255,7 +255,7 @@ def check_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _W
         elif word in _CLOSING_BRACKETS and len(factors) > 1:
             factors.pop()
         work += factors[-1]
-        if len(factors) > MAX_NESTING or work > MAX_WORK:
+        if len(factors) > MAX_NESTING or work > MAX_PARSER_WORK:
             raise nesting_error(span_at(text, token.start))
         recent_words = (recent_words[1], recent_words[2], word)
 
@@ -270,15 +270,15 @@ def nesting_error(span: Span | None) -> QueryRefused:
 
 
 def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
-    dotted_names = _replace_dotted(tokens)
-    tokens = rewrite_tokens(rewrite_with_as_struct(separate_pipe_steps(tokens)))
+    dotted_names = _replace_dotted_names(tokens)
+    tokens = insert_missing_tokens(rewrite_with_as_struct(separate_pipe_steps(tokens)))
     # Check the work again, because WITH(…) has become STRUCT(…), which the parser reads twice.
-    check_work(tokens, text)
+    check_parser_work(tokens, text)
     trees = _parse_tokens(tokens, text)
     if not trees:
-        raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
+        raise BadQuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     if len(trees) > 1:
-        raise _second_statement(tokens, text)
+        raise _second_statement_error(tokens, text)
     tree = inline_with_expressions(trees[0])
     copy_shared_nodes(tree)
     strip_quantifier_parentheses(tree)
@@ -286,7 +286,7 @@ def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
     name_unnested_paths(tree)
     parenthesise_bitwise(tree)
     if dotted_names:
-        _restore_dotted(tree, dotted_names)
+        _restore_dotted_names(tree, dotted_names)
     return tree
 
 
@@ -294,14 +294,14 @@ def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
     try:
         return [tree for tree in _BIGQUERY_DIALECT.parser().parse(tokens, text) if tree is not None]
     except ParseError as error:
-        raise _unsupported_form(error, text) or syntax_fault(error) from error
+        raise _unsupported_form_error(error, text) or syntax_fault(error) from error
     except RecursionError as error:
         raise nesting_error(None) from error
     except Exception as error:
-        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
+        raise BadQuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
 
 
-def _replace_dotted(tokens: list[Token]) -> dict[str, str]:
+def _replace_dotted_names(tokens: list[Token]) -> dict[str, str]:
     """Replace backquoted names that contain dots, which the parser would split; return the names by replacement.
 
     The replacements have a prefix with which no other token of the text begins, so no other name is equal to one.
@@ -320,14 +320,14 @@ def _replace_dotted(tokens: list[Token]) -> dict[str, str]:
     return {replacement: name for name, replacement in replacements.items()}
 
 
-def _restore_dotted(tree: exp.Expr, names: Mapping[str, str]) -> None:
+def _restore_dotted_names(tree: exp.Expr, names: Mapping[str, str]) -> None:
     for identifier in tree.find_all(exp.Identifier):
         name = names.get(identifier.name)
         if name is not None:
             identifier.set("this", name)
 
 
-def _second_statement(tokens: list[Token], text: str) -> QueryFault:
+def _second_statement_error(tokens: list[Token], text: str) -> QueryFault:
     semicolons = [index for index, token in enumerate(tokens) if token.text == ";"]
     offset = next((tokens[index + 1].start for index in semicolons if index + 1 < len(tokens)), 0)
     return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, offset))
@@ -345,7 +345,7 @@ _UNSUPPORTED_FORMS: Final = (
 )
 
 
-def _unsupported_form(error: ParseError, text: str) -> QueryUnsupported | None:
+def _unsupported_form_error(error: ParseError, text: str) -> QueryUnsupported | None:
     span = syntax_fault(error).span
     if not error.errors or span is None:
         return None
@@ -358,16 +358,16 @@ def _unsupported_form(error: ParseError, text: str) -> QueryUnsupported | None:
     return None
 
 
-def syntax_fault(error: ParseError) -> QuerySyntax:
+def syntax_fault(error: ParseError) -> BadQuerySyntax:
     if not error.errors:
-        return QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
+        return BadQuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
     first = error.errors[0]
     word = first.get("highlight") or ""
     line, end = first.get("line") or 1, first.get("col") or 1
     span = Span(line, max(end - len(word) + 1, 1))
-    description = _TOKEN_IN_ERROR.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
+    description = _TOKEN_IN_ERROR_PATTERN.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
     near = f' near "{word[:40]}"' if word else ""
-    return QuerySyntax(f"Syntax error: {description}{near}.", span=span)
+    return BadQuerySyntax(f"Syntax error: {description}{near}.", span=span)
 
 
 def check_depth(tree: exp.Expr) -> None:

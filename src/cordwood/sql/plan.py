@@ -1,6 +1,6 @@
 """The physical plan of a statement: variants that an engine may run, as printed segments and typed placeholders.
 
-The variants are fixed when the statement is compiled. For each call, `Plan.choose` selects a variant by the state of
+The variants are fixed when the statement is compiled. For each call, `Plan.choose_variant` selects a variant by the state of
 the store, and `print_segments` writes its SQL: the only place where a statement's SQL is assembled.
 """
 
@@ -14,12 +14,12 @@ import msgspec
 class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
     """A condition `(test OR predicate)` that is true if the parameter is NULL.
 
-    `test` checks whether the parameter is NULL. The SQL of a call contains only `test` or only `predicate`, depending
+    `null_test` checks whether the parameter is NULL. The SQL of a call contains only `null_test` or only `predicate`, depending
     on the parameter's value, because an engine would plan both.
     """
 
     parameter: str
-    test: "Segments"
+    null_test: "Segments"
     predicate: "Segments"
 
 
@@ -48,36 +48,36 @@ class UncoveredBlocks(msgspec.Struct, frozen=True, tag=True):
 
 
 class PartialRows(msgspec.Struct, frozen=True, tag=True):
-    """A SELECT of the rows of partial answers; `columns` is the number of their columns."""
+    """A SELECT of the rows of partial answers; `column_count` is the number of their columns."""
 
-    columns: int
+    column_count: int
 
 
 Segment = str | OptionalPredicate | BlockFilter | UncoveredBlocks | PartialRows
 Segments = tuple[Segment, ...]
 
 # The numbers of the blocks to read, by filter; None means all blocks.
-Blocks = Mapping[BlockFilter, Sequence[int] | None]
-_NO_BLOCK_FILTERS: Final[Blocks] = {}
+BlockNumbersByFilter = Mapping[BlockFilter, Sequence[int] | None]
+_NO_BLOCK_FILTERS: Final[BlockNumbersByFilter] = {}
 
 
 class EventRange(StrEnum):
     """The part of a stream's events that a variant reads.
 
-    `RECENT` are the events in DuckDB's cache of recent events. `ARRIVED` are new events, for followed queries.
+    `RECENT` are the events in DuckDB's cache of recent events. `NEWLY_ARRIVED` are new events, for followed queries.
     """
 
     ALL = "all"
     FLUSHED = "flushed"
     RECENT = "recent"
-    ARRIVED = "arrived"
+    NEWLY_ARRIVED = "arrived"
 
 
-class Variant(msgspec.Struct, frozen=True):
+class PlanVariant(msgspec.Struct, frozen=True):
     """One way to run a statement; an optimistic variant does not redact, and fails if a text may need redaction."""
 
     segments: Segments
-    reads: EventRange = EventRange.ALL
+    event_range: EventRange = EventRange.ALL
     is_optimistic: bool = False
 
     def block_filters(self) -> tuple[BlockFilter, ...]:
@@ -85,7 +85,7 @@ class Variant(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(_find_block_filters(self.segments)))
 
 
-class TimeBound(StrEnum):
+class TimeComparison(StrEnum):
     """The comparison of an event's time with a bound."""
 
     AFTER = ">"
@@ -94,15 +94,15 @@ class TimeBound(StrEnum):
     AT_OR_BEFORE = "<="
 
 
-class Merge(StrEnum):
+class MergeAggregate(StrEnum):
     """The aggregate that merges partial results of a column; `KEY` for a column by which the rows are grouped."""
 
     KEY = "key"
     SUM = "sum"
     MIN = "min"
     MAX = "max"
-    ALL = "bool_and"
-    ANY = "bool_or"
+    BOOL_AND = "bool_and"
+    BOOL_OR = "bool_or"
     BIT_AND = "bit_and"
     BIT_OR = "bit_or"
     BIT_XOR = "bit_xor"
@@ -112,90 +112,92 @@ class PartialPlan(msgspec.Struct, frozen=True):
     """The plan of an aggregation over one stream that reuses partial answers of blocks.
 
     `blocks` is a query that aggregates each hour of each block separately, without the time bounds of WHERE. Its
-    columns are those that `merges` describes, the hour, and the block's number. `bounds` is a query for the values of
+    columns are those that `merge_aggregates` describes, the hour, and the block's number. `bounds_query` is a query for the values of
     the time bounds in microseconds, and `comparisons` has the operator that compares an event's time with each of them.
     The `variants` aggregate the events that no partial answer includes, and merge the result with the rows of the
     partial answers.
     """
 
     stream: str
-    merges: tuple[Merge, ...]
-    comparisons: tuple[TimeBound, ...]
-    bounds: Segments
-    blocks: Segments
-    variants: tuple[Variant, ...]
+    merge_aggregates: tuple[MergeAggregate, ...]
+    comparisons: tuple[TimeComparison, ...]
+    bounds_query: Segments
+    blocks_query: Segments
+    variants: tuple[PlanVariant, ...]
 
 
 class Plan(msgspec.Struct, frozen=True):
     """The variants of a statement. The first one reads all events and redacts, so it is always valid."""
 
-    variants: tuple[Variant, ...]
-    partial: PartialPlan | None = None
+    variants: tuple[PlanVariant, ...]
+    partial_plan: PartialPlan | None = None
 
     @property
     def sql(self) -> str:
         """The SQL of the first variant, with its optional predicates in full, for display."""
         return print_segments(self.variants[0].segments)
 
-    def variant(self, reads: EventRange, *, optimistic: bool = False) -> Variant | None:
+    def find_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
         """Return the variant with exactly these properties; None if the plan has none."""
         matches = (
-            variant for variant in self.variants if variant.reads is reads and variant.is_optimistic is optimistic
+            variant for variant in self.variants if variant.event_range is reads and variant.is_optimistic is optimistic
         )
         return next(matches, None)
 
-    def choose(self, reads: EventRange, *, optimistic: bool = False) -> Variant | None:
+    def choose_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
         """Return the variant that reads these events; if the plan has none for flushed events, the one for all events.
 
         Return None if the plan has no such variant: it may have no optimistic variant, or none for recent events.
         """
-        variant = self.variant(reads, optimistic=optimistic)
+        variant = self.find_variant(reads, optimistic=optimistic)
         if variant is None and reads is EventRange.FLUSHED:
-            return self.variant(EventRange.ALL, optimistic=optimistic)
+            return self.find_variant(EventRange.ALL, optimistic=optimistic)
         return variant
 
 
 def fixed_plan(sql: str) -> Plan:
     """Return a plan whose only variant is this SQL, without placeholders."""
-    return Plan((Variant((sql,)),))
+    return Plan((PlanVariant((sql,)),))
 
 
 def print_segments(
-    segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _NO_BLOCK_FILTERS
+    segments: Segments, values: Mapping[str, object] | None = None, blocks: BlockNumbersByFilter = _NO_BLOCK_FILTERS
 ) -> str:
     """Write the SQL of segments; without `values`, optional predicates are written in full: `(test OR predicate)`."""
-    return "".join(_print_parts(segments, values, blocks))
+    return "".join(_print_each_segment(segments, values, blocks))
 
 
-class BlockSql(msgspec.Struct, frozen=True):
+class PartialAnswerSql(msgspec.Struct, frozen=True):
     """The SQL by which `fill_segments` replaces placeholders of a plan with partial answers.
 
-    `blocks` and `edges` are the conditions of `UncoveredBlocks`, without and with `at_edges`. `rows` is the SELECT of
+    `blocks` and `edge_blocks_condition` are the conditions of `UncoveredBlocks`, without and with `at_edges`. `partial_rows_select` is the SELECT of
     the rows of partial answers.
     """
 
-    blocks: str
-    edges: str = "false"
-    rows: str = ""
+    uncovered_blocks_condition: str
+    edge_blocks_condition: str = "false"
+    partial_rows_select: str = ""
 
 
-def fill_segments(segments: Segments, filling: BlockSql) -> Segments:
+def fill_segments(segments: Segments, filling: PartialAnswerSql) -> Segments:
     """Replace the segments `UncoveredBlocks` and `PartialRows` by SQL."""
     return tuple(_fill_segment(segment, filling) for segment in segments)
 
 
-def _fill_segment(segment: Segment, filling: BlockSql) -> Segment:
+def _fill_segment(segment: Segment, filling: PartialAnswerSql) -> Segment:
     if isinstance(segment, UncoveredBlocks):
-        return filling.edges if segment.at_edges else filling.blocks
+        return filling.edge_blocks_condition if segment.at_edges else filling.uncovered_blocks_condition
     if isinstance(segment, PartialRows):
-        return filling.rows
+        return filling.partial_rows_select
     if isinstance(segment, OptionalPredicate):
-        sides = (fill_segments(side, filling) for side in (segment.test, segment.predicate))
+        sides = (fill_segments(side, filling) for side in (segment.null_test, segment.predicate))
         return OptionalPredicate(segment.parameter, *sides)
     return segment
 
 
-def _print_parts(segments: Segments, values: Mapping[str, object] | None, blocks: Blocks) -> Iterator[str]:
+def _print_each_segment(
+    segments: Segments, values: Mapping[str, object] | None, blocks: BlockNumbersByFilter
+) -> Iterator[str]:
     for segment in segments:
         if isinstance(segment, str):
             yield segment
@@ -204,15 +206,15 @@ def _print_parts(segments: Segments, values: Mapping[str, object] | None, blocks
         elif isinstance(segment, UncoveredBlocks):
             yield "false" if segment.at_edges else "true"
         elif isinstance(segment, PartialRows):
-            yield f"SELECT {', '.join(['NULL'] * segment.columns)} WHERE false"
+            yield f"SELECT {', '.join(['NULL'] * segment.column_count)} WHERE false"
         else:
             yield "("
             if values is None or values[segment.parameter] is None:
-                yield from _print_parts(segment.test, values, blocks)
+                yield from _print_each_segment(segment.null_test, values, blocks)
             if values is None:
                 yield " OR "
             if values is None or values[segment.parameter] is not None:
-                yield from _print_parts(segment.predicate, values, blocks)
+                yield from _print_each_segment(segment.predicate, values, blocks)
             yield ")"
 
 
@@ -225,5 +227,5 @@ def _find_block_filters(segments: Segments) -> Iterator[BlockFilter]:
         if isinstance(segment, BlockFilter):
             yield segment
         elif isinstance(segment, OptionalPredicate):
-            yield from _find_block_filters(segment.test)
+            yield from _find_block_filters(segment.null_test)
             yield from _find_block_filters(segment.predicate)

@@ -14,9 +14,9 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import PlanTooLarge, Span
-from cordwood.sql.budget import spend
+from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.lowering import is_fragment, measure_fragment, parts_of
+from cordwood.sql.lowering import fragment_parts, is_fragment, measure_fragment
 
 # Ten times the points that the largest known client query needs; one to two seconds of planning in the slower engine.
 MAX_POINTS: Final = 3_200_000
@@ -29,20 +29,20 @@ _POINTS_PER_WINDOW: Final = 4_000
 _POINTS_PER_JOIN: Final = 8
 _POINTS_PER_GROUPING_SET: Final = 20
 _POINTS_PER_CHARACTER: Final = 2
-_EXPANDED_PER_POINT: Final = 10
+_EXPANDED_CHARACTERS_PER_POINT: Final = 10
 _CHARACTERS_PER_NODE: Final = 5
 # Sums stop at this value instead of growing further.
 _MAX_SUM: Final = 10**15
 
 # Relations are counted in halves, because some constructs cost half a relation.
-_HALF_RELATIONS: Final = 2
+_HALF_RELATIONS_PER_RELATION: Final = 2
 _HALF_RELATIONS_PER_DISTINCT: Final = 1
-_HALF_RELATIONS_PER_CORRELATED: Final = 1
+_HALF_RELATIONS_PER_CORRELATED_SUB_QUERY: Final = 1
 # How often a CTE is planned for a reference in a query with correlated sub-queries or LATERAL joins.
-_CORRELATED_REPEATS: Final = 3
+_CTE_REPEATS_IN_CORRELATED_QUERY: Final = 3
 
 # IN with at most this many values is planned as separate comparisons, and BETWEEN as two comparisons.
-_MAX_EXPANDED_IN: Final = 5
+_MAX_EXPANDED_IN_VALUES: Final = 5
 _NO_COLUMNS: Final[Mapping[str, int]] = {}
 # Clauses that prevent planners from joining a query's relations together with those of the query that reads it.
 _OPTIMIZATION_BARRIERS: Final = ("group", "distinct", "limit", "offset")
@@ -62,9 +62,9 @@ class PlanSize(msgspec.Struct):
     characters: int = 0
     expanded_characters: int = 0
     half_relations: int = 0
-    relations: int = 0
+    relation_count: int = 0
     free_relations: frozenset[str] = frozenset()
-    columns: Mapping[str, int] = msgspec.field(default_factory=dict)
+    expanded_characters_by_column: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "PlanSize", count: int = 1) -> None:
         """Add the size of a part `count` times; the relations in it are joined once."""
@@ -72,22 +72,22 @@ class PlanSize(msgspec.Struct):
         self.characters = min(self.characters + other.characters * count, _MAX_SUM)
         self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _MAX_SUM)
         self.half_relations = min(self.half_relations + other.half_relations * min(count, 1), _MAX_SUM)
-        self.relations = min(self.relations + other.relations * count, _MAX_SUM)
+        self.relation_count = min(self.relation_count + other.relation_count * count, _MAX_SUM)
         if other.free_relations:
             self.free_relations |= other.free_relations
 
     def add_with_columns(self, other: "PlanSize") -> None:
         """Add the size of a part that is planned once, and take over its columns."""
         self.add(other)
-        self.columns = other.columns or self.columns
+        self.expanded_characters_by_column = other.expanded_characters_by_column or self.expanded_characters_by_column
 
     @property
-    def total(self) -> int:
+    def total_points(self) -> int:
         """The estimated size: the points, plus a fraction of the expanded columns.
 
         Only a fraction counts, because planners plan common parts once.
         """
-        return self.points + self.expanded_characters // _EXPANDED_PER_POINT
+        return self.points + self.expanded_characters // _EXPANDED_CHARACTERS_PER_POINT
 
 
 class MeasuredPlan(msgspec.Struct):
@@ -95,21 +95,21 @@ class MeasuredPlan(msgspec.Struct):
 
     size: PlanSize
     too_large_query: exp.Expr | None
-    ctes: Mapping[str, PlanSize]
+    cte_sizes: Mapping[str, PlanSize]
     reference_counts: Mapping[str, int]
 
     @property
     def is_too_large(self) -> bool:
-        return self.size.total > MAX_POINTS or self.size.characters > MAX_CHARACTERS
+        return self.size.total_points > MAX_POINTS or self.size.characters > MAX_CHARACTERS
 
 
 def measure_plan(tree: exp.Expr) -> MeasuredPlan:
     meter = _PlanMeter(reference_counts=Counter(_table_names(tree)))
     size = meter.measure(tree)
-    return MeasuredPlan(size, meter.too_large_query, meter.ctes, meter.reference_counts)
+    return MeasuredPlan(size, meter.too_large_query, meter.cte_sizes, meter.reference_counts)
 
 
-def check_plan(tree: exp.Expr, text: str) -> None:
+def check_plan_size(tree: exp.Expr, text: str) -> None:
     """Raise PlanTooLarge if the engine's plan would be too large, with the position in `text`, the author's SQL."""
     plan = measure_plan(tree)
     if plan.is_too_large:
@@ -120,13 +120,13 @@ def check_plan(tree: exp.Expr, text: str) -> None:
 
 def plan_too_large_error(plan: MeasuredPlan, span: Span | None) -> PlanTooLarge:
     size = plan.size
-    if size.total <= MAX_POINTS:
+    if size.total_points <= MAX_POINTS:
         message = (
             f"The query is {size.characters:,} characters of the engine's SQL; at most {MAX_CHARACTERS:,} are planned."
         )
         return PlanTooLarge(message, hint="Select fewer columns, and nest fewer functions in each other.", span=span)
     return PlanTooLarge(
-        f"The plan of this query has {size.total:,} points, with {size.relations:,} relations where sub-queries"
+        f"The plan of this query has {size.total_points:,} points, with {size.relation_count:,} relations where sub-queries"
         f" of WITH stand where they are read; at most {MAX_POINTS:,} points are planned.",
         hint="Read each sub-query of WITH once, join fewer relations, or group by fewer sets.",
         span=span,
@@ -140,14 +140,14 @@ def _table_names(tree: exp.Expr) -> Iterable[str]:
 class _PlanMeter(msgspec.Struct):
     """The state of one walk over a statement in which every CTE's name is unique.
 
-    `scope` has the columns of each visible relation by alias; `correlated` counts the correlated sub-queries so far.
+    `expanded_characters_by_relation` has the columns of each visible relation by alias; `correlated` counts the correlated sub-queries so far.
     """
 
     reference_counts: Mapping[str, int]
-    ctes: dict[str, PlanSize] = msgspec.field(default_factory=dict)
+    cte_sizes: dict[str, PlanSize] = msgspec.field(default_factory=dict)
     too_large_query: exp.Expr | None = None
-    correlated: int = 0
-    scope: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    correlated_count: int = 0
+    expanded_characters_by_relation: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
     def measure(self, node: exp.Expr) -> PlanSize:
         size = PlanSize()
@@ -167,9 +167,9 @@ class _PlanMeter(msgspec.Struct):
         elif role is _NodeRole.CALL and is_fragment(node):
             self._add_fragment(node, size)
         else:
-            self._add_own_size(node, role, size)
+            self._add_size_without_children(node, role, size)
             for part in node.iter_expressions():
-                count = _times_planned(node, part) if role is _NodeRole.REPEATING else 1
+                count = _planning_count(node, part) if role is _NodeRole.REPEATING else 1
                 if count == 1:
                     self._add_node(part, size)
                 else:
@@ -179,19 +179,21 @@ class _PlanMeter(msgspec.Struct):
         """Return the size of a sub-query used as a value; a correlated one is planned twice."""
         if size.free_relations:
             size.points = min(2 * size.points, _MAX_SUM)
-            size.half_relations += _HALF_RELATIONS_PER_CORRELATED
-            self.correlated += 1
-        return msgspec.structs.replace(size, columns={})
+            size.half_relations += _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
+            self.correlated_count += 1
+        return msgspec.structs.replace(size, expanded_characters_by_column={})
 
-    def _add_own_size(self, node: exp.Expr, role: "_NodeRole", size: PlanSize) -> None:
+    def _add_size_without_children(self, node: exp.Expr, role: "_NodeRole", size: PlanSize) -> None:
         characters = _CHARACTERS_PER_NODE
-        if role is _NodeRole.WORD:
+        if role is _NodeRole.NAME_OR_LITERAL:
             characters += len(node.this)
         size.points += characters * _POINTS_PER_CHARACTER
         size.characters += characters
         if role is _NodeRole.COLUMN and isinstance(node, exp.Column) and node.table:
             size.free_relations |= {node.table}
-            size.expanded_characters += self.scope.get(node.table, _NO_COLUMNS).get(node.name, characters)
+            size.expanded_characters += self.expanded_characters_by_relation.get(node.table, _NO_COLUMNS).get(
+                node.name, characters
+            )
             return
         size.expanded_characters += characters
         if role is _NodeRole.WINDOW:
@@ -201,9 +203,12 @@ class _PlanMeter(msgspec.Struct):
 
     def _measure_table(self, node: exp.Expr) -> PlanSize:
         size = PlanSize(
-            _POINTS_PER_RELATION, _CHARACTERS_PER_NODE + len(node.name), half_relations=_HALF_RELATIONS, relations=1
+            _POINTS_PER_RELATION,
+            _CHARACTERS_PER_NODE + len(node.name),
+            half_relations=_HALF_RELATIONS_PER_RELATION,
+            relation_count=1,
         )
-        cte_size = self.ctes.get(node.name)
+        cte_size = self.cte_sizes.get(node.name)
         if cte_size is not None:
             size = msgspec.structs.replace(cte_size, characters=size.characters, free_relations=frozenset())
         for pivot in node.args.get("pivots") or ():
@@ -212,7 +217,7 @@ class _PlanMeter(msgspec.Struct):
 
     def _measure_query(self, node: exp.Expr) -> PlanSize:
         size = PlanSize(_POINTS_PER_RELATION, _CHARACTERS_PER_NODE)
-        outer = self.scope
+        outer = self.expanded_characters_by_relation
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             size.add(self._measure_cte(cte))
@@ -222,11 +227,13 @@ class _PlanMeter(msgspec.Struct):
             for part in _children_except(node, ("with_",)):
                 side_size = self.measure(part)
                 size.add(side_size)
-                size.columns = _set_operation_columns(size.columns, side_size.columns)
-        self.scope = outer
+                size.expanded_characters_by_column = _set_operation_columns(
+                    size.expanded_characters_by_column, side_size.expanded_characters_by_column
+                )
+        self.expanded_characters_by_relation = outer
         if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _OPTIMIZATION_BARRIERS):
-            size.half_relations = _HALF_RELATIONS
-        if self.too_large_query is None and size.total > MAX_POINTS:
+            size.half_relations = _HALF_RELATIONS_PER_RELATION
+        if self.too_large_query is None and size.total_points > MAX_POINTS:
             self.too_large_query = node
         return size
 
@@ -235,8 +242,8 @@ class _PlanMeter(msgspec.Struct):
 
         FROM and joins are visited first, because their columns must be in scope for the rest.
         """
-        spend(len(self.scope))
-        self.scope = dict(self.scope)
+        count_nodes(len(self.expanded_characters_by_relation))
+        self.expanded_characters_by_relation = dict(self.expanded_characters_by_relation)
         columns: dict[str, int] = {}
         names: set[str] = set()
         cte_points = 0
@@ -244,14 +251,14 @@ class _PlanMeter(msgspec.Struct):
         for source, condition in _joined_sources(select):
             source_size = self.measure(source)
             is_lateral |= not names.isdisjoint(source_size.free_relations)
-            cte_points += source_size.points if source.name in self.ctes else 0
-            source_size.half_relations = max(source_size.half_relations, _HALF_RELATIONS)
+            cte_points += source_size.points if source.name in self.cte_sizes else 0
+            source_size.half_relations = max(source_size.half_relations, _HALF_RELATIONS_PER_RELATION)
             size.add(source_size)
             names.add(source.alias_or_name)
-            self.scope[source.alias_or_name] = source_size.columns
+            self.expanded_characters_by_relation[source.alias_or_name] = source_size.expanded_characters_by_column
             if condition is not None:
                 self._add_node(condition, size)
-        correlated = self.correlated
+        correlated = self.correlated_count
         for part in _children_except(select, ("with_", "from_", "joins")):
             expanded_before = size.expanded_characters
             self._add_node(part, size)
@@ -259,27 +266,35 @@ class _PlanMeter(msgspec.Struct):
                 columns[part.alias_or_name] = size.expanded_characters - expanded_before
             elif part.arg_key == "group":
                 size.points += _grouping_points(part)
-        size.columns = columns
+        size.expanded_characters_by_column = columns
         size.free_relations -= names
-        if is_lateral or self.correlated > correlated:
-            size.points = min(size.points + (_CORRELATED_REPEATS - 1) * cte_points, _MAX_SUM)
-        if size.half_relations > _HALF_RELATIONS:
-            size.points = min(size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS**3, _MAX_SUM)
+        if is_lateral or self.correlated_count > correlated:
+            size.points = min(size.points + (_CTE_REPEATS_IN_CORRELATED_QUERY - 1) * cte_points, _MAX_SUM)
+        if size.half_relations > _HALF_RELATIONS_PER_RELATION:
+            size.points = min(
+                size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS_PER_RELATION**3, _MAX_SUM
+            )
 
     def _measure_cte(self, cte: exp.Expr) -> PlanSize:
-        """Return what a CTE adds to the size at its definition; store what each reference to it adds in `ctes`."""
+        """Return what a CTE adds to the size at its definition; store what each reference to it adds in `cte_sizes`."""
         name = cte.alias
-        self.ctes[name] = PlanSize(_POINTS_PER_RELATION, half_relations=_HALF_RELATIONS, relations=1)
+        self.cte_sizes[name] = PlanSize(
+            _POINTS_PER_RELATION, half_relations=_HALF_RELATIONS_PER_RELATION, relation_count=1
+        )
         body_size = self.measure(cte.this)
         if cte.args.get("materialized") or self.reference_counts.get(name, 0) == 0:
-            self.ctes[name].columns = body_size.columns
-            return msgspec.structs.replace(body_size, half_relations=0, columns={})
-        self.ctes[name] = body_size
+            self.cte_sizes[name].expanded_characters_by_column = body_size.expanded_characters_by_column
+            return msgspec.structs.replace(body_size, half_relations=0, expanded_characters_by_column={})
+        self.cte_sizes[name] = body_size
         return PlanSize(body_size.characters * _POINTS_PER_CHARACTER, body_size.characters)
 
     def _add_fragment(self, node: exp.Expr, size: PlanSize) -> None:
         measured = measure_fragment(node)
-        characters, keywords, placeholders = measured.characters, measured.keywords, measured.placeholders
+        characters, keywords, placeholders = (
+            measured.character_count,
+            measured.keyword_counts,
+            measured.placeholder_counts,
+        )
         size.points += (
             characters * _POINTS_PER_CHARACTER
             + keywords["FROM"] * _POINTS_PER_RELATION
@@ -288,15 +303,15 @@ class _PlanMeter(msgspec.Struct):
         size.characters += characters
         size.expanded_characters += characters
         size.half_relations += (
-            max(keywords["FROM"] - keywords["UNION"], 0) * _HALF_RELATIONS
+            max(keywords["FROM"] - keywords["UNION"], 0) * _HALF_RELATIONS_PER_RELATION
             + keywords["DISTINCT"] * _HALF_RELATIONS_PER_DISTINCT
         )
-        size.relations += keywords["FROM"]
+        size.relation_count += keywords["FROM"]
         if keywords["SELECT"] and not keywords["FROM"]:
             # A SELECT without FROM in a fragment is an array as the right operand of IN, which acts as a sub-query.
-            size.half_relations += _HALF_RELATIONS + 2 * _HALF_RELATIONS_PER_CORRELATED
-            self.correlated += 1
-        for index, part in enumerate(parts_of(node)):
+            size.half_relations += _HALF_RELATIONS_PER_RELATION + 2 * _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
+            self.correlated_count += 1
+        for index, part in enumerate(fragment_parts(node)):
             if placeholders[index] == 1:
                 self._add_node(part, size)
             else:
@@ -310,7 +325,7 @@ class _NodeRole(Enum):
     QUERY = auto()
     CALL = auto()
     COLUMN = auto()
-    WORD = auto()
+    NAME_OR_LITERAL = auto()
     WINDOW = auto()
     DISTINCT = auto()
     REPEATING = auto()
@@ -325,9 +340,9 @@ _ROLE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _NodeRole]] = {
     exp.Intersect: _NodeRole.QUERY,
     exp.Anonymous: _NodeRole.CALL,
     exp.Column: _NodeRole.COLUMN,
-    exp.Identifier: _NodeRole.WORD,
-    exp.Literal: _NodeRole.WORD,
-    exp.Var: _NodeRole.WORD,
+    exp.Identifier: _NodeRole.NAME_OR_LITERAL,
+    exp.Literal: _NodeRole.NAME_OR_LITERAL,
+    exp.Var: _NodeRole.NAME_OR_LITERAL,
     exp.Window: _NodeRole.WINDOW,
     exp.Distinct: _NodeRole.DISTINCT,
     exp.Nullif: _NodeRole.REPEATING,
@@ -347,13 +362,13 @@ def _set_operation_columns(left: Mapping[str, int], right: Mapping[str, int]) ->
     return {name: left[name] + points for name, points in zip(left, right.values(), strict=False)}
 
 
-def _times_planned(node: exp.Expr, part: exp.Expr) -> int:
+def _planning_count(node: exp.Expr, part: exp.Expr) -> int:
     """Return how often the engine plans a part that is written once."""
     if part.arg_key == "this":
         if isinstance(node, exp.Nullif):
             return 2
         if isinstance(node, exp.Between) or (
-            isinstance(node, exp.In) and 1 < len(node.expressions) <= _MAX_EXPANDED_IN
+            isinstance(node, exp.In) and 1 < len(node.expressions) <= _MAX_EXPANDED_IN_VALUES
         ):
             return 3
     if isinstance(node, exp.Pivot) and part.arg_key == "expressions" and not node.args.get("unpivot"):

@@ -8,14 +8,14 @@ from sqlglot import exp
 
 from cordwood.errors import BadEndpointFile, Fault, QueryRefused, Span
 from cordwood.model.definitions import Endpoint, Parameter
-from cordwood.sql.admit import admit
-from cordwood.sql.budget import copied
-from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
+from cordwood.sql.admit import admit_query
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_KEY
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.parse import parse
 
 # The parser's metadata that is kept when positions are removed.
-_METADATA_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
+_METADATA_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_KEY)
 
 
 class SubQuerySource(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class SubQuerySource(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
-    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sources` are the streams that
+    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` are the streams that
     form its table, by the names that callers see. `included` has the programs of the endpoints that the query reads, by
     name. `page` is the part of the answer for which a statement is compiled.
     """
@@ -37,12 +37,12 @@ class Program(msgspec.Struct, frozen=True):
     endpoint: Endpoint
     tree: exp.Expr
     sub_queries: Mapping[str, exp.Expr]
-    final: exp.Expr
+    final_query: exp.Expr
     is_recursive: bool
     parameters: Mapping[str, Parameter]
     dialect_text: str | None = None
-    sources: Mapping[str, SubQuerySource] = msgspec.field(default_factory=dict)
-    included: "Mapping[str, Program]" = msgspec.field(default_factory=dict)
+    sub_query_sources: Mapping[str, SubQuerySource] = msgspec.field(default_factory=dict)
+    included_programs: "Mapping[str, Program]" = msgspec.field(default_factory=dict)
     page: Page = FIRST_PAGE
 
     @property
@@ -53,25 +53,27 @@ class Program(msgspec.Struct, frozen=True):
 def parse_endpoint(endpoint: Endpoint) -> Program:
     """Parse and admit an endpoint's SQL; raise QueryFault with the position in `endpoint.sql`."""
     for parameter in endpoint.parameters:
-        if parameter.name.lower() == NOW:
-            raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
+        if parameter.name.lower() == NOW_SLOT_NAME:
+            raise QueryRefused(f'A parameter cannot be named "{NOW_SLOT_NAME}".', span=Span(1, 1))
     included = {included_endpoint.name: parse_endpoint(included_endpoint) for included_endpoint in endpoint.included}
-    return msgspec.structs.replace(program_of(endpoint, admit(parse(endpoint.sql)).tree), included=included)
+    return msgspec.structs.replace(
+        program_of_tree(endpoint, admit_query(parse(endpoint.sql)).tree), included_programs=included
+    )
 
 
-def program_of(endpoint: Endpoint, tree: exp.Expr) -> Program:
+def program_of_tree(endpoint: Endpoint, tree: exp.Expr) -> Program:
     """Return the program of an admitted tree."""
     return _build_program(endpoint, tree)
 
 
-def with_positions(program: Program) -> Program:
+def program_with_positions(program: Program) -> Program:
     """Return the same program with positions in its trees: slower to compile, but needed to report errors."""
     positioned = _build_program(program.endpoint, program.tree, has_positions=True)
     return msgspec.structs.replace(
         positioned,
         dialect_text=program.dialect_text,
-        sources=program.sources,
-        included=program.included,
+        sub_query_sources=program.sub_query_sources,
+        included_programs=program.included_programs,
         page=program.page,
     )
 
@@ -84,7 +86,7 @@ def _remove_positions(tree: exp.Expr) -> None:
 
 
 def _build_program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = False) -> Program:
-    final = copied(tree)
+    final = copy_tree(tree)
     if not has_positions:
         _remove_positions(final)
     with_ = final.args.get("with_")
@@ -94,7 +96,7 @@ def _build_program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = 
         endpoint=endpoint,
         tree=tree,
         sub_queries={cte.alias.lower(): cte for cte in ctes},
-        final=final,
+        final_query=final,
         is_recursive=bool(with_ is not None and with_.args.get("recursive")),
         parameters={parameter.name: parameter for parameter in endpoint.parameters},
     )

@@ -5,17 +5,17 @@ from functools import cache
 import sqlglot
 from sqlglot import exp
 
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 
 TemplatePart = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
-def fill(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
+def fill_query_template(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
     """Return the template's tree with each `@name` replaced by a part; text and number parts become literals.
 
     The template's nodes get the position `offset` in the author's text.
     """
-    tree = copied(parse_template(template))
+    tree = copy_tree(parse_template(template))
     for node in list(tree.walk()):
         node.meta["start"] = node.meta["end"] = offset
     placeholders = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
@@ -27,14 +27,14 @@ def fill(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
     return tree
 
 
-def literal(text: str, offset: int = 0) -> exp.Expr:
-    return _at_position(exp.Literal.string(text), offset)
+def text_literal(text: str, offset: int = 0) -> exp.Expr:
+    return _set_position(exp.Literal.string(text), offset)
 
 
-def number(text: str, offset: int = 0) -> exp.Expr:
+def number_literal(text: str, offset: int = 0) -> exp.Expr:
     """Return a number literal; a negative number is wrapped in Neg, as in a parsed tree."""
     literal_node: exp.Expr = exp.Literal.number(text.removeprefix("-"))
-    return _at_position(exp.Neg(this=literal_node) if text.startswith("-") else literal_node, offset)
+    return _set_position(exp.Neg(this=literal_node) if text.startswith("-") else literal_node, offset)
 
 
 def identifier(name: str, offset: int = 0) -> exp.Identifier:
@@ -51,43 +51,43 @@ def table(name: str) -> exp.Expr:
 def column(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
     """Return the tree that the parser would make of a dotted name."""
     first, *fields = [identifier(name, offset) for name in names]
-    tree: exp.Expr = _at_position(exp.Column(this=first), offset)
+    tree: exp.Expr = _set_position(exp.Column(this=first), offset)
     if fields:
-        tree = _at_position(exp.Column(this=fields[0], table=first), offset)
+        tree = _set_position(exp.Column(this=fields[0], table=first), offset)
     for field in fields[1:]:
-        tree = _at_position(exp.Dot(this=tree, expression=field), offset)
+        tree = _set_position(exp.Dot(this=tree, expression=field), offset)
     return tree
 
 
 def alias(tree: exp.Expr, name: str, offset: int = 0) -> exp.Expr:
-    return _at_position(exp.Alias(this=tree, alias=identifier(name, offset)), offset)
+    return _set_position(exp.Alias(this=tree, alias=identifier(name, offset)), offset)
 
 
-def ordered(value: exp.Expr, is_descending: bool) -> exp.Expr:  # noqa: FBT001 # one direction or the other
+def sort_key(value: exp.Expr, is_descending: bool) -> exp.Expr:  # noqa: FBT001 # one direction or the other
     """Return a sort key. NULL comes first in ascending and last in descending order, as in BigQuery."""
     return exp.Ordered(this=value, desc=is_descending, nulls_first=not is_descending)
 
 
-def all_of(conditions: list[exp.Expr]) -> exp.Expr:
+def join_with_and(conditions: list[exp.Expr]) -> exp.Expr:
     """Join conditions, of which there must be at least one, with AND."""
     return conditions[0] if len(conditions) == 1 else exp.and_(*conditions, copy=False)
 
 
-def any_of(conditions: list[exp.Expr]) -> exp.Expr:
+def join_with_or(conditions: list[exp.Expr]) -> exp.Expr:
     return conditions[0] if len(conditions) == 1 else exp.paren(exp.or_(*conditions, copy=False), copy=False)
 
 
 def _part_tree(part: TemplatePart, offset: int) -> exp.Expr:
     if isinstance(part, str):
-        return literal(part, offset)
+        return text_literal(part, offset)
     if isinstance(part, int):
-        return number(str(part), offset)
+        return number_literal(str(part), offset)
     if isinstance(part, tuple):
-        return exp.Tuple(expressions=[copied(node) for node in part])
-    return copied(part)
+        return exp.Tuple(expressions=[copy_tree(node) for node in part])
+    return copy_tree(part)
 
 
-def _at_position(node: exp.Expr, offset: int) -> exp.Expr:
+def _set_position(node: exp.Expr, offset: int) -> exp.Expr:
     node.meta["start"] = node.meta["end"] = offset
     return node
 

@@ -6,10 +6,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cordwood.bounded_cache import BoundedCache, remember_short
-from cordwood.model.event import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
-from cordwood.sql.budget import spend
-from cordwood.sql.diagnostics import nearest
+from cordwood.bounded_cache import BoundedCache, memoize_short_texts
+from cordwood.model.event import ELEMENT_STEP, NO_KINDS, EventPath, KindsByPath, Shape, ValueKind
+from cordwood.sql.budget import count_nodes
+from cordwood.sql.diagnostics import most_similar_name
 from cordwood.sql.scope import Lineage, Origin
 from cordwood.sql.stages import ShapeLookups
 
@@ -18,15 +18,15 @@ _BYTES_PER_CACHED_PATH: Final = 150
 # The number of nodes that an origin counts in the budget. It is more than one, because an origin holds a whole path.
 _COST_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
-_UNQUOTED_KEY: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
+_UNQUOTED_KEY_PATTERN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
 _MAX_LENGTH_DIFFERENCE: Final = 3
-_MAX_SIMILAR: Final = 100
-_SPECIAL_CHARACTER: Final = re.compile(r"[^0-9a-z]")
+_MAX_SIMILAR_PATHS: Final = 100
+_SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"[^0-9a-z]")
 
-_Result = TypeVar("_Result")
-KeysByPath = Mapping[Path, tuple[str, ...]]
+_LookupResult = TypeVar("_LookupResult")
+KeysByPath = Mapping[EventPath, tuple[str, ...]]
 # The keys below every path, cached for the latest shapes, because computing them costs as much as a compilation.
-_child_keys_cache: BoundedCache[int, tuple[Kinds, KeysByPath]] = BoundedCache(
+_child_keys_cache: BoundedCache[int, tuple[KindsByPath, KeysByPath]] = BoundedCache(
     _CHILD_KEYS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0])
 )
 
@@ -44,20 +44,20 @@ class RecordShapes(msgspec.Struct):
 
     def kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
         """Return the kinds seen at the path; None if a stream has no shape, or its shape omits the path."""
-        return self._record_lookup("kinds", self._kinds(lineage), lineage)
+        return self._record_lookup("kinds", self._find_kinds(lineage), lineage)
 
     def keys(self, lineage: Lineage) -> tuple[str, ...]:
         """Return every key seen in objects at the path, sorted, so that the order of arrival has no effect."""
-        return self._record_lookup("keys", self._keys(lineage), lineage)
+        return self._record_lookup("keys", self._find_keys(lineage), lineage)
 
     def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
         """Return the keys at the path that equal a dotted name, or are a prefix of it that ends before a dot."""
-        keys = tuple(key for key in self._keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
+        keys = tuple(key for key in self._find_keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
         return self._record_lookup("keys_within", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:
         """Return the length of the longest path below this one; None if unknown."""
-        return self._record_lookup("depth", self._depth(lineage), lineage)
+        return self._record_lookup("depth", self._find_depth(lineage), lineage)
 
     def keys_for(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
         """Return the keys to which a name refers: with `exact`, the name itself, else all keys of equal normal form.
@@ -65,66 +65,68 @@ class RecordShapes(msgspec.Struct):
         Normalization ignores letter case, leading special characters, and which special character is used elsewhere.
         """
         return self._record_lookup(
-            "keys_for", (name,) if exact else self._keys_for(lineage, name), lineage, name, exact
+            "keys_for", (name,) if exact else self._find_keys_for(lineage, name), lineage, name, exact
         )
 
     def has(self, lineage: Lineage, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
-        found = name in self._keys(lineage) if exact else bool(self._keys_for(lineage, name))
+        found = name in self._find_keys(lineage) if exact else bool(self._find_keys_for(lineage, name))
         return self._record_lookup("has", found, lineage, name, exact)
 
     def is_blank(self, lineage: Lineage) -> bool:
         """Return whether no object has been seen at the path, so that any name may be one of its keys."""
-        return self._record_lookup("is_blank", not self._keys(lineage), lineage)
+        return self._record_lookup("is_blank", not self._find_keys(lineage), lineage)
 
     def is_unseen(self, lineage: Lineage) -> bool:
         """Return whether no event that the caller may see has a value at the path."""
-        return self._record_lookup("is_unseen", all(map(self._is_unseen, lineage.origins)), lineage)
+        return self._record_lookup("is_unseen", all(map(self._is_unseen_origin, lineage.origins)), lineage)
 
-    def note_unseen(self, lineage: Lineage) -> None:
+    def record_unseen_paths(self, lineage: Lineage) -> None:
         if self.is_unseen(lineage):
             for origin in sorted(lineage.origins, key=str):
                 self.unseen_paths[".".join(origin.path)] = self.nearest(origin)
 
     def nearest(self, origin: Origin) -> str | None:
         """Return the known path whose last step is most similar to that of `origin`; None if none is similar."""
-        return self._record_lookup("nearest", self._nearest_record(origin), origin)
+        return self._record_lookup("nearest", self._find_nearest_path(origin), origin)
 
     def elements(self, lineage: Lineage) -> Lineage:
         """Return the lineage of the elements of a repeated record: an object itself, or the elements of an array.
 
         Only paths where a value may exist are followed; otherwise the origins would double with every level.
         """
-        spend(_COST_PER_ORIGIN * len(lineage.origins))
+        count_nodes(_COST_PER_ORIGIN * len(lineage.origins))
         origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))
         return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
 
     def child(self, lineage: Lineage, key: str) -> Lineage:
         """Return the lineage of the value at a key; if it has several origins, only those where a value may exist."""
-        spend(_COST_PER_ORIGIN * len(lineage.origins))
+        count_nodes(_COST_PER_ORIGIN * len(lineage.origins))
         candidates = lineage_below(lineage, (key,))
         if len(candidates.origins) == 1:
             return candidates
         possible = frozenset(
-            origin for origin in candidates.origins if self._kinds(Lineage(origins=frozenset({origin}))) != NO_KINDS
+            origin
+            for origin in candidates.origins
+            if self._find_kinds(Lineage(origins=frozenset({origin}))) != NO_KINDS
         )
         return self._record_lookup("child", Lineage(origins=possible or candidates.origins), lineage, key)
 
     def _element_origins(self, origin: Origin) -> Iterator[Origin]:
         shape = self.shapes.get(origin.stream)
-        kinds = (shape.whole or shape).kinds if shape is not None else {}
+        kinds = (shape.whole_shape or shape).kinds if shape is not None else {}
         if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
             # Nothing is known of this path, nor of any path below it.
             yield origin
             return
-        for path in (origin.path, (*origin.path, ELEMENT)):
+        for path in (origin.path, (*origin.path, ELEMENT_STEP)):
             if shape.stored_kinds(path) != NO_KINDS:
                 yield Origin(origin.stream, path)
 
-    def _record_lookup(self, method: str, result: _Result, *arguments: Hashable) -> _Result:
+    def _record_lookup(self, method: str, result: _LookupResult, *arguments: Hashable) -> _LookupResult:
         self.shape_lookups[method, arguments] = result
         return result
 
-    def _kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
+    def _find_kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
         kinds: set[ValueKind] = set()
         for origin in lineage.origins:
             shape = self.shapes.get(origin.stream)
@@ -134,11 +136,11 @@ class RecordShapes(msgspec.Struct):
             kinds |= stored
         return frozenset(kinds)
 
-    def _depth(self, lineage: Lineage) -> int | None:
+    def _find_depth(self, lineage: Lineage) -> int | None:
         max_depth = 0
         for origin in lineage.origins:
             shape = self.shapes.get(origin.stream)
-            whole_shape = (shape.whole or shape) if shape is not None else None
+            whole_shape = (shape.whole_shape or shape) if shape is not None else None
             if whole_shape is None or whole_shape.unlisted:
                 return None
             length = len(origin.path)
@@ -146,42 +148,42 @@ class RecordShapes(msgspec.Struct):
             max_depth = max(max_depth, max(lengths, default=0))
         return max_depth
 
-    def _keys(self, lineage: Lineage) -> tuple[str, ...]:
+    def _find_keys(self, lineage: Lineage) -> tuple[str, ...]:
         keys = {key for origin in lineage.origins for key in self._child_keys(origin)}
-        return tuple(sorted(keys - {ELEMENT}))
+        return tuple(sorted(keys - {ELEMENT_STEP}))
 
-    def _keys_for(self, lineage: Lineage, name: str) -> tuple[str, ...]:
+    def _find_keys_for(self, lineage: Lineage, name: str) -> tuple[str, ...]:
         normalized = _normalized_key(name)
-        matching = [key for key in self._keys(lineage) if _normalized_key(key) == normalized]
+        matching = [key for key in self._find_keys(lineage) if _normalized_key(key) == normalized]
         return tuple(sorted(matching, key=lambda key: (key != name, key.lower() != name.lower(), key)))
 
-    def _is_unseen(self, origin: Origin) -> bool:
+    def _is_unseen_origin(self, origin: Origin) -> bool:
         shape = self.shapes.get(origin.stream)
         return shape is not None and origin.path not in shape.kinds and not shape.may_be_unlisted(origin.path)
 
-    def _nearest_record(self, origin: Origin) -> str | None:
+    def _find_nearest_path(self, origin: Origin) -> str | None:
         shape = self.shapes.get(origin.stream)
         if shape is None or not origin.path:
             return None
         last_step = origin.path[-1].lower()
-        prefixed: dict[str, Path] = {}
-        similar: dict[str, Path] = {}
+        prefixed: dict[str, EventPath] = {}
+        similar: dict[str, EventPath] = {}
         for name, path in _similar_paths(shape, origin.path[0], last_step):
             if name == last_step or name.startswith(f"{last_step}_"):
-                prefixed[name] = min(prefixed.get(name, path), path, key=_by_length)
-            elif name in similar or len(similar) < _MAX_SIMILAR:
-                similar[name] = min(similar.get(name, path), path, key=_by_length)
-        closest_path = min(prefixed.values(), key=_by_length, default=None)
+                prefixed[name] = min(prefixed.get(name, path), path, key=_length_sort_key)
+            elif name in similar or len(similar) < _MAX_SIMILAR_PATHS:
+                similar[name] = min(similar.get(name, path), path, key=_length_sort_key)
+        closest_path = min(prefixed.values(), key=_length_sort_key, default=None)
         if closest_path is None:
-            closest_path = similar.get(nearest(last_step, similar) or "")
-        return ".".join(step for step in closest_path if step != ELEMENT) if closest_path else None
+            closest_path = similar.get(most_similar_name(last_step, similar) or "")
+        return ".".join(step for step in closest_path if step != ELEMENT_STEP) if closest_path else None
 
     def _child_keys(self, origin: Origin) -> tuple[str, ...]:
         shape = self.shapes.get(origin.stream)
         return _child_keys_by_path(shape.kinds).get(origin.path, ()) if shape is not None else ()
 
 
-def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[str, Path]]:
+def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[str, EventPath]]:
     """Yield the paths below a column whose last step may be similar to a name.
 
     Senders choose the keys, so there may be many paths: most are excluded cheaply by the first letter and length of
@@ -190,11 +192,11 @@ def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[st
     for path in shape.kinds:
         name = path[-1].lower() if len(path) > 1 and path[0] == root else ""
         is_similar = name.startswith(last_step) or abs(len(name) - len(last_step)) <= _MAX_LENGTH_DIFFERENCE
-        if name[:1] == last_step[:1] and is_similar and _UNQUOTED_KEY.fullmatch(name):
+        if name[:1] == last_step[:1] and is_similar and _UNQUOTED_KEY_PATTERN.fullmatch(name):
             yield name, path
 
 
-def _by_length(path: Path) -> tuple[int, Path]:
+def _length_sort_key(path: EventPath) -> tuple[int, EventPath]:
     return len(path), path
 
 
@@ -209,17 +211,17 @@ def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
     return Lineage(origins=frozenset(origin for lineage in lineages for origin in lineage.origins))
 
 
-def lookups_still_hold(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) -> bool:
+def are_lookups_valid(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) -> bool:
     """Return whether the recorded lookups give the same results in these shapes, so the statement is still valid."""
     records = RecordShapes(shapes)
     return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())
 
 
-def _child_keys_by_path(kinds: Kinds) -> KeysByPath:
+def _child_keys_by_path(kinds: KindsByPath) -> KeysByPath:
     cached = _child_keys_cache.get(id(kinds))
     if cached is not None and cached[0] is kinds:
         return cached[1]
-    keys_by_parent: dict[Path, list[str]] = {}
+    keys_by_parent: dict[EventPath, list[str]] = {}
     for path in kinds:
         if path:
             siblings = keys_by_parent.setdefault(path[:-1], [])
@@ -229,6 +231,6 @@ def _child_keys_by_path(kinds: Kinds) -> KeysByPath:
     return children
 
 
-@remember_short(max_length=128, max_entries=4096)
+@memoize_short_texts(max_length=128, max_entries=4096)
 def _normalized_key(key: str) -> str:
-    return _SPECIAL_CHARACTER.sub("_", key.lower()).lstrip("_")
+    return _SPECIAL_CHARACTER_PATTERN.sub("_", key.lower()).lstrip("_")

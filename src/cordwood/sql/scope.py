@@ -6,16 +6,16 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.event import Path
-from cordwood.sql.budget import copied, spend
-from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
+from cordwood.model.event import EventPath
+from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.nodes import event_path, is_event_path, path_root, path_steps
 
 
 class Origin(msgspec.Struct, frozen=True):
     """The stream and the path from which an event's value is read."""
 
     stream: str
-    path: Path
+    path: EventPath
 
 
 class Lineage(msgspec.Struct, frozen=True):
@@ -40,15 +40,15 @@ NO_LINEAGE = Lineage()
 class Field(msgspec.Struct, frozen=True):
     """A name and the expression to which it refers; `value` is copied at every use.
 
-    A `repeated` field shares its name with another column, so only a star can refer to it.
+    A `is_name_repeated` field shares its name with another column, so only a star can refer to it.
     """
 
     name: str
     value: exp.Expr
     lineage: Lineage = NO_LINEAGE
-    repeated: bool = False
+    is_name_repeated: bool = False
 
-    def expression(self) -> exp.Expr:
+    def copy_expression(self) -> exp.Expr:
         copy = copy_value(self.value)
         copy.meta["lineage"] = self.lineage
         return copy
@@ -60,10 +60,10 @@ def copy_value(value: exp.Expr) -> exp.Expr:
     Columns and paths are constructed anew, which is cheaper than copying them, because they are copied most often.
     """
     if is_event_path(value):
-        return event_path(copy_value(path_value(value)), path_steps(value))
+        return event_path(copy_value(path_root(value)), path_steps(value))
     if not isinstance(value, exp.Column):
-        return copied(value)
-    spend(len(value.args) + 1)
+        return copy_tree(value)
+    count_nodes(len(value.args) + 1)
     parts = {key: exp.Identifier(this=part.this, quoted=True) for key, part in value.args.items() if part is not None}
     column = exp.Column(**parts)
     column.type = value.type
@@ -91,13 +91,13 @@ class Relation(msgspec.Struct):
 
 
 class MergedColumn(msgspec.Struct, frozen=True):
-    """A merged column of USING: it replaces those of its `owners`.
+    """A merged column of USING: it replaces those of its `owner_names`.
 
     A star expands it before the relation at index `relation_index`.
     """
 
     column: Field
-    owners: frozenset[str]
+    owner_names: frozenset[str]
     relation_index: int
 
 
@@ -106,29 +106,33 @@ class Scope(msgspec.Struct):
 
     parent: "Scope | None" = None
     relations: list[Relation] = msgspec.field(default_factory=list)
-    merged: list[MergedColumn] = msgspec.field(default_factory=list)
+    merged_columns: list[MergedColumn] = msgspec.field(default_factory=list)
 
-    def relation(self, name: str) -> Relation | None:
+    def find_relation(self, name: str) -> Relation | None:
         lower = name.lower()
         return next((relation for relation in self.relations if lower in relation.qualifiers), None)
 
-    def columns(self, name: str) -> list[tuple[Relation, Field]]:
+    def find_columns(self, name: str) -> list[tuple[Relation, Field]]:
         """Return the columns of this name with their relations; a merged column once, with its first relation."""
         lower = name.lower()
         matches: list[tuple[Relation, Field]] = []
         returned_ids: set[int] = set()
         for relation in self.relations:
-            merged = self.merged_in(relation, lower)
+            merged = self.find_merged_column(relation, lower)
             column = relation.fields.get(lower) if merged is None else merged.column
             if column is not None and id(merged) not in returned_ids:
                 matches.append((relation, column))
             returned_ids.update([id(merged)] if merged is not None else [])
         return matches
 
-    def merged_in(self, relation: Relation, name: str) -> MergedColumn | None:
+    def find_merged_column(self, relation: Relation, name: str) -> MergedColumn | None:
         """Return the merged column to which this column of the relation belongs; None if it is not merged."""
         lower, owner = name.lower(), relation.name.lower()
-        matches = (merged for merged in self.merged if merged.column.name.lower() == lower and owner in merged.owners)
+        matches = (
+            merged
+            for merged in self.merged_columns
+            if merged.column.name.lower() == lower and owner in merged.owner_names
+        )
         return next(matches, None)
 
 

@@ -13,24 +13,24 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.definitions import Parameter
-from cordwood.model.event import Path
+from cordwood.model.event import EventPath
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.paging import Paging
-from cordwood.sql.plan import EventRange, Merge, Plan, TimeBound
-from cordwood.sql.tree_printer import Printed
+from cordwood.sql.plan import EventRange, MergeAggregate, Plan, TimeComparison
+from cordwood.sql.tree_printer import PrintedTree
 
 # Each lookup in the shapes with its result; a statement is valid as long as all lookups give the same results.
 ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedQuery(msgspec.Struct, frozen=True):
     """The tree of one text, with positions; parsed but not checked."""
 
     tree: exp.Expr
     text: str
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmittedTree(msgspec.Struct, frozen=True):
     """A single read-only query of permitted nodes and functions."""
 
     tree: exp.Expr
@@ -38,12 +38,12 @@ class Admitted(msgspec.Struct, frozen=True):
     sub_queries: tuple[str, ...] = ()
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class ResolvedQuery(msgspec.Struct, frozen=True):
     """A query whose names are columns, paths of events, or typed slots, and whose expressions have types.
 
-    With `redaction`, raw texts of events occur only in the answer: the engine must redact its columns `raw_columns` on
+    With `redaction`, raw texts of events occur only in the answer: the engine must redact its columns `raw_column_indexes` on
     output. The tree assumes that `textless_paths`, paths of streams, hold no texts; the caller that runs the statement
-    must check that this is still true at the time of the answer. A query that `follows` can run on arriving events
+    must check that this is still true at the time of the answer. A query that `is_followed` can run on arriving events
     alone. Only a query that `is_saved`, not a caller's own, may be answered from partial answers.
     """
 
@@ -53,42 +53,42 @@ class Resolved(msgspec.Struct, frozen=True):
     unseen_paths: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
     redaction: RedactMode | None = None
-    raw_columns: tuple[int, ...] = ()
-    textless_paths: tuple[tuple[str, Path], ...] = ()
+    raw_column_indexes: tuple[int, ...] = ()
+    textless_paths: tuple[tuple[str, EventPath], ...] = ()
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
-    follows: bool = False
+    is_followed: bool = False
     is_saved: bool = False
 
 
-class AttributeMap(msgspec.Struct, frozen=True, tag=True):
+class AttributeMapColumn(msgspec.Struct, frozen=True, tag=True):
     """A column with the map of an event's attributes, which the engine computes from other columns of the row.
 
-    `metadata`, `extras` and `project` are the positions of these columns, which are selected once even if several
+    `metadata_position`, `extras` and `project_position` are the positions of these columns, which are selected once even if several
     columns need them. Objects are flattened `levels` levels deep.
     """
 
-    position: int
-    metadata: int
-    extras: int
-    project: int
+    column_position: int
+    metadata_position: int
+    extras_position: int
+    project_position: int
     levels: int
 
 
-class IsoTime(msgspec.Struct, frozen=True, tag=True):
+class IsoTimeColumn(msgspec.Struct, frozen=True, tag=True):
     """A column in which the engine replaces a time by ISO 8601 text with microseconds, without a time zone."""
 
-    position: int
+    column_position: int
 
 
 # A column of the answer that the engine computes from fetched values, which is faster than an SQL expression.
-Completion = AttributeMap | IsoTime
+ColumnCompletion = AttributeMapColumn | IsoTimeColumn
 
 
-class Alternative(msgspec.Struct, frozen=True):
+class VariantTree(msgspec.Struct, frozen=True):
     """A lowered tree that becomes an additional variant of the plan."""
 
     tree: exp.Expr
-    reads: EventRange = EventRange.ALL
+    event_range: EventRange = EventRange.ALL
     is_optimistic: bool = False
 
 
@@ -96,25 +96,25 @@ class PartialTrees(msgspec.Struct, frozen=True):
     """The lowered trees of a `PartialPlan`."""
 
     stream: str
-    merges: tuple[Merge, ...]
-    comparisons: tuple[TimeBound, ...]
-    bounds: exp.Expr | None
-    blocks: exp.Expr
-    variants: tuple[Alternative, ...]
+    merge_aggregates: tuple[MergeAggregate, ...]
+    comparisons: tuple[TimeComparison, ...]
+    bounds_tree: exp.Expr | None
+    blocks_tree: exp.Expr
+    variants: tuple[VariantTree, ...]
 
 
-class Lowered(msgspec.Struct, frozen=True):
+class LoweredQuery(msgspec.Struct, frozen=True):
     """A query lowered to the target's SQL, ready to be printed.
 
-    `tree` reads all events and redacts; `alternatives` are equivalent trees for states of the store in which fewer
+    `tree` reads all events and redacts; `variant_trees` are equivalent trees for states of the store in which fewer
     reads or no redaction suffice.
     """
 
     tree: exp.Expr
-    resolved: Resolved
-    alternatives: tuple[Alternative, ...] = ()
-    completions: tuple[Completion, ...] = ()
-    partial: PartialTrees | None = None
+    resolved: ResolvedQuery
+    variant_trees: tuple[VariantTree, ...] = ()
+    completions: tuple[ColumnCompletion, ...] = ()
+    partial_trees: PartialTrees | None = None
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -148,10 +148,10 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     column_types: tuple[Datatype | None, ...] = ()
     notices: tuple[str, ...] = ()
     redaction: RedactMode | None = None
-    raw_columns: tuple[int, ...] = ()
-    textless_paths: tuple[tuple[str, Path], ...] = ()
+    raw_column_indexes: tuple[int, ...] = ()
+    textless_paths: tuple[tuple[str, EventPath], ...] = ()
     row_limit: int | None = None
-    completions: tuple[Completion, ...] = ()
+    completions: tuple[ColumnCompletion, ...] = ()
     paging: Paging | None = None
     pages_on_request: bool = False
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
@@ -162,7 +162,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
         return self.plan.sql
 
     @property
-    def answered_columns(self) -> int:
+    def answer_column_count(self) -> int:
         """The number of columns of the answer: all but the two that locate the next page."""
         return len(self.column_names) - (2 if self.paging is not None and self.paging.is_by_time else 0)
 
@@ -216,11 +216,11 @@ class Target(Protocol):
     def stream_table(self, stream: str) -> StreamTable:
         """Return the table of a stream. Called for every stream that a query reads; must not do I/O."""
 
-    def lower(self, resolved: Resolved) -> Lowered:
+    def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         """Lower a resolved tree to this engine's SQL, or raise QueryUnsupported with the position.
 
         Mutates the tree rather than copying it, because a copy costs as much as lowering.
         """
 
-    def print(self, tree: exp.Expr) -> Printed:
+    def print(self, tree: exp.Expr) -> PrintedTree:
         """Print a lowered tree, with slots as this engine's parameters. Mutates the tree."""

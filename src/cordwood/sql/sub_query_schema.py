@@ -6,17 +6,17 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
-from cordwood.sql.admit import admit
+from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.sql.admit import admit_query
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import Program
-from cordwood.sql.resolve.queries import resolve_sandbox
+from cordwood.sql.resolve.queries import resolve_sandbox_query
 from cordwood.sql.scope import Lineage, lineage_of
-from cordwood.sql.stages import Parsed, Target
-from cordwood.sql.type_inference import annotate
+from cordwood.sql.stages import ParsedQuery, Target
+from cordwood.sql.type_inference import annotate_types
 
-PathKinds = Mapping[Path, frozenset[ValueKind]]
+PathKinds = Mapping[EventPath, frozenset[ValueKind]]
 
 
 class SubQueryColumn(msgspec.Struct, frozen=True):
@@ -40,29 +40,31 @@ ShapesByStream = Mapping[str, Shape]
 
 def describe_sub_queries(program: Program, target: Target, shapes: ShapesByStream) -> tuple[SubQuery, ...]:
     """Return the descriptions of all sub-queries, in the order of the endpoint's text."""
-    return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.sub_query_names)
+    return tuple(SubQuery(name, _describe_columns(program, name, target, shapes)) for name in program.sub_query_names)
 
 
-def _columns(program: Program, name: str, target: Target, shapes: ShapesByStream) -> tuple[SubQueryColumn, ...]:
+def _describe_columns(
+    program: Program, name: str, target: Target, shapes: ShapesByStream
+) -> tuple[SubQueryColumn, ...]:
     table = exp.Table(this=exp.to_identifier(name, quoted=True))
     select = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
-    resolved = resolve_sandbox(program, admit(Parsed(select, name)), target, shapes)
-    annotate(resolved.tree)
-    return tuple(_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
+    resolved = resolve_sandbox_query(program, admit_query(ParsedQuery(select, name)), target, shapes)
+    annotate_types(resolved.tree)
+    return tuple(_describe_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
 
 
-def _column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn:
+def _describe_column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn:
     lineage = lineage_of(column)
     kind = None if lineage.is_event else kind_of(column)
-    return SubQueryColumn(column.alias_or_name, kind, _fields(lineage, shapes))
+    return SubQueryColumn(column.alias_or_name, kind, _describe_fields(lineage, shapes))
 
 
-def _fields(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
+def _describe_fields(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
     """Return paths as queries write them: elements of an array have the path of the array."""
-    fields: dict[Path, frozenset[ValueKind]] = {}
+    fields: dict[EventPath, frozenset[ValueKind]] = {}
     for origin in lineage.origins:
         for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():
             if path[: len(origin.path)] == origin.path:
-                field_path = tuple(step for step in path[len(origin.path) :] if step != ELEMENT)
+                field_path = tuple(step for step in path[len(origin.path) :] if step != ELEMENT_STEP)
                 fields[field_path] = fields.get(field_path, frozenset()) | kinds
     return dict(sorted(fields.items()))

@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 
 _OPENING_BRACKETS: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING_BRACKETS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
@@ -35,7 +35,7 @@ def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
     return [
         inserted_token
         for index, token in enumerate(tokens)
-        for inserted_token in (*(_select_star(token) if index in cuts else ()), token)
+        for inserted_token in (*(_select_star_tokens(token) if index in cuts else ()), token)
     ]
 
 
@@ -68,7 +68,7 @@ def copy_shared_nodes(tree: exp.Expr) -> None:
 
 
 def _copy_if_shared(child: object, parent: exp.Expr) -> object:
-    return copied(child) if isinstance(child, exp.Expr) and child.parent is not parent else child
+    return copy_tree(child) if isinstance(child, exp.Expr) and child.parent is not parent else child
 
 
 # Steps after which sqlglot itself begins a new sub-query.
@@ -87,9 +87,9 @@ def _step_name(tokens: list[Token], pipe: int) -> str:
     return tokens[pipe + 1].text.upper().split(" ")[0] if pipe + 1 < len(tokens) else ""
 
 
-def _select_star(pipe: Token) -> tuple[Token, ...]:
+def _select_star_tokens(pipe: Token) -> tuple[Token, ...]:
     step = ((TokenType.PIPE_GT, "|>"), (TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"))
-    return tuple(_token_at(pipe, kind, text) for kind, text in step)
+    return tuple(_make_token_at(pipe, kind, text) for kind, text in step)
 
 
 # The name of the result in the STRUCT into which WITH(name AS value, …, result) is rewritten.
@@ -103,7 +103,7 @@ def rewrite_with_as_struct(tokens: list[Token]) -> list[Token]:
     rewritten: list[Token] = []
     index = 0
     while index < len(tokens):
-        end = _find_closing(tokens, index + 1) if _starts_with_expression(tokens, index) else len(tokens)
+        end = _find_closing(tokens, index + 1) if _is_with_expression_start(tokens, index) else len(tokens)
         parts = _split_arguments(tokens[index + 2 : end]) if end < len(tokens) else None
         if parts is None:
             rewritten.append(tokens[index])
@@ -114,7 +114,7 @@ def rewrite_with_as_struct(tokens: list[Token]) -> list[Token]:
     return rewritten
 
 
-def _starts_with_expression(tokens: list[Token], index: int) -> bool:
+def _is_with_expression_start(tokens: list[Token], index: int) -> bool:
     is_with = tokens[index].token_type == TokenType.WITH
     return is_with and index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.L_PAREN
 
@@ -139,13 +139,13 @@ def _split_at_commas(inside: list[Token]) -> list[list[Token]]:
 
 
 def _struct_tokens(first: Token, parts: list[list[Token]], last: Token) -> list[Token]:
-    struct = [_token_at(first, TokenType.STRUCT, "STRUCT"), _token_at(first, TokenType.L_PAREN, "(")]
+    struct = [_make_token_at(first, TokenType.STRUCT, "STRUCT"), _make_token_at(first, TokenType.L_PAREN, "(")]
     for name, as_, *value in parts[:-1]:
-        struct += [*rewrite_with_as_struct(value), as_, name, _token_at(name, TokenType.COMMA, ",")]
+        struct += [*rewrite_with_as_struct(value), as_, name, _make_token_at(name, TokenType.COMMA, ",")]
     result = [
         *rewrite_with_as_struct(parts[-1]),
-        _token_at(last, TokenType.ALIAS, "AS"),
-        _token_at(last, TokenType.IDENTIFIER, _WITH_RESULT_NAME),
+        _make_token_at(last, TokenType.ALIAS, "AS"),
+        _make_token_at(last, TokenType.IDENTIFIER, _WITH_RESULT_NAME),
     ]
     return [*struct, *result, last]
 
@@ -178,7 +178,7 @@ def _field_value(field: exp.Expr) -> exp.Expr:
 
 
 def _inline_values(value: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
-    holder = exp.Paren(this=copied(value))
+    holder = exp.Paren(this=copy_tree(value))
     names = (column.parts[0].name.lower() for column in holder.find_all(exp.Column))
     if sum(_node_count(values[name]) for name in names if name in values) > _MAX_INLINED_NODES:
         raise QueryRefused("The values of a WITH expression are repeated too often.", hint="Use sub-queries in WITH.")
@@ -186,9 +186,9 @@ def _inline_values(value: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
         first, *field_names = column.parts
         value_of_name = values.get(first.name.lower())
         if value_of_name is not None:
-            inlined: exp.Expr = copied(value_of_name)
+            inlined: exp.Expr = copy_tree(value_of_name)
             for part in field_names:
-                inlined = exp.Dot(this=inlined, expression=copied(part))
+                inlined = exp.Dot(this=inlined, expression=copy_tree(part))
             column.replace(inlined)
     return holder
 
@@ -201,7 +201,7 @@ _ACCESS_TOKENS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
 _JSON_ROOT_PATH: Final = "$"
 
 
-def rewrite_tokens(tokens: list[Token]) -> list[Token]:
+def insert_missing_tokens(tokens: list[Token]) -> list[Token]:
     """Parenthesise the value of `JSON '…'.a` and `SAFE.F(…)[0]`; complete JSON_QUERY(x) and JSON_OBJECT(…)."""
     _mark_raw_strings(tokens)
     inserted = dict(_inserted_tokens(tokens))
@@ -221,11 +221,11 @@ def _mark_raw_strings(tokens: list[Token]) -> None:
             openers.append(previous.text.lower())
         elif token.token_type == TokenType.R_PAREN:
             del openers[-1:]
-        elif token.token_type == TokenType.STRING and openers and _is_raw_string(token, openers[-1], previous):
+        elif token.token_type == TokenType.STRING and openers and _must_be_raw_string(token, openers[-1], previous):
             token.token_type = TokenType.RAW_STRING
 
 
-def _is_raw_string(token: Token, function: str, previous: Token) -> bool:
+def _must_be_raw_string(token: Token, function: str, previous: Token) -> bool:
     if function in _PATH_FUNCTIONS:
         return previous.token_type == TokenType.COMMA
     return function in _FORMAT_FUNCTIONS and not token.text
@@ -275,8 +275,8 @@ def _is_safe_call(tokens: list[Token], index: int) -> bool:
 def _parenthesise_unnest(tokens: list[Token], index: int, token: Token) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Parenthesise UNNEST(…) after a quantifier, because the parser cannot read `ALL UNNEST(…)`."""
     if token.token_type == TokenType.UNNEST and _is_call(tokens, index):
-        yield index, (_token_at(token, TokenType.L_PAREN, "("),)
-        yield _find_closing(tokens, index + 1) + 1, (_token_at(token, TokenType.R_PAREN, ")"),)
+        yield index, (_make_token_at(token, TokenType.L_PAREN, "("),)
+        yield _find_closing(tokens, index + 1) + 1, (_make_token_at(token, TokenType.R_PAREN, ")"),)
 
 
 def strip_quantifier_parentheses(tree: exp.Expr) -> None:
@@ -292,8 +292,8 @@ def _is_call(tokens: list[Token], index: int) -> bool:
 
 def _parenthesise(tokens: list[Token], first: int, last: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     if last + 1 < len(tokens) and tokens[last + 1].token_type in _ACCESS_TOKENS:
-        yield first, (_token_at(tokens[first], TokenType.L_PAREN, "("),)
-        yield last + 1, (_token_at(tokens[last], TokenType.R_PAREN, ")"),)
+        yield first, (_make_token_at(tokens[first], TokenType.L_PAREN, "("),)
+        yield last + 1, (_make_token_at(tokens[last], TokenType.R_PAREN, ")"),)
 
 
 def _add_default_path(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
@@ -305,7 +305,10 @@ def _add_default_path(tokens: list[Token], open_index: int) -> Iterator[tuple[in
             return
     if open_index + 1 < close_index < len(tokens):
         end = tokens[close_index]
-        yield close_index, (_token_at(end, TokenType.COMMA, ","), _token_at(end, TokenType.STRING, _JSON_ROOT_PATH))
+        yield (
+            close_index,
+            (_make_token_at(end, TokenType.COMMA, ","), _make_token_at(end, TokenType.STRING, _JSON_ROOT_PATH)),
+        )
 
 
 def _complete_json_object(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
@@ -323,8 +326,8 @@ def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[i
         token = tokens[index]
         depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         if depth == 1 and token.token_type == TokenType.COMMA:
-            yield open_index + 1, (_token_at(tokens[open_index], TokenType.L_PAREN, "("),)
-            yield index, (_token_at(token, TokenType.R_PAREN, ")"),)
+            yield open_index + 1, (_make_token_at(tokens[open_index], TokenType.L_PAREN, "("),)
+            yield index, (_make_token_at(token, TokenType.R_PAREN, ")"),)
             return
 
 
@@ -344,8 +347,8 @@ def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[
             and token.text.lower() in _NAMES_DROPPED_BY_PARSER
             and token.token_type != TokenType.STRING
         ):
-            yield index, (_token_at(token, TokenType.L_PAREN, "("),)
-            yield index + 1, (_token_at(token, TokenType.R_PAREN, ")"),)
+            yield index, (_make_token_at(token, TokenType.L_PAREN, "("),)
+            yield index + 1, (_make_token_at(token, TokenType.R_PAREN, ")"),)
 
 
 _NAMES_DROPPED_BY_PARSER: Final = frozenset(["key", "value"])
@@ -386,12 +389,12 @@ def name_unnested_paths(tree: exp.Expr) -> None:
         if isinstance(unnest.parent, exp.Join) and "offset" not in unnest.args and unnest.args.get("alias") is None:
             path = unnest.expressions[0]
             last = path.expression if isinstance(path, exp.Dot) else path.this
-            unnest.set("alias", exp.TableAlias(columns=[copied(last)]))
+            unnest.set("alias", exp.TableAlias(columns=[copy_tree(last)]))
 
 
 # The precedence of bitwise operators, which sqlglot treats as equal: in BigQuery shifts bind tightest, then &, then ^,
 # then |.
-_BITWISE_LEVELS: Final[dict[type[exp.Expr], int]] = {
+_BITWISE_PRECEDENCE: Final[dict[type[exp.Expr], int]] = {
     exp.BitwiseOr: 1,
     exp.BitwiseXor: 2,
     exp.BitwiseAnd: 3,
@@ -402,34 +405,34 @@ _BITWISE_LEVELS: Final[dict[type[exp.Expr], int]] = {
 
 def parenthesise_bitwise(tree: exp.Expr) -> None:
     """Parenthesise chains of bitwise operators with different precedence."""
-    for node in list(tree.find_all(*_BITWISE_LEVELS)):
+    for node in list(tree.find_all(*_BITWISE_PRECEDENCE)):
         chain = _operator_chain(node)
         if len({_precedence_level(operator) for operator in chain}) > 1:
             node.replace(_nest_by_precedence(chain))
 
 
 def _precedence_level(operator: exp.Expr) -> int:
-    return _BITWISE_LEVELS[type(operator)]
+    return _BITWISE_PRECEDENCE[type(operator)]
 
 
 def _operator_chain(node: exp.Expr) -> list[exp.Expr]:
     """Return the operators of the chain that ends with this one, from left to right; none if it is not the last."""
-    if type(node.parent) in _BITWISE_LEVELS and node.arg_key == "this":
+    if type(node.parent) in _BITWISE_PRECEDENCE and node.arg_key == "this":
         return []
     chain = [node]
-    while type(chain[-1].this) in _BITWISE_LEVELS:
+    while type(chain[-1].this) in _BITWISE_PRECEDENCE:
         chain.append(chain[-1].this)
     return chain[::-1]
 
 
 def _nest_by_precedence(chain: list[exp.Expr]) -> exp.Expr:
-    values: list[exp.Expr] = [copied(chain[0].this)]
+    values: list[exp.Expr] = [copy_tree(chain[0].this)]
     pending: list[exp.Expr] = []
     for operator in chain:
         while pending and _precedence_level(pending[-1]) >= _precedence_level(operator):
             _apply_operator(values, pending.pop())
         pending.append(operator)
-        values.append(copied(operator.expression))
+        values.append(copy_tree(operator.expression))
     while pending:
         _apply_operator(values, pending.pop())
     return values[0]
@@ -443,7 +446,7 @@ def _apply_operator(values: list[exp.Expr], operator: exp.Expr) -> None:
 
 
 def _parenthesise_operand(value: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=value) if type(value) in _BITWISE_LEVELS else value
+    return exp.Paren(this=value) if type(value) in _BITWISE_PRECEDENCE else value
 
 
 def _find_closing(tokens: list[Token], open_index: int) -> int:
@@ -456,6 +459,6 @@ def _find_closing(tokens: list[Token], open_index: int) -> int:
     return len(tokens)
 
 
-def _token_at(token: Token, kind: TokenType, text: str) -> Token:
+def _make_token_at(token: Token, kind: TokenType, text: str) -> Token:
     """Return a token at the position of another one."""
     return Token(kind, text, token.line, token.col, token.start, token.end)

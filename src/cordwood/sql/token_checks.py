@@ -12,14 +12,14 @@ from typing import Final
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cordwood.errors import QueryRefused, QuerySyntax
-from cordwood.sql.diagnostics import nearest, span_at
+from cordwood.errors import BadQuerySyntax, QueryRefused
+from cordwood.sql.diagnostics import most_similar_name, span_at
 from cordwood.sql.nodes import parse_digits
-from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
+from cordwood.sql.permitted import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
 
 # Comments, quoted names and prefixed literals are skipped; the group captures a literal that may contain doubled
 # quotes. An unterminated quote or comment extends to the end of the text, so that scanning takes linear time.
-_QUOTED_OR_COMMENT: Final = re.compile(
+_QUOTED_OR_COMMENT_PATTERN: Final = re.compile(
     r"""(?:--|\#)[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\b(?:r|b|rb|br)(?:'[^'\n]*'|"[^"\n]*")"""
     r"""|('(?:''|\\.|[^'\\])*+'|"(?:""|\\.|[^"\\])*+")|['"].*\Z""",
     re.DOTALL | re.IGNORECASE,
@@ -31,7 +31,7 @@ def escape_doubled_quotes(text: str) -> str:
 
     Called only for a text that cannot be parsed otherwise, because in BigQuery three quotes in a row begin a literal.
     """
-    return _QUOTED_OR_COMMENT.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
+    return _QUOTED_OR_COMMENT_PATTERN.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
 
 
 def _escape_doubled(literal: str) -> str:
@@ -83,7 +83,7 @@ _NAMES_NOT_KEYWORDS: Final = frozenset(
     RLIKE ROLLBACK UNCACHE XOR
 """.split()
 )
-_SUM_READ_AS_NUMBER: Final = re.compile(r"([0-9.]+[eE][+-]?[0-9]+)([+-])([0-9.]+)")
+_SUM_READ_AS_NUMBER_PATTERN: Final = re.compile(r"([0-9.]+[eE][+-]?[0-9]+)([+-])([0-9.]+)")
 _RAW_BYTES_PREFIXES: Final = frozenset(["rb", "br"])
 
 
@@ -103,7 +103,7 @@ def normalize_tokens(tokens: list[Token], text: str) -> list[Token]:
 def _split_sums(tokens: Iterable[Token]) -> Iterator[Token]:
     """Split numbers such as 1e5+1, which the tokenizer reads as one token."""
     for token in tokens:
-        sum_match = _SUM_READ_AS_NUMBER.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
+        sum_match = _SUM_READ_AS_NUMBER_PATTERN.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
         if sum_match is None:
             yield token
             continue
@@ -118,23 +118,23 @@ def _join_raw_bytes(tokens: list[Token], text: str) -> Iterator[Token]:
     for token, following in pairwise([*tokens, None]):
         if token is None:
             continue
-        if following is not None and _is_raw_prefix(token, following):
+        if following is not None and _is_raw_bytes_prefix(token, following):
             prefix = token
         elif prefix is not None:
-            raw = _unquoted(_token_source(token, text)).encode().decode("latin-1")
+            raw = _strip_quotes(_token_source(token, text)).encode().decode("latin-1")
             yield Token(TokenType.BYTE_STRING, raw, token.line, token.col, prefix.start, token.end)
             prefix = None
         else:
             yield token
 
 
-def _is_raw_prefix(token: Token, following: Token) -> bool:
+def _is_raw_bytes_prefix(token: Token, following: Token) -> bool:
     touches = token.end + 1 == following.start
     is_word_before_text = token.token_type == TokenType.VAR and following.token_type == TokenType.STRING
     return touches and is_word_before_text and token.text.lower() in _RAW_BYTES_PREFIXES
 
 
-def _unquoted(literal: str) -> str:
+def _strip_quotes(literal: str) -> str:
     width = 3 if literal[:3] in ("'''", '"""') and len(literal) >= 6 else 1
     return literal[width:-width]
 
@@ -171,11 +171,13 @@ def _is_raw_bytes(token: Token, text: str) -> bool:
 def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
     is_hexadecimal = token.token_type == TokenType.HEX_STRING
     if is_hexadecimal and len(token.text.lstrip("0")) > _MAX_HEX_DIGITS:
-        raise QuerySyntax(f"Invalid integer literal: 0x{token.text[:40]}", span=span_at(text, token.start))
+        raise BadQuerySyntax(f"Invalid integer literal: 0x{token.text[:40]}", span=span_at(text, token.start))
     if token.text.isdecimal() and not is_hexadecimal and parse_digits(token.text) >= 2**63 + is_negative:
-        raise QuerySyntax(f"Invalid integer literal: {token.text[:40]}", span=span_at(text, token.start))
+        raise BadQuerySyntax(f"Invalid integer literal: {token.text[:40]}", span=span_at(text, token.start))
     if len(token.text) > _MAX_NUMBER_DIGITS:
-        raise QuerySyntax(f"Invalid number of more than {_MAX_NUMBER_DIGITS} digits", span=span_at(text, token.start))
+        raise BadQuerySyntax(
+            f"Invalid number of more than {_MAX_NUMBER_DIGITS} digits", span=span_at(text, token.start)
+        )
 
 
 _NUMBER_TOKENS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
@@ -187,7 +189,7 @@ _MAX_NUMBER_DIGITS: Final = 1_000
 def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> None:
     for escape in _ESCAPE_SEQUENCE.finditer(text, token.start, token.end + 1):
         if not valid_escapes.match(text, escape.start() + 1):
-            raise QuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))
+            raise BadQuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))
 
 
 # BigQuery does not have `::`, but it is accepted because self-hosted Supabase Studio sends `event_message::text`.
@@ -208,7 +210,7 @@ _KEYWORDS_BEFORE_PAREN: Final = frozenset(
 _BIGQUERY_PARSER: Final = Dialect.get_or_raise("bigquery").parser()
 _FOREIGN_FUNCTIONS: Final = (
     frozenset([*_BIGQUERY_PARSER.FUNCTIONS, *_BIGQUERY_PARSER.FUNCTION_PARSERS, "XOR"])
-    - FUNCTIONS
+    - PERMITTED_FUNCTIONS
     - UNSUPPORTED_FUNCTIONS
     - _KEYWORDS_BEFORE_PAREN
 )
@@ -232,7 +234,7 @@ _MAX_ABSOLUTE_INTEGER: Final = 2**63
 _TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 # Keywords in whose parentheses a text after AS is a value.
 _TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
-_LETTER: Final = re.compile(r"[a-zA-Z]")
+_LETTER_PATTERN: Final = re.compile(r"[a-zA-Z]")
 
 
 # The minimum number of arguments of functions whose lowering rules would fail with fewer arguments. The parser checks
@@ -251,22 +253,22 @@ _MIN_ARGUMENT_COUNTS: Final[Mapping[str, int]] = {
     ),
     "REPLACE": 3,
 }
-_CLOSERS: Final = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
-_DAYS: Final = frozenset("SUNDAY MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY".split())
+_CLOSING_TYPE_BY_OPENING: Final = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+_WEEKDAY_NAMES: Final = frozenset("SUNDAY MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY".split())
 
 
 def check_argument_counts(tokens: list[Token], text: str) -> None:
-    """Raise QuerySyntax for the first call with fewer arguments than its function needs."""
+    """Raise BadQuerySyntax for the first call with fewer arguments than its function needs."""
     # For each open bracket: the index of its token, and the number of commas directly inside it.
     opened: list[list[int]] = []
     for index, token in enumerate(tokens):
         kind = token.token_type
-        if kind in _CLOSERS:
+        if kind in _CLOSING_TYPE_BY_OPENING:
             opened.append([index, 0])
-            _check_position(tokens, index, text)
+            _check_function_position(tokens, index, text)
         elif kind == TokenType.COMMA and opened:
             opened[-1][1] += 1
-        elif kind in _CLOSERS.values() and opened:
+        elif kind in _CLOSING_TYPE_BY_OPENING.values() and opened:
             start, commas = opened.pop()
             # A comma before the closing parenthesis is followed by no argument.
             is_empty = tokens[index - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA)
@@ -274,15 +276,15 @@ def check_argument_counts(tokens: list[Token], text: str) -> None:
 
 
 def _check_argument_count(tokens: list[Token], start: int, count: int, text: str) -> None:
-    name = _called_name(tokens, start)
+    name = _called_function_name(tokens, start)
     minimum = _MIN_ARGUMENT_COUNTS.get(name, 0)
     if count < minimum:
         noun = "argument" if minimum == 1 else "arguments"
         message = f"{name} takes at least {minimum} {noun}, not {count}."
-        raise QuerySyntax(message, span=span_at(text, tokens[start - 1].start))
+        raise BadQuerySyntax(message, span=span_at(text, tokens[start - 1].start))
 
 
-def _called_name(tokens: list[Token], start: int) -> str:
+def _called_function_name(tokens: list[Token], start: int) -> str:
     """Return the name before a parenthesis, with its namespace; empty if it cannot be that of a checked function."""
     if start == 0 or tokens[start].token_type != TokenType.L_PAREN:
         return ""
@@ -294,21 +296,21 @@ def _called_name(tokens: list[Token], start: int) -> str:
     return "" if name == "REPLACE" and before.token_type in (TokenType.STAR, TokenType.R_PAREN) else name
 
 
-def _check_position(tokens: list[Token], start: int, text: str) -> None:
+def _check_function_position(tokens: list[Token], start: int, text: str) -> None:
     """Refuse ORDINAL and SAFE_ORDINAL outside of an array's brackets, and WEEK(…) without a day of the week."""
-    name = _called_name(tokens, start)
+    name = _called_function_name(tokens, start)
     called = tokens[start - 1]
     if name in ("ORDINAL", "SAFE_ORDINAL") and tokens[max(0, start - 2)].token_type != TokenType.L_BRACKET:
         raise _syntax_error(
             called, text, f"{name} can only be used in the brackets after an array", f"Write items[{name}(1)]."
         )
     following = tokens[start + 1].text.upper() if start + 1 < len(tokens) else ""
-    if name == "WEEK" and following not in _DAYS:
+    if name == "WEEK" and following not in _WEEKDAY_NAMES:
         raise _syntax_error(called, text, "WEEK needs a day of the week", "Write WEEK(MONDAY).")
 
 
 def check_dialect(tokens: list[Token], text: str) -> None:
-    """Raise QuerySyntax or QueryRefused for the first word or operator that BigQuery does not have."""
+    """Raise BadQuerySyntax or QueryRefused for the first word or operator that BigQuery does not have."""
     openers: list[str] = []
     for index, token in enumerate(tokens):
         _check_token(token, text)
@@ -322,8 +324,8 @@ def check_dialect(tokens: list[Token], text: str) -> None:
             openers.pop()
 
 
-def _syntax_error(token: Token, text: str, message: str, hint: str | None = None) -> QuerySyntax:
-    return QuerySyntax(f"Syntax error: {message}.", hint=hint, span=span_at(text, token.start))
+def _syntax_error(token: Token, text: str, message: str, hint: str | None = None) -> BadQuerySyntax:
+    return BadQuerySyntax(f"Syntax error: {message}.", hint=hint, span=span_at(text, token.start))
 
 
 def _check_token(token: Token, text: str) -> None:
@@ -350,7 +352,7 @@ def _check_adjacent_tokens(previous: Token, token: Token, openers: list[str], te
     kind = previous.token_type
     if kind == TokenType.NUMBER and previous.end + 1 == token.start and _token_source(token, text)[:1].isidentifier():
         raise _syntax_error(token, text, "a blank is missing between the number and what follows")
-    if kind == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTER.search(token.text):
+    if kind == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTER_PATTERN.search(token.text):
         raise _syntax_error(token, text, "the unit of an INTERVAL stands outside of quotes", "Write INTERVAL 1 DAY.")
     _check_exclude(previous, token, text)
     if kind == TokenType.ALIAS:
@@ -369,7 +371,7 @@ def _check_after_as(token: Token, openers: list[str], text: str) -> None:
         if _token_source(token, text).isidentifier() and word not in _TYPE_NAMES:
             equivalent = _EQUIVALENT_TYPES.get(word)
             hint = f"Write {equivalent}." if equivalent else None
-            raise QuerySyntax(f"Type not found: {token.text[:40]}.", hint=hint, span=span_at(text, token.start))
+            raise BadQuerySyntax(f"Type not found: {token.text[:40]}.", hint=hint, span=span_at(text, token.start))
     elif token.token_type in _TEXT_TOKENS and not _TEXT_ALIAS_CLAUSES.intersection(openers):
         raise _syntax_error(
             token, text, "a name is expected here, not a text", "Write the name plain, or in backquotes."
@@ -387,7 +389,7 @@ def _check_call(tokens: list[Token], index: int, text: str) -> None:
     word = token.text.upper()
     if word not in _FOREIGN_FUNCTIONS or not _token_source(token, text).isidentifier():
         return
-    closest_name = nearest(word, FUNCTIONS)
+    closest_name = most_similar_name(word, PERMITTED_FUNCTIONS)
     hint = (
         f"Did you mean {closest_name}?"
         if closest_name

@@ -17,21 +17,21 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.budget import count_characters, spend
+from cordwood.sql.budget import count_characters, count_nodes
 from cordwood.sql.lowering import (
-    BLOCKS_NAME,
-    FRAGMENT_NAME,
-    OPTIONAL_NAME,
-    VERBATIM_NAME,
-    VERBATIM_TEXT_NAME,
+    BLOCK_SEGMENT_NODE_NAME,
+    FRAGMENT_NODE_NAME,
+    OPTIONAL_PREDICATE_NODE_NAME,
+    VERBATIM_NAME_KEY,
+    VERBATIM_SQL_NODE_NAME,
     block_segment_of,
+    fragment_parts,
+    fragment_template,
     is_fragment,
-    parts_of,
     split_template,
-    template_of,
-    verbatim_text,
+    verbatim_sql_of,
 )
-from cordwood.sql.nodes import swap
+from cordwood.sql.nodes import replace_node
 from cordwood.sql.plan import (
     BlockFilter,
     OptionalPredicate,
@@ -53,7 +53,7 @@ _WORD_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # SQL.
 _TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
 _TOKEN_PATTERN: Final = re.compile(rf"{_TOKEN_PREFIX}(\d+_\d+)_")
-_print_numbers: Final = count()
+_print_serial_numbers: Final = count()
 
 # Limit on printed characters: templates that repeat a part double the length with every nesting.
 MAX_FILLED_CHARACTERS: Final = 1_000_000
@@ -66,7 +66,7 @@ class SqlQuoting(Protocol):
     """The engine's spelling of names, texts, bytes and slots."""
 
     # Matches a quoted text, a quoted name, or a comment, as the engine's lexer delimits it.
-    quoted: re.Pattern[str]
+    quoted_pattern: re.Pattern[str]
 
     def identifier_for(self, name: str) -> str:
         """Return the engine's identifier for a name. Distinct names have distinct identifiers."""
@@ -80,11 +80,11 @@ class SqlQuoting(Protocol):
     def quote_bytes(self, data: bytes) -> str:
         """Return bytes as an SQL expression."""
 
-    def slot_for(self, slot: exp.Parameter) -> str:
+    def slot_placeholder(self, slot: exp.Parameter) -> str:
         """Return the placeholder of a bound value, whose name is a plain word."""
 
 
-class Printed(msgspec.Struct, frozen=True):
+class PrintedTree(msgspec.Struct, frozen=True):
     """A printed tree: the segments of the plan, and the slots in them."""
 
     segments: Segments
@@ -117,7 +117,7 @@ class _OptionalPart(msgspec.Struct, frozen=True):
     """A predicate that a statement may leave out: the SQL of the test and of the predicate, with placeholder tokens."""
 
     parameter: str
-    test: str
+    null_test: str
     predicate: str
 
 
@@ -134,10 +134,10 @@ _TokenPart = (
 )
 
 
-def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> Printed:
+def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> PrintedTree:
     """Print a tree with the dialect's printer, and its fragments by their templates. Mutates the tree."""
     tokenized = TokenizedSql(tree, printer, quoting)
-    return tokenized.render(tokenized.text)
+    return tokenized.replace_tokens(tokenized.text)
 
 
 class TokenizedSql:
@@ -146,7 +146,7 @@ class TokenizedSql:
     def __init__(self, tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> None:
         self._printer = printer
         self._quoting = quoting
-        self._serial = next(_print_numbers)
+        self._serial = next(_print_serial_numbers)
         self._parts: dict[_TokenPart, int] = {}
         self._slots: set[str] = set()
         self._length = 0
@@ -154,29 +154,29 @@ class TokenizedSql:
         self._printed: dict[int, exp.Var] = {}
         self.text = self._print_tokenized(tree)
 
-    def render(self, text: str) -> Printed:
+    def replace_tokens(self, text: str) -> PrintedTree:
         """Replace the tokens in `text` by their written forms.
 
         `text` is the tokenized SQL, to which the caller may have added SQL of its own.
         """
         self._slots, self._length = set(), 0
-        segments = self._segments(text, list(self._parts))
-        return Printed(segments, frozenset(self._slots))
+        segments = self._split_segments(text, list(self._parts))
+        return PrintedTree(segments, frozenset(self._slots))
 
-    def _segments(self, text: str, parts: Sequence[_TokenPart]) -> Segments:
+    def _split_segments(self, text: str, parts: Sequence[_TokenPart]) -> Segments:
         self._check_quoting(text)
         segments: list[Segment] = []
         for index, text_or_token in enumerate(_TOKEN_PATTERN.split(text)):
             segments.append(
-                self._segment(parts[self._part_number(text_or_token)], parts) if index % 2 else text_or_token
+                self._part_segment(parts[self._part_number(text_or_token)], parts) if index % 2 else text_or_token
             )
         return _join_texts(segments)
 
-    def _segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> Segment:
+    def _part_segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> Segment:
         if isinstance(part, (BlockFilter, UncoveredBlocks, PartialRows)):
             return part
         if isinstance(part, _OptionalPart):
-            sides = (self._segments(side, parts) for side in (part.test, part.predicate))
+            sides = (self._split_segments(side, parts) for side in (part.null_test, part.predicate))
             return OptionalPredicate(part.parameter, *sides)
         if isinstance(part, _SlotPart):
             self._slots.add(part.name)
@@ -195,7 +195,7 @@ class TokenizedSql:
 
     def _check_quoting(self, text: str) -> None:
         """Raise ValueError for a token inside quotes or a comment of a template, where its quoting would be wrong."""
-        if any(_TOKEN_PREFIX in match[0] for match in self._quoting.quoted.finditer(text)):
+        if any(_TOKEN_PREFIX in match[0] for match in self._quoting.quoted_pattern.finditer(text)):
             raise ValueError("a part is quoted")
 
     def _write_part(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
@@ -213,14 +213,14 @@ class TokenizedSql:
         if text is not None:
             return text
         nodes = list(tree.walk(prune=_prints_own_children))
-        spend(len(nodes))
+        count_nodes(len(nodes))
         for node in nodes:
             special = self._print_special(node)
             if special is not None:
-                is_operand = not is_fragment(node) or self._is_closed(special)
+                is_operand = not is_fragment(node) or self._is_single_operand(special)
                 printed = exp.Var(this=special if is_operand else f"({special})")
                 self._printed[id(printed)] = printed
-                swap(node, printed)
+                replace_node(node, printed)
         sql = self._printer(tree)
         count_characters(len(sql))
         return sql
@@ -228,7 +228,7 @@ class TokenizedSql:
     def _print_special(self, node: exp.Expr) -> str | None:
         """Return the text of a node that sqlglot must not print; None for other nodes."""
         if isinstance(node, exp.Anonymous):
-            return self._fill_template(node) if node.this == FRAGMENT_NAME else self._print_plan_node(node)
+            return self._fill_template(node) if node.this == FRAGMENT_NODE_NAME else self._print_plan_node(node)
         if isinstance(node, exp.Literal) and not node.is_string:
             return _checked_number(node)
         if isinstance(node, exp.Var):
@@ -239,39 +239,41 @@ class TokenizedSql:
     def _tokenized_part(self, node: exp.Expr) -> _TokenPart | None:
         """Return the part for which a token is printed; None for other nodes."""
         if isinstance(node, exp.Identifier):
-            return _NamePart(node.name if node.meta_get(VERBATIM_NAME) else self._quoting.identifier_for(node.name))
+            return _NamePart(node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.identifier_for(node.name))
         if isinstance(node, exp.Literal):
             return _TextPart(node.this)
         if isinstance(node, exp.Parameter):
-            return _SlotPart(_checked_word(node.name), self._quoting.slot_for(node))
+            return _SlotPart(_checked_word(node.name), self._quoting.slot_placeholder(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
         """Return the placeholder that stands for a segment of the plan, or for verbatim text, in the printed SQL."""
-        if node.this == BLOCKS_NAME:
+        if node.this == BLOCK_SEGMENT_NODE_NAME:
             return self._token_for(block_segment_of(node))
-        if node.this == VERBATIM_TEXT_NAME:
-            return self._token_for(_VerbatimPart(verbatim_text(node)))
-        if node.this != OPTIONAL_NAME:
+        if node.this == VERBATIM_SQL_NODE_NAME:
+            return self._token_for(_VerbatimPart(verbatim_sql_of(node)))
+        if node.this != OPTIONAL_PREDICATE_NODE_NAME:
             return None
         test, predicate, parameter = node.expressions
         return self._token_for(
-            _OptionalPart(_checked_word(parameter.name), self._print_side(test), self._print_side(predicate))
+            _OptionalPart(_checked_word(parameter.name), self._print_condition(test), self._print_condition(predicate))
         )
 
-    def _print_side(self, condition: exp.Expr) -> str:
+    def _print_condition(self, condition: exp.Expr) -> str:
         printed = self._print_tokenized(condition)
-        return printed if self._is_closed(printed) else f"({printed})"
+        return printed if self._is_single_operand(printed) else f"({printed})"
 
     def _token_for(self, part: _TokenPart) -> str:
         return f"{_TOKEN_PREFIX}{self._serial}_{self._parts.setdefault(part, len(self._parts))}_"
 
     def _fill_template(self, node: exp.Expr) -> str:
-        segments = split_template(template_of(node))
-        parts = parts_of(node)
+        segments = split_template(fragment_template(node))
+        parts = fragment_parts(node)
         texts = [self._print_tokenized(part) for part in parts]
         sql = "".join(
-            segment if isinstance(segment, str) else self._fill_hole(texts[segment], parts[segment], segments, index)
+            segment
+            if isinstance(segment, str)
+            else self._parenthesise_part(texts[segment], parts[segment], segments, index)
             for index, segment in enumerate(segments)
         )
         count_characters(len(sql))
@@ -279,18 +281,22 @@ class TokenizedSql:
             raise _too_long_error()
         return sql
 
-    def _fill_hole(self, text: str, part: exp.Expr, segments: Sequence[str | int], index: int) -> str:
-        needs_no_parentheses = isinstance(part, exp.Ordered) or _is_delimited(segments, index) or self._is_closed(text)
+    def _parenthesise_part(self, text: str, part: exp.Expr, segments: Sequence[str | int], index: int) -> str:
+        needs_no_parentheses = (
+            isinstance(part, exp.Ordered) or _is_delimited(segments, index) or self._is_single_operand(text)
+        )
         return text if needs_no_parentheses else f"({text})"
 
-    def _is_closed(self, text: str) -> bool:
-        return is_closed(text, self._quoting.quoted)
+    def _is_single_operand(self, text: str) -> bool:
+        return is_single_operand(text, self._quoting.quoted_pattern)
 
 
 def _prints_own_children(node: exp.Expr) -> bool:
     """Return whether this module prints the node's children, rather than sqlglot."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
-        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT_NAME, OPTIONAL_NAME, BLOCKS_NAME, VERBATIM_TEXT_NAME)
+        isinstance(node, exp.Anonymous)
+        and node.this
+        in (FRAGMENT_NODE_NAME, OPTIONAL_PREDICATE_NODE_NAME, BLOCK_SEGMENT_NODE_NAME, VERBATIM_SQL_NODE_NAME)
     )
 
 
@@ -340,7 +346,7 @@ def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
     return opens and closes
 
 
-def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
+def is_single_operand(text: str, quoted: re.Pattern[str]) -> bool:
     """Return whether the text is a single operand that needs no parentheses.
 
     It is an atom with any calls and subscripts after it, or parenthesised as a whole.
@@ -348,14 +354,14 @@ def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
     atom = _ATOM_PATTERN.match(text)
     end = atom.end() if atom else 0
     while end < len(text) and text[end] in _CLOSING_BRACKETS:
-        closed = _find_closing(text, end, quoted)
+        closed = _find_closing_bracket(text, end, quoted)
         if closed < 0:
             return False
         end = closed + 1
     return end == len(text)
 
 
-def _find_closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
+def _find_closing_bracket(text: str, opened: int, quoted: re.Pattern[str]) -> int:
     """Return the index where the parenthesis at `opened` closes; -1 if nothing closes it. Skip quoted text."""
     stack: list[str] = []
     for delimiter in _delimiter_pattern(quoted).finditer(text, opened):

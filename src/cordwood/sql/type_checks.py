@@ -10,18 +10,20 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import QueryFault, QuerySyntax, QueryValue, Span
-from cordwood.model.datatype import NUMBERS, Datatype, Kind
-from cordwood.sql.budget import spend
-from cordwood.sql.datatypes import ARGUMENTS, CALENDAR_KINDS, TIME_KINDS, datatype_of
-from cordwood.sql.diagnostics import span_of, start_of
+from cordwood.errors import BadQuerySyntax, BadQueryValue, QueryFault, Span
+from cordwood.model.datatype import NUMBER_KINDS, Datatype, Kind
+from cordwood.sql.budget import count_nodes
+from cordwood.sql.datatypes import CALENDAR_KINDS, CHECKED_ARGUMENTS_BY_NODE_CLASS, TIME_KINDS, datatype_of
+from cordwood.sql.diagnostics import span_of, start_offset
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_text
 from cordwood.sql.rules.strings import find_pattern_error
-from cordwood.sql.rules.times import engine_text
+from cordwood.sql.rules.times import normalize_time_text
 from cordwood.sql.type_inference import SIDE_TYPES_KEY
 
-_CHECKED_KINDS: Final = frozenset({*NUMBERS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT})
+_CHECKED_KINDS: Final = frozenset(
+    {*NUMBER_KINDS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}
+)
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
     **COMPARISON_OPERATORS,
     exp.Add: "+",
@@ -35,7 +37,7 @@ class _TypeMistakeError(Exception):
     """A node with operands of types that it does not accept; `hint` says what to write."""
 
     def __init__(
-        self, node: exp.Expr, message: str, hint: str | None = None, fault: type[QueryFault] = QuerySyntax
+        self, node: exp.Expr, message: str, hint: str | None = None, fault: type[QueryFault] = BadQuerySyntax
     ) -> None:
         super().__init__(message)
         self.node = node
@@ -45,11 +47,11 @@ class _TypeMistakeError(Exception):
 
 
 def check_types(tree: exp.Expr, text: str) -> None:
-    """Raise QuerySyntax or QueryValue, with the position, for a wrong type, an ungrouped column or an invalid literal.
+    """Raise BadQuerySyntax or BadQueryValue, with the position, for a wrong type, an ungrouped column or an invalid literal.
 
     All nodes must be typed.
     """
-    spend(1)
+    count_nodes(1)
     for node in tree.walk():
         check = _CHECK_BY_NODE_CLASS.get(type(node))
         if check is None:
@@ -57,13 +59,15 @@ def check_types(tree: exp.Expr, text: str) -> None:
         try:
             check(node)
         except _TypeMistakeError as mistake:
-            raise mistake.fault(mistake.message, hint=mistake.hint, span=_span(mistake.node, text)) from mistake
+            raise mistake.fault(
+                mistake.message, hint=mistake.hint, span=_span_of_mistake(mistake.node, text)
+            ) from mistake
 
 
-def _span(node: exp.Expr, text: str) -> Span | None:
+def _span_of_mistake(node: exp.Expr, text: str) -> Span | None:
     """Return the position in the text; None for a node of a saved sub-query, whose text is another one."""
     cte = node.find_ancestor(exp.CTE)
-    is_saved = start_of(node) is None and cte is not None and start_of(cte) is None
+    is_saved = start_offset(node) is None and cte is not None and start_offset(cte) is None
     return None if is_saved else span_of(node, text) or Span(1, 1)
 
 
@@ -79,17 +83,17 @@ def _check_select(node: exp.Expr) -> None:
         raise _TypeMistakeError(column, message, f"Add {name} to GROUP BY, or aggregate it, as in ANY_VALUE({name}).")
 
 
-def _check_pattern(node: exp.Expr) -> None:
+def _check_regex_pattern(node: exp.Expr) -> None:
     pattern = constant_text(node.args.get("expression"))
     problem = find_pattern_error(pattern) if pattern is not None and not isinstance(node.parent, exp.SafeFunc) else None
     if problem is not None:
         message = f"Cannot parse regular expression: {problem[0]}."
-        raise _TypeMistakeError(node.args["expression"], message, problem[1], QueryValue)
+        raise _TypeMistakeError(node.args["expression"], message, problem[1], BadQueryValue)
 
 
-def _check_match(node: exp.Expr) -> None:
+def _check_regex_call(node: exp.Expr) -> None:
     _check_arguments(node)
-    _check_pattern(node)
+    _check_regex_pattern(node)
 
 
 def _check_set_columns(node: exp.Expr) -> None:
@@ -111,18 +115,18 @@ def _checked_kind(datatype: Datatype | None) -> Kind | None:
 def _type_family(datatype: Datatype | None) -> Kind | None:
     """Return the type's family: all numbers are one family, and all dates and times another; None if unknown."""
     kind = _checked_kind(datatype)
-    if kind in NUMBERS:
+    if kind in NUMBER_KINDS:
         return Kind.FLOAT64
     return Kind.TIMESTAMP if kind in CALENDAR_KINDS else kind
 
 
-def _kind_of(node: exp.Expr | None) -> Kind | None:
+def _checked_kind_of_node(node: exp.Expr | None) -> Kind | None:
     """Return the type of a node; None for ERROR(…), which has any type, and for the list of ANY or ALL."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
     return None if is_error or isinstance(node, (exp.Any, exp.All)) else _checked_kind(datatype_of(node))
 
 
-def _is_constant(node: exp.Expr) -> bool:
+def _reads_no_rows(node: exp.Expr) -> bool:
     """Return whether the expression reads no row. BigQuery converts constant texts and parameters to times."""
     return node.find(exp.Column, exp.Anonymous, exp.Query) is None
 
@@ -132,9 +136,9 @@ def _are_compatible(first: exp.Expr, second: exp.Expr) -> bool:
     if left is None or right is None or left == right:
         return True
     sides = (first, second) if left is Kind.STRING else (second, first)
-    if _type_family(datatype_of(sides[0])) is not Kind.STRING or not _is_constant(sides[0]):
+    if _type_family(datatype_of(sides[0])) is not Kind.STRING or not _reads_no_rows(sides[0]):
         return False
-    kind = _kind_of(sides[1])
+    kind = _checked_kind_of_node(sides[1])
     if kind in TIME_KINDS:
         _check_literal(sides[0], kind)
     return kind in TIME_KINDS or kind is Kind.BYTES
@@ -144,18 +148,18 @@ def _check_literal(value: exp.Expr, kind: Kind) -> None:
     text = constant_text(value)
     if text is not None and not _is_literal_of(text, kind):
         message = f'Could not cast literal "{text[:_MAX_SHOWN_CHARACTERS]}" to type {kind}.'
-        raise _TypeMistakeError(value, message, _LITERAL_HINTS.get(kind), QueryValue)
+        raise _TypeMistakeError(value, message, _LITERAL_HINTS.get(kind), BadQueryValue)
 
 
 def _is_literal_of(text: str, kind: Kind) -> bool:
     """Return whether a text literal is a valid value of the type; True for types that are not checked."""
     if kind in TIME_KINDS:
-        return engine_text(text.strip(), kind) is not None
+        return normalize_time_text(text.strip(), kind) is not None
     return bool(_INTEGER_PATTERN.fullmatch(text)) if kind is Kind.INT64 else True
 
 
 def _type_names(nodes: Iterable[exp.Expr]) -> str:
-    return ", ".join(str(_kind_of(node)) for node in nodes)
+    return ", ".join(str(_checked_kind_of_node(node)) for node in nodes)
 
 
 def _mismatch_error(node: exp.Expr, operator: str, first: exp.Expr, second: exp.Expr) -> _TypeMistakeError:
@@ -191,16 +195,14 @@ def _check_in_relation(node: exp.Expr) -> None:
     """Check IN with a sub-query or UNNEST."""
     unnest = node.args.get("unnest")
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
-    if array is not None and _kind_of(array) not in (None, Kind.ARRAY):
+    if array is not None and _checked_kind_of_node(array) not in (None, Kind.ARRAY):
         return
     datatype = datatype_of(array) if array is not None else None
     element = datatype_of(node.args["query"]) if node.args.get("query") else datatype and datatype.element
     kinds = _type_family(datatype_of(node.this)), _type_family(element)
     if None in kinds or kinds[0] is kinds[1] or _is_converted(node.this, array, kinds):
         return
-    message = (
-        f"No matching signature for operator IN for argument types: {_kind_of(node.this)}, {_checked_kind(element)}."
-    )
+    message = f"No matching signature for operator IN for argument types: {_checked_kind_of_node(node.this)}, {_checked_kind(element)}."
     raise _TypeMistakeError(node, message, "Cast one side, as in CAST(… AS STRING).")
 
 
@@ -209,7 +211,7 @@ def _is_converted(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | N
     text = value if kinds[0] is Kind.STRING else array
     other_kind = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
     is_text = Kind.STRING in kinds and (other_kind in TIME_KINDS or other_kind is Kind.BYTES)
-    return is_text and text is not None and _is_constant(text)
+    return is_text and text is not None and _reads_no_rows(text)
 
 
 def _check_between(node: exp.Expr) -> None:
@@ -221,8 +223,8 @@ def _check_between(node: exp.Expr) -> None:
 def _check_arithmetic(node: exp.Expr) -> None:
     """Check arithmetic on numbers, and on times with intervals."""
     sides = node.this, node.expression
-    kinds = [_kind_of(side) for side in sides]
-    if None in kinds or all(kind in NUMBERS for kind in kinds):
+    kinds = [_checked_kind_of_node(side) for side in sides]
+    if None in kinds or all(kind in NUMBER_KINDS for kind in kinds):
         return
     is_date_shift = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and Kind.INT64 in kinds
     is_difference = isinstance(node, exp.Sub) and all(kind in TIME_KINDS for kind in kinds)
@@ -244,7 +246,7 @@ def _arithmetic_hint(node: exp.Expr, kinds: list[Kind | None]) -> str:
 
 
 def _check_boolean(node: exp.Expr, subject: str) -> None:
-    kind = _kind_of(node)
+    kind = _checked_kind_of_node(node)
     if kind not in (None, Kind.BOOL):
         raise _TypeMistakeError(node, f"{subject} takes a BOOL, not {kind}.", "Write a comparison, as in x = 'value'.")
 
@@ -276,7 +278,7 @@ def _check_if(node: exp.Expr) -> None:
 
 
 def _check_common_type(node: exp.Expr, subject: str, values: Iterable[exp.Expr | None]) -> None:
-    typed = [value for value in values if value is not None and _kind_of(value)]
+    typed = [value for value in values if value is not None and _checked_kind_of_node(value)]
     for value in typed[1:]:
         if not _are_compatible(typed[0], value):
             message = f"No matching signature for {subject} for argument types: {_type_names((typed[0], value))}."
@@ -296,18 +298,22 @@ def _check_arguments(node: exp.Expr) -> None:
     if isinstance(node.parent, exp.Contains):
         # Skip CONTAINS_SUBSTR, which accepts any type; the parser wraps its arguments in LOWER.
         return
-    for argument in ARGUMENTS[type(node)]:
+    for argument in CHECKED_ARGUMENTS_BY_NODE_CLASS[type(node)]:
         value = node.args.get(argument.key)
-        kind = _kind_of(value) if isinstance(value, exp.Expr) else None
-        if kind is None or kind in argument.kinds or (kind is Kind.STRING and _converts_to(value, argument.kinds)):
+        kind = _checked_kind_of_node(value) if isinstance(value, exp.Expr) else None
+        if (
+            kind is None
+            or kind in argument.kinds
+            or (kind is Kind.STRING and _is_convertible_to(value, argument.kinds))
+        ):
             continue
         message = f"No matching signature for {_signature_name(node)} for argument type {kind}."
         raise _TypeMistakeError(node, message, argument.hint)
 
 
-def _converts_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
+def _is_convertible_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
     """Return whether a constant text is converted to the type: a literal to a time or bytes, a parameter to any."""
-    if value is None or not _is_constant(value):
+    if value is None or not _reads_no_rows(value):
         return False
     return not kinds.isdisjoint({*TIME_KINDS, Kind.BYTES}) or value.find(exp.Parameter) is not None
 
@@ -335,8 +341,8 @@ _FUNCTION_NAMES: Final[Mapping[type[exp.Expr], str]] = {exp.GroupConcat: "STRING
 
 def _check_time_conversion(node: exp.Expr) -> None:
     """Refuse DATE(5), TIMESTAMP(TRUE) and the like, whose argument cannot be converted to a time."""
-    kind = _kind_of(node.this) if isinstance(node.this, exp.Expr) else None
-    if kind in NUMBERS or kind is Kind.BOOL:
+    kind = _checked_kind_of_node(node.this) if isinstance(node.this, exp.Expr) else None
+    if kind in NUMBER_KINDS or kind is Kind.BOOL:
         if node.expressions or node.meta_get("bigquery_name") is None:
             return
         raise _TypeMistakeError(
@@ -345,14 +351,14 @@ def _check_time_conversion(node: exp.Expr) -> None:
 
 
 def _check_subscript(node: exp.Expr) -> None:
-    kind = _kind_of(node.this)
+    kind = _checked_kind_of_node(node.this)
     if kind not in (None, Kind.ARRAY, Kind.STRUCT):
         message = f"Subscript access using [] is not supported on values of type {kind}."
         raise _TypeMistakeError(node, message, "A part of a text is SUBSTR(text, start, length).")
 
 
 def _check_unnest(node: exp.Expr) -> None:
-    kind = _kind_of(node.expressions[0])
+    kind = _checked_kind_of_node(node.expressions[0])
     if kind not in (None, Kind.ARRAY):
         raise _TypeMistakeError(
             node.expressions[0], f"UNNEST takes an array, not {kind}.", "Write [x] for an array of x."
@@ -364,14 +370,14 @@ def _check_join(node: exp.Expr) -> None:
         _check_boolean(node.args["on"], "ON")
 
 
-def _check_elements(node: exp.Expr) -> None:
+def _check_array_elements(node: exp.Expr) -> None:
     if not any(isinstance(item, exp.Query) for item in node.expressions):
         _check_common_type(node, "ARRAY", node.expressions)
 
 
 def _check_cast(node: exp.Expr) -> None:
     target = datatype_of(node)
-    kind, target_kind = _kind_of(node.this), target.kind if target else None
+    kind, target_kind = _checked_kind_of_node(node.this), target.kind if target else None
     if kind is None or target_kind is None or target_kind not in _CHECKED_KINDS:
         return
     if kind is Kind.STRING and isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
@@ -420,11 +426,11 @@ _CHECK_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]]
     **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_columns),
     exp.Cast: _check_cast,
     exp.TryCast: _check_cast,
-    **dict.fromkeys(ARGUMENTS, _check_arguments),
-    **dict.fromkeys((exp.RegexpLike, exp.RegexpExtract, exp.RegexpReplace, exp.RegexpExtractAll), _check_match),
+    **dict.fromkeys(CHECKED_ARGUMENTS_BY_NODE_CLASS, _check_arguments),
+    **dict.fromkeys((exp.RegexpLike, exp.RegexpExtract, exp.RegexpReplace, exp.RegexpExtractAll), _check_regex_call),
     **dict.fromkeys((exp.Date, exp.Timestamp, exp.TsOrDsToDatetime), _check_time_conversion),
     exp.Bracket: _check_subscript,
     exp.Join: _check_join,
     exp.Unnest: _check_unnest,
-    exp.Array: _check_elements,
+    exp.Array: _check_array_elements,
 }

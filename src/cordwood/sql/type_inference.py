@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.budget import spend
+from cordwood.sql.budget import count_nodes
 from cordwood.sql.datatypes import (
     BIGNUMERIC,
     BOOL,
@@ -19,8 +19,8 @@ from cordwood.sql.datatypes import (
     INTERVAL,
     JSON,
     NUMERIC,
-    RESULT_BY_NAME,
-    RESULT_BY_NODE,
+    RESULT_TYPE_BY_FUNCTION_NAME,
+    RESULT_TYPE_BY_NODE_CLASS,
     STRING,
     TIME,
     TIMESTAMP,
@@ -28,11 +28,11 @@ from cordwood.sql.datatypes import (
     array_of,
     common_type,
     datatype_of,
-    field_of,
+    field_type,
     kind_of,
+    set_datatype,
     struct_of,
-    type_in_tree,
-    typed_as,
+    type_of_type_node,
 )
 from cordwood.sql.nodes import (
     OPERATION_KEY,
@@ -53,16 +53,16 @@ class TypedRelation(msgspec.Struct):
     """The types of a relation's columns in order. `value` is the type of a whole row, if the rows are single values."""
 
     columns: TypedColumns
-    value: Datatype | None = None
+    row_value_type: Datatype | None = None
 
-    def column(self, name: str) -> Datatype | None:
+    def column_type(self, name: str) -> Datatype | None:
         return next((datatype for column, datatype in self.columns if column.lower() == name), None)
 
-    def has(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
         return any(column.lower() == name for column, _ in self.columns)
 
-    def row(self) -> Datatype:
-        return self.value or struct_of(self.columns)
+    def row_type(self) -> Datatype:
+        return self.row_value_type or struct_of(self.columns)
 
 
 class TypeScope(msgspec.Struct):
@@ -72,35 +72,35 @@ class TypeScope(msgspec.Struct):
     parent: "TypeScope | None" = None
     relations: dict[str, TypedRelation] = msgspec.field(default_factory=dict)
 
-    def column(self, name: str, table: str) -> Datatype | None:
-        datatype = self._own_column(name, table)
-        return datatype or (self.parent.column(name, table) if self.parent else None)
+    def column_type(self, name: str, table: str) -> Datatype | None:
+        datatype = self._own_column_type(name, table)
+        return datatype or (self.parent.column_type(name, table) if self.parent else None)
 
-    def _own_column(self, name: str, table: str) -> Datatype | None:
+    def _own_column_type(self, name: str, table: str) -> Datatype | None:
         if table:
             relation = self.relations.get(table)
             if relation is None:
-                base = self._own_column(table, "")
-                return field_of(base, name)
-            return relation.column(name)
+                base = self._own_column_type(table, "")
+                return field_type(base, name)
+            return relation.column_type(name)
         for relation in self.relations.values():
-            if relation.has(name):
-                return relation.column(name)
+            if relation.has_column(name):
+                return relation.column_type(name)
         relation_row = self.relations.get(name)
-        return relation_row.row() if relation_row else None
+        return relation_row.row_type() if relation_row else None
 
 
 # The metadata key of the column types of a set operation's two sides.
 SIDE_TYPES_KEY: Final = "sides"
 
 
-def annotate(tree: exp.Expr) -> TypedRelation:
+def annotate_types(tree: exp.Expr) -> TypedRelation:
     """Annotate a whole statement with types; return the types of its columns."""
     return _annotate_query(tree, TypeScope())
 
 
 def _annotate_query(node: exp.Expr, outer: TypeScope) -> TypedRelation:
-    spend()
+    count_nodes()
     scope = TypeScope(ctes=_annotate_ctes(node, outer), parent=outer)
     if isinstance(node, exp.Select):
         return _annotate_select(node, scope)
@@ -148,7 +148,7 @@ def _annotate_set_operation(node: exp.Expr, scope: TypeScope) -> TypedRelation:
             (name, common_type((left_type, right_type)))
             for (name, left_type), (_, right_type) in zip(left.columns, right.columns, strict=True)
         ]
-    result = TypedRelation(columns, common_type((left.value, right.value)))
+    result = TypedRelation(columns, common_type((left.row_value_type, right.row_value_type)))
     node.meta[SIDE_TYPES_KEY] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
     node.meta["columns"] = tuple(datatype for _, datatype in columns)
     _annotate_modifiers(node, TypeScope(scope.ctes, scope.parent, {"": result}))
@@ -262,7 +262,7 @@ def _expand_star(item: exp.Expr, scope: TypeScope) -> TypedColumns:
 
 def _annotate_expression(node: exp.Expr, scope: TypeScope) -> Datatype | None:
     """Annotate an expression, its children first; return its type."""
-    spend()
+    count_nodes()
     if isinstance(node, exp.Query):
         return _annotate_scalar_query(node, scope)
     if isinstance(node, exp.Column):
@@ -270,36 +270,36 @@ def _annotate_expression(node: exp.Expr, scope: TypeScope) -> Datatype | None:
     for part in node.iter_expressions():
         if not isinstance(part, (exp.Identifier, exp.DataType, exp.Var)):
             _annotate_expression(part, scope)
-    return _store_type(node, _result_of(node))
+    return _store_type(node, _result_type(node))
 
 
 def _column_type(node: exp.Expr, scope: TypeScope) -> Datatype | None:
-    stored = type_in_tree(node.type)
+    stored = type_of_type_node(node.type)
     if stored is not None:
         return stored
     if isinstance(node.this, exp.Star):
         return None
-    return scope.column(node.name.lower(), node.text("table").lower())
+    return scope.column_type(node.name.lower(), node.text("table").lower())
 
 
 def _annotate_scalar_query(node: exp.Expr, scope: TypeScope) -> Datatype | None:
     """Annotate a query used as a value; return the type of its only column, or of its row."""
     relation = _annotate_query(node, TypeScope(scope.ctes, scope))
-    datatype = relation.value or (relation.columns[0][1] if relation.columns else None)
+    datatype = relation.row_value_type or (relation.columns[0][1] if relation.columns else None)
     return _store_type(node, datatype)
 
 
 def _store_type(node: exp.Expr, datatype: Datatype | None) -> Datatype | None:
-    typed_as(node, datatype)
+    set_datatype(node, datatype)
     return datatype
 
 
 TypeRule = Callable[[exp.Expr], Datatype | None]
 
 
-def _result_of(node: exp.Expr) -> Datatype | None:
+def _result_type(node: exp.Expr) -> Datatype | None:
     """Return the type of a node whose children are annotated."""
-    fixed = RESULT_BY_NODE.get(type(node))
+    fixed = RESULT_TYPE_BY_NODE_CLASS.get(type(node))
     if fixed is not None:
         return fixed
     rule = _RULE_BY_NODE_CLASS.get(type(node))
@@ -329,7 +329,7 @@ def _arithmetic_type(node: exp.Expr) -> Datatype | None:
         return DATE
     if left == right and left in _TIME_TYPES:
         return INTERVAL
-    return _numeric_or_float(common_type((left, right)))
+    return _numeric_or_float_type(common_type((left, right)))
 
 
 _TIME_TYPES: Final = (DATE, DATETIME, TIMESTAMP, TIME)
@@ -343,7 +343,7 @@ def _time_plus_interval_type(left: Datatype | None, right: Datatype | None) -> D
     return INTERVAL if time_type is None or time_type.kind is Kind.INT64 else time_type
 
 
-def _numeric_or_float(datatype: Datatype | None) -> Datatype | None:
+def _numeric_or_float_type(datatype: Datatype | None) -> Datatype | None:
     return FLOAT64 if datatype is not None and datatype.kind in (Kind.VARIANT, Kind.STRING, Kind.JSON) else datatype
 
 
@@ -354,7 +354,7 @@ def _division_type(node: exp.Expr) -> Datatype | None:
     return datatype if datatype in (NUMERIC, BIGNUMERIC) else FLOAT64
 
 
-def _float_unless_numeric(node: exp.Expr) -> Datatype | None:
+def _float_unless_numeric_type(node: exp.Expr) -> Datatype | None:
     """Return the type of ROUND, FLOOR, AVG and the like: FLOAT64 for integers, otherwise the argument's type."""
     datatype = _argument_type(node)
     return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
@@ -371,7 +371,7 @@ def _argument_type(node: exp.Expr) -> Datatype | None:
 
 
 def _sum_type(node: exp.Expr) -> Datatype | None:
-    return _numeric_or_float(_argument_type(node))
+    return _numeric_or_float_type(_argument_type(node))
 
 
 def _array_of_argument_type(node: exp.Expr) -> Datatype | None:
@@ -412,11 +412,11 @@ def _subscript_type(node: exp.Expr) -> Datatype | None:
 
 
 def _field_type(node: exp.Expr) -> Datatype | None:
-    return field_of(_type_of_operand(node), node.expression.name) if node.expression else None
+    return field_type(_type_of_operand(node), node.expression.name) if node.expression else None
 
 
 def _cast_type(node: exp.Expr) -> Datatype | None:
-    return type_in_tree(node.args.get("to"))
+    return type_of_type_node(node.args.get("to"))
 
 
 def _text_or_bytes_type(node: exp.Expr) -> Datatype | None:
@@ -459,7 +459,11 @@ def _generated_array_type(node: exp.Expr) -> Datatype | None:
 
 def _function_by_name_type(node: exp.Expr) -> Datatype | None:
     operation = node.args.get(OPERATION_KEY)
-    return RESULT_BY_NAME.get(str(node.this).upper()) if operation is None else _TYPE_BY_OPERATION[type(operation)]
+    return (
+        RESULT_TYPE_BY_FUNCTION_NAME.get(str(node.this).upper())
+        if operation is None
+        else _TYPE_BY_OPERATION[type(operation)]
+    )
 
 
 _TYPE_BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
@@ -471,7 +475,7 @@ _TYPE_BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
 
 
 def _parameter_type(node: exp.Expr) -> Datatype | None:
-    return type_in_tree(node.type) or STRING
+    return type_of_type_node(node.type) or STRING
 
 
 def _element_type(node: exp.Expr) -> Datatype | None:
@@ -487,19 +491,19 @@ def _array_or_array_query_type(node: exp.Expr) -> Datatype | None:
 
 
 def _number_type(node: exp.Expr) -> Datatype | None:
-    return _numeric_or_float(_type_of_operand(node))
+    return _numeric_or_float_type(_type_of_operand(node))
 
 
 def _extract_type(node: exp.Expr) -> Datatype | None:
     return {"DATE": DATE, "TIME": TIME, "DATETIME": DATETIME}.get(node.this.name.upper(), INT64)
 
 
-def _float_or_numeric(node: exp.Expr) -> Datatype | None:
+def _float_or_numeric_type(node: exp.Expr) -> Datatype | None:
     datatype = common_type(_operand_types(node))
     return datatype if datatype in (NUMERIC, BIGNUMERIC) else FLOAT64
 
 
-def _int_unless_numeric(node: exp.Expr) -> Datatype | None:
+def _int_unless_numeric_type(node: exp.Expr) -> Datatype | None:
     datatype = common_type(_operand_types(node))
     return datatype if datatype in (NUMERIC, BIGNUMERIC) else INT64
 
@@ -546,7 +550,7 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.TryCast: _cast_type,
     exp.Struct: _struct_type,
     exp.Tuple: _tuple_type,
-    exp.IntDiv: _int_unless_numeric,
+    exp.IntDiv: _int_unless_numeric_type,
     exp.Array: _array_or_array_query_type,
     exp.Bracket: _subscript_type,
     exp.Dot: _field_type,
@@ -577,9 +581,9 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.Sign: _number_type,
     exp.SafeNegate: _number_type,
     exp.Split: lambda node: array_of(BYTES if _type_of_operand(node) == BYTES else STRING),
-    exp.Pow: _float_or_numeric,
-    exp.Log: _float_or_numeric,
-    exp.PercentileCont: _float_or_numeric,
+    exp.Pow: _float_or_numeric_type,
+    exp.Log: _float_or_numeric_type,
+    exp.PercentileCont: _float_or_numeric_type,
     exp.IgnoreNulls: _type_of_operand,
     exp.RespectNulls: _type_of_operand,
     exp.Window: _type_of_operand,
@@ -590,7 +594,7 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     ),
     **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _type_of_operand),
     exp.BitwiseRightShift: _type_of_operand,
-    **dict.fromkeys((exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Avg), _float_unless_numeric),
+    **dict.fromkeys((exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Avg), _float_unless_numeric_type),
     exp.Sum: _sum_type,
     **dict.fromkeys(
         (exp.Min, exp.Max, exp.AnyValue, exp.PercentileDisc, exp.ArgMax, exp.ArgMin),

@@ -12,35 +12,35 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from cordwood.app.checks import checked_contents, is_clickhouse, sources_of, target_for
+from cordwood.app.checks import check_contents, is_clickhouse, sources_of, target_for
 from cordwood.app.compose import clickhouse_module
-from cordwood.app.event_files import with_id
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.catalog.catalog import Contents
+from cordwood.app.event_files import add_missing_id
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.catalog.catalog import CatalogContents
 from cordwood.errors import BadTestPage, Span
-from cordwood.settings.settings import Compat, Keys, Limits, Settings
+from cordwood.settings.settings import CompatSettings, KeySettings, LimitSettings, Settings
 from cordwood.trials.test_page import (
     ALERTS,
-    Call,
     Case,
+    CaseCall,
     CaseData,
-    Outcome,
+    CaseOutcome,
     Replacement,
     apply_replacements,
-    call_of,
+    case_call,
     case_data,
     differences,
-    outcome_of,
     outcome_of_alert,
+    outcome_of_query,
     read_cases,
 )
 
-PAGES = "*.test.md"
-EMBEDDED = "duckdb"
+PAGE_PATTERN = "*.test.md"
+EMBEDDED_ENGINE = "duckdb"
 _SHIPPED = "cordwood/endpoints"
 
 
-class Page(msgspec.Struct, frozen=True):
+class CasePage(msgspec.Struct, frozen=True):
     """A page of tests: `file` is its displayed name, `path` its location."""
 
     file: str
@@ -48,20 +48,20 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def endpoint_file(self) -> str:
-        return self.file.removesuffix(PAGES[1:]) + ".sql"
+        return self.file.removesuffix(PAGE_PATTERN[1:]) + ".sql"
 
     @property
     def alert_file(self) -> str:
         """The file name of the tested alert, if the page is beside an alert file."""
-        return self.file.removesuffix(PAGES[1:]) + ".toml"
+        return self.file.removesuffix(PAGE_PATTERN[1:]) + ".toml"
 
 
-class Trial(msgspec.Struct, frozen=True):
+class CaseResult(msgspec.Struct, frozen=True):
     """The result of one case, which has passed if there are no differences."""
 
-    page: Page
+    page: CasePage
     case: Case
-    actual: Outcome
+    actual: CaseOutcome
     differences: Sequence[str]
     seconds: float
 
@@ -70,17 +70,17 @@ class Trial(msgspec.Struct, frozen=True):
         return not self.differences
 
 
-def find_pages(folder: Path | None) -> list[Page]:
+def find_pages(folder: Path | None) -> list[CasePage]:
     """Return the pages in a folder and its subfolders; without a folder, those of the shipped endpoints."""
     if folder is not None:
         if not folder.is_dir():
             raise BadTestPage(f"The folder {folder} does not exist.")
-        return [Page(str(path), path) for path in sorted(folder.rglob(PAGES))]
+        return [CasePage(str(path), path) for path in sorted(folder.rglob(PAGE_PATTERN))]
     shipped = Path(str(resources.files("cordwood"))) / "endpoints"
-    return [Page(f"{_SHIPPED}/{path.name}", path) for path in sorted(shipped.glob(PAGES))]
+    return [CasePage(f"{_SHIPPED}/{path.name}", path) for path in sorted(shipped.glob(PAGE_PATTERN))]
 
 
-def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED) -> Iterator[Trial]:
+def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBEDDED_ENGINE) -> Iterator[CaseResult]:
     """Run all cases of all pages. Cases of a page with equal data share an engine.
 
     The engine in the settings is not used, so that tests never touch a real store.
@@ -88,11 +88,11 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
     with ExitStack() as stack:
         isolated = _isolated_settings(settings, engine)
         if is_clickhouse(isolated):
-            address = stack.enter_context(clickhouse_module().in_temporary_folder(engine))
+            address = stack.enter_context(clickhouse_module().address_in_temporary_folder(engine))
             isolated = msgspec.structs.replace(isolated, engine=address)
-        contents = checked_contents(sources_of(isolated), target_for(isolated))
+        contents = check_contents(sources_of(isolated), target_for(isolated))
         for page in pages:
-            yield from _run_page(isolated, page, _subject(page, contents))
+            yield from _run_page(isolated, page, _subject_of_page(page, contents))
 
 
 class _TestSubject(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class _TestSubject(msgspec.Struct, frozen=True):
     alert: str | None
 
 
-def _run_page(settings: Settings, page: Page, subject: _TestSubject) -> Iterator[Trial]:
+def _run_page(settings: Settings, page: CasePage, subject: _TestSubject) -> Iterator[CaseResult]:
     # The engines of a page are closed before those of the next page are opened.
     with ExitStack() as stack:
         services = _CaseServices(settings, stack)
@@ -110,7 +110,7 @@ def _run_page(settings: Settings, page: Page, subject: _TestSubject) -> Iterator
             yield _run(page, case, services, subject)
 
 
-def update(trials: Sequence[Trial]) -> list[Page]:
+def update_pages(trials: Sequence[CaseResult]) -> list[CasePage]:
     """Replace the expected answers of failed cases by the actual ones in the files; return the changed pages."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
@@ -127,7 +127,7 @@ class _CaseServices:
         self._stack = stack
         self._services: dict[CaseData, InProcessApp] = {}
 
-    def of(self, case: Case, data: CaseData) -> InProcessApp:
+    def service_for(self, case: Case, data: CaseData) -> InProcessApp:
         if data not in self._services:
             self._services[data] = self._open(case, data)
         return self._services[data]
@@ -137,7 +137,7 @@ class _CaseServices:
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
         settings = self._stack.enter_context(_with_empty_store(settings))
-        service = self._stack.enter_context(open_service(settings, lambda: data.now_us))
+        service = self._stack.enter_context(open_in_process_app(settings, lambda: data.now_us))
         for stream, events in data.events:
             _send_events(case, service, stream, events)
         return service
@@ -147,16 +147,18 @@ def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
     """Return a context with the settings for an empty store: a new database if the engine is ClickHouse."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
-    new_database: AbstractContextManager[Settings] = clickhouse_module().in_new_database(settings)
+    new_database: AbstractContextManager[Settings] = clickhouse_module().settings_with_new_database(settings)
     return new_database
 
 
 def _isolated_settings(settings: Settings, engine: str) -> Settings:
     """Return the settings with default keys, limits and compatibility, because others might change the answers."""
-    return msgspec.structs.replace(settings, engine=engine, keys=Keys(), limits=Limits(), compat=Compat())
+    return msgspec.structs.replace(
+        settings, engine=engine, keys=KeySettings(), limits=LimitSettings(), compat=CompatSettings()
+    )
 
 
-def _subject(page: Page, contents: Contents) -> _TestSubject:
+def _subject_of_page(page: CasePage, contents: CatalogContents) -> _TestSubject:
     alert = next((alert for alert in contents.alerts if alert.file == page.alert_file), None)
     for endpoint in contents.endpoints:
         if endpoint.file == page.endpoint_file or (alert is not None and endpoint.name == alert.endpoint):
@@ -166,43 +168,43 @@ def _subject(page: Page, contents: Contents) -> _TestSubject:
     raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
 
 
-def _read(page: Page) -> str:
+def _read(page: CasePage) -> str:
     try:
         return page.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
 
 
-def _run(page: Page, case: Case, services: _CaseServices, subject: _TestSubject) -> Trial:
-    call, service = call_of(case), services.of(case, case_data(case))
+def _run(page: CasePage, case: Case, services: _CaseServices, subject: _TestSubject) -> CaseResult:
+    call, service = case_call(case), services.service_for(case, case_data(case))
     started_at = time.perf_counter()
-    if case.expected is not None and case.expected.kind == ALERTS:
-        actual = _preview(case, service, subject)
+    if case.expected_fence is not None and case.expected_fence.kind == ALERTS:
+        actual = _preview_alert(case, service, subject)
     else:
         actual = _send_call(service, subject.endpoint_id, call)
-    return Trial(page, case, actual, differences(case, actual), time.perf_counter() - started_at)
+    return CaseResult(page, case, actual, differences(case, actual), time.perf_counter() - started_at)
 
 
-def _send_call(service: InProcessApp, endpoint_id: UUID, call: Call) -> Outcome:
+def _send_call(service: InProcessApp, endpoint_id: UUID, call: CaseCall) -> CaseOutcome:
     headers = {"content-type": "application/json", "accept": "application/json"}
     if call.redact is not None:
         headers["lf-endpoint-redact-pii"] = call.redact
     body = msgspec.json.encode(call.texts)
     status, _, answer = service.send("POST", f"/api/endpoints/query/{endpoint_id}", body, headers)
-    return outcome_of(status, answer)
+    return outcome_of_query(status, answer)
 
 
-def _preview(case: Case, service: InProcessApp, subject: _TestSubject) -> Outcome:
+def _preview_alert(case: Case, service: InProcessApp, subject: _TestSubject) -> CaseOutcome:
     """Evaluate the alert at the time that the case sets."""
     if subject.alert is None:
-        raise case.fault_at("The endpoint of this page has no alert.", case.expected, "Write an [alert] table.")
+        raise case.fault_at("The endpoint of this page has no alert.", case.expected_fence, "Write an [alert] table.")
     status, _, answer = service.send("GET", f"/api/alerts/{quote(subject.alert, safe='')}/preview", b"", {})
     return outcome_of_alert(status, answer)
 
 
 def _send_events(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
     """Send the events. Those without an id get an id that is the same in every run."""
-    body = b"\n".join(with_id(number, event) for number, event in enumerate(events))
+    body = b"\n".join(add_missing_id(number, event) for number, event in enumerate(events))
     headers = {"content-type": "application/x-ndjson"}
     status, _, answer = service.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)
     response = msgspec.json.decode(answer)
@@ -213,34 +215,34 @@ def _send_events(case: Case, service: InProcessApp, stream: str, events: Sequenc
         raise case.fault_at(f"{stream} does not take its event {first_reason['index'] + 1}: {first_reason['reason']}")
 
 
-def _replacement(trial: Trial) -> Replacement:
-    expected = trial.case.expected
-    fence = trial.actual.fence(expected)
+def _replacement(trial: CaseResult) -> Replacement:
+    expected = trial.case.expected_fence
+    fence = trial.actual.fence_text(expected)
     if expected is None:
         return Replacement(trial.case.end, trial.case.end, f"\n\n{fence.rstrip()}")
     return Replacement(expected.start, expected.end, fence)
 
 
-def line_of(trial: Trial) -> str:
+def case_report(trial: CaseResult) -> str:
     """Return the report of one case: one line, with the differences below it if the case failed."""
     verdict = "ok    " if trial.passed else "FAILED"
     head = f"{verdict} {trial.page.file}:{trial.case.line} {trial.case.title} ({trial.seconds * 1000:.0f} ms)"
     return "\n".join([head, *(f"       {line}" for line in trial.differences)])
 
 
-def summary(trials: Sequence[Trial], seconds: float) -> str:
+def summary(trials: Sequence[CaseResult], seconds: float) -> str:
     failed = sum(not trial.passed for trial in trials)
     counts = f"{len(trials) - failed} passed" + (f", {failed} failed" if failed else "")
     return f"{counts} in {seconds:.2f} s. (-: expected, +: answered)" if failed else f"{counts} in {seconds:.2f} s."
 
 
-def junit(trials: Sequence[Trial], seconds: float) -> str:
+def junit_xml(trials: Sequence[CaseResult], seconds: float) -> str:
     """Return JUnit XML with one suite for each page."""
-    root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_counts(trials)})
+    root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_junit_counts(trials)})
     for file in dict.fromkeys(trial.page.file for trial in trials):
         file_trials = [trial for trial in trials if trial.page.file == file]
         taken = sum(trial.seconds for trial in file_trials)
-        attributes = {"name": file, "time": f"{taken:.3f}", "errors": "0", **_counts(file_trials)}
+        attributes = {"name": file, "time": f"{taken:.3f}", "errors": "0", **_junit_counts(file_trials)}
         suite = ET.SubElement(root, "testsuite", attributes)
         for trial in file_trials:
             _add_case(suite, trial)
@@ -248,7 +250,7 @@ def junit(trials: Sequence[Trial], seconds: float) -> str:
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_case(suite: ET.Element, trial: Trial) -> None:
+def _add_case(suite: ET.Element, trial: CaseResult) -> None:
     attributes = {"classname": trial.page.file, "name": trial.case.title, "time": f"{trial.seconds:.3f}"}
     location = {"file": trial.page.file, "line": str(trial.case.line)}
     case = ET.SubElement(suite, "testcase", {**attributes, **location})
@@ -257,5 +259,5 @@ def _add_case(suite: ET.Element, trial: Trial) -> None:
         failure.text = "\n".join(trial.differences)
 
 
-def _counts(trials: Sequence[Trial]) -> dict[str, str]:
+def _junit_counts(trials: Sequence[CaseResult]) -> dict[str, str]:
     return {"tests": str(len(trials)), "failures": str(sum(not trial.passed for trial in trials))}

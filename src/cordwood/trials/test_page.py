@@ -28,7 +28,7 @@ class Fence(msgspec.Struct, frozen=True):
     """A code fence. `notes` are the words after its kind, `start` and `end` its offsets in the page."""
 
     kind: str
-    notes: tuple[str, ...]
+    options: tuple[str, ...]
     text: str
     line: int
     start: int
@@ -44,16 +44,16 @@ class Case(msgspec.Struct, frozen=True):
     fences: tuple[Fence, ...]
     end: int
 
-    def all(self, kind: str) -> list[Fence]:
+    def fences_of_kind(self, kind: str) -> list[Fence]:
         return [fence for fence in self.fences if fence.kind == kind]
 
     def last_fence(self, kind: str) -> Fence | None:
         """Return the last fence of a kind, so that a fence of the case overrides one that belongs to every case."""
-        fences = self.all(kind)
+        fences = self.fences_of_kind(kind)
         return fences[-1] if fences else None
 
     @property
-    def expected(self) -> Fence | None:
+    def expected_fence(self) -> Fence | None:
         return next((fence for fence in self.fences if fence.kind in EXPECTED_KINDS), None)
 
     def fault_at(self, message: str, fence: Fence | None = None, hint: str | None = None) -> BadTestPage:
@@ -70,16 +70,16 @@ class Replacement(msgspec.Struct, frozen=True):
 
 def read_cases(file: str, text: str) -> list[Case]:
     """Parse the cases of a page; raise BadTestPage with the position of an error."""
-    fences = [_fence(match, text, file) for match in _FENCE.finditer(text)]
+    fences = [_read_fence(match, text, file) for match in _FENCE.finditer(text)]
     headings = [match for match in _HEADING.finditer(text) if not _is_inside(match.start(), fences)]
     if not headings:
         hint = "Begin each case with a line like: ## what must happen"
         raise BadTestPage("The page has no case.", hint=hint, span=Span(1, 1, file))
     _check_fences_closed(file, text, fences)
     shared = tuple(fence for fence in fences if fence.start < headings[0].start())
-    _check_shared(file, shared)
+    _check_shared_fences(file, shared)
     ends = [match.start() for match in headings[1:]] + [len(text)]
-    return [_case(file, text, heading, end, (shared, fences)) for heading, end in zip(headings, ends, strict=True)]
+    return [_read_case(file, text, heading, end, (shared, fences)) for heading, end in zip(headings, ends, strict=True)]
 
 
 def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
@@ -89,22 +89,22 @@ def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
     return text
 
 
-def fenced(head: str, text: str) -> str:
+def fence_text(head: str, text: str) -> str:
     return f"```{head}\n{text}\n```\n" if text else f"```{head}\n```\n"
 
 
-def _case(
+def _read_case(
     file: str, text: str, heading: "re.Match[str]", end: int, page_fences: tuple[tuple[Fence, ...], list[Fence]]
 ) -> Case:
     shared, fences = page_fences
     case_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
     body_end = len(text[:end].rstrip())
     case = Case(file, heading[1].strip(), _line(text, heading.start()), shared + case_fences, body_end)
-    _check(case)
+    _check_case(case)
     return case
 
 
-def _check(case: Case) -> None:
+def _check_case(case: Case) -> None:
     expected = [fence for fence in case.fences if fence.kind in EXPECTED_KINDS]
     if len(expected) > 1:
         raise case.fault_at("A case has one expected answer, and this one has two.", expected[1])
@@ -112,7 +112,7 @@ def _check(case: Case) -> None:
         raise case.fault_at("A call has sql or lql, not both.", case.last_fence(LQL))
 
 
-def _check_shared(file: str, shared: Iterable[Fence]) -> None:
+def _check_shared_fences(file: str, shared: Iterable[Fence]) -> None:
     for fence in shared:
         if fence.kind in EXPECTED_KINDS:
             raise BadTestPage(
@@ -127,7 +127,7 @@ def _check_fences_closed(file: str, text: str, fences: Iterable[Fence]) -> None:
             raise BadTestPage("This fence is not closed.", span=Span(_line(text, mark.start()), 1, file))
 
 
-def _fence(match: "re.Match[str]", text: str, file: str) -> Fence:
+def _read_fence(match: "re.Match[str]", text: str, file: str) -> Fence:
     line = _line(text, match.start())
     kinds = (*INPUT_KINDS, *EXPECTED_KINDS)
     if match[1] not in kinds:
@@ -151,7 +151,7 @@ class CaseData(msgspec.Struct, frozen=True):
     events: tuple[tuple[str, tuple[bytes, ...]], ...]
 
 
-class Call(msgspec.Struct, frozen=True):
+class CaseCall(msgspec.Struct, frozen=True):
     """A request for the endpoint. `texts` has its parameters and the sandbox query by name."""
 
     texts: Mapping[str, str]
@@ -159,17 +159,20 @@ class Call(msgspec.Struct, frozen=True):
 
 
 def case_data(case: Case) -> CaseData:
-    return CaseData(_now_us(case), tuple((_stream(case, fence), _events(case, fence)) for fence in case.all(EVENTS)))
+    return CaseData(
+        _now_us(case),
+        tuple((_stream_name(case, fence), _read_events(case, fence)) for fence in case.fences_of_kind(EVENTS)),
+    )
 
 
-def call_of(case: Case) -> Call:
+def case_call(case: Case) -> CaseCall:
     call = case.last_fence(CALL)
-    texts = dict(_parameters(case, call)) if call else {}
+    texts = dict(_read_parameters(case, call)) if call else {}
     for kind in (SQL, LQL):
         query = case.last_fence(kind)
         if query is not None:
             texts[kind] = query.text
-    return Call(texts, _redact(case, call) if call else None)
+    return CaseCall(texts, _redact_header(case, call) if call else None)
 
 
 def _now_us(case: Case) -> int:
@@ -183,13 +186,13 @@ def _now_us(case: Case) -> int:
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
 
-def _stream(case: Case, fence: Fence) -> str:
-    if len(fence.notes) != 1:
+def _stream_name(case: Case, fence: Fence) -> str:
+    if len(fence.options) != 1:
         raise case.fault_at("Events are for one stream.", fence, "Name it: ```events cloudflare.logs.prod")
-    return fence.notes[0]
+    return fence.options[0]
 
 
-def _events(case: Case, fence: Fence) -> tuple[bytes, ...]:
+def _read_events(case: Case, fence: Fence) -> tuple[bytes, ...]:
     """Return the events, written one on each line or as a JSON list."""
     try:
         if fence.text.lstrip().startswith("["):
@@ -203,17 +206,17 @@ def _compact(event: object) -> bytes:
     return msgspec.json.encode(event)
 
 
-def _parameters(case: Case, call: Fence) -> Mapping[str, str]:
+def _read_parameters(case: Case, call: Fence) -> Mapping[str, str]:
     try:
         tables = tomllib.loads(call.text)
     except tomllib.TOMLDecodeError as problem:
         raise case.fault_at(
             f"The call is not TOML: {problem}.", call, 'Write a parameter a line: name = "value"'
         ) from None
-    return {name: _text(case, call, name, value) for name, value in tables.items()}
+    return {name: _parameter_text(case, call, name, value) for name, value in tables.items()}
 
 
-def _text(case: Case, call: Fence, name: str, value: object) -> str:
+def _parameter_text(case: Case, call: Fence, name: str, value: object) -> str:
     """Return a TOML value as the text that a query string would contain."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -224,11 +227,11 @@ def _text(case: Case, call: Fence, name: str, value: object) -> str:
     raise case.fault_at(f"The parameter {name} is a list or a table; it must be one value.", call)
 
 
-def _redact(case: Case, call: Fence) -> str | None:
-    for note in call.notes:
+def _redact_header(case: Case, call: Fence) -> str | None:
+    for note in call.options:
         if note not in REDACT_MODES:
             raise case.fault_at(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
-    return REDACT_MODES[call.notes[-1]] if call.notes else None
+    return REDACT_MODES[call.options[-1]] if call.options else None
 
 
 UNORDERED = "unordered"
@@ -254,7 +257,7 @@ class _ErrorBody(msgspec.Struct):
     error: _ErrorMembers
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CaseOutcome(msgspec.Struct, frozen=True):
     """An answer in the notation of test pages: rows, firing groups of an alert, or an error.
 
     The lines of an error are its status, code and position, then its message, then its hint.
@@ -263,37 +266,39 @@ class Outcome(msgspec.Struct, frozen=True):
     kind: str
     lines: tuple[str, ...]
 
-    def fence(self, expected: Fence | None) -> str:
+    def fence_text(self, expected: Fence | None) -> str:
         """Return the fence that expects this answer; for an error without the message, since messages may change."""
-        notes = expected.notes if expected and expected.kind == self.kind else ()
-        return fenced(" ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines))
+        notes = expected.options if expected and expected.kind == self.kind else ()
+        return fence_text(
+            " ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines)
+        )
 
 
-def outcome_of(status: int, body: bytes) -> Outcome:
+def outcome_of_query(status: int, body: bytes) -> CaseOutcome:
     if status == 200:
         rows = msgspec.json.decode(body, type=_RowsBody).result
-        return Outcome(ROWS, tuple(bytes(row).decode() for row in rows))
-    return _refusal(status, body)
+        return CaseOutcome(ROWS, tuple(bytes(row).decode() for row in rows))
+    return _refused_outcome(status, body)
 
 
-def outcome_of_alert(status: int, body: bytes) -> Outcome:
+def outcome_of_alert(status: int, body: bytes) -> CaseOutcome:
     """Return the firing groups in the preview of an alert."""
     if status == 200:
         firing = msgspec.json.decode(body, type=_PreviewBody).firing
-        return Outcome(ALERTS, tuple(bytes(fired).decode() for fired in firing))
-    return _refusal(status, body)
+        return CaseOutcome(ALERTS, tuple(bytes(fired).decode() for fired in firing))
+    return _refused_outcome(status, body)
 
 
-def _refusal(status: int, body: bytes) -> Outcome:
+def _refused_outcome(status: int, body: bytes) -> CaseOutcome:
     error = msgspec.json.decode(body, type=_ErrorBody).error
     position = "" if error.line is None else f" at {error.line}:{error.column}"
     hint = [error.hint] if error.hint else []
-    return Outcome(REFUSED, (f"{status} {error.status}{position}", error.message, *hint))
+    return CaseOutcome(REFUSED, (f"{status} {error.status}{position}", error.message, *hint))
 
 
-def differences(case: Case, actual: Outcome) -> list[str]:
+def differences(case: Case, actual: CaseOutcome) -> list[str]:
     """Return the differences between expected and actual answer as lines of text; empty if there are none."""
-    expected = case.expected
+    expected = case.expected_fence
     if expected is None:
         return ["The case has no expected answer; the answer was:", *_prefix_lines("+", actual.lines)]
     if expected.kind != actual.kind:
@@ -302,24 +307,24 @@ def differences(case: Case, actual: Outcome) -> list[str]:
     return _compare_refusals(expected, actual) if actual.kind == REFUSED else _compare_rows(case, expected, actual)
 
 
-def _compare_rows(case: Case, expected: Fence, actual: Outcome) -> list[str]:
+def _compare_rows(case: Case, expected: Fence, actual: CaseOutcome) -> list[str]:
     expected_rows = [_canonical_row(line, case, expected) for line in expected.text.splitlines() if line.strip()]
     actual_rows = [_canonical_row(line, case, expected) for line in actual.lines]
-    if UNORDERED in expected.notes:
+    if UNORDERED in expected.options:
         expected_rows, actual_rows = sorted(expected_rows), sorted(actual_rows)
     return _diff(expected_rows, actual_rows)
 
 
-def _compare_refusals(expected: Fence, actual: Outcome) -> list[str]:
+def _compare_refusals(expected: Fence, actual: CaseOutcome) -> list[str]:
     """Compare two refusals. The expected one may leave out status, code, position and message."""
     expected_lines = expected.text.splitlines()
     actual_lines = list(actual.lines[: max(1, len(expected_lines))])
-    if expected_lines and expected_lines[0].strip() in _possible_heads(actual.lines[0]):
+    if expected_lines and expected_lines[0].strip() in _accepted_error_heads(actual.lines[0]):
         expected_lines[0] = actual_lines[0]
     return _diff(expected_lines, actual_lines)
 
 
-def _possible_heads(head: str) -> set[str]:
+def _accepted_error_heads(head: str) -> set[str]:
     status, _, code_at = head.partition(" ")
     code = code_at.partition(" at ")[0]
     return {head, status, code, code_at, f"{status} {code}"}

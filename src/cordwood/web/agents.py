@@ -13,28 +13,28 @@ from types import ModuleType
 import msgspec
 
 from cordwood.access import may_query
-from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Reply, ended_early
-from cordwood.catalog.definition_fields import LANGUAGES
-from cordwood.errors import Fault, NotOffered
+from cordwood.agents.api import ApiCall, KeyPermissions, OfferedEndpoint, OnChunk, Reply, truncated_response_fault
+from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGES
+from cordwood.errors import Fault, FeatureUnavailable
 from cordwood.ingest.limits import Reservation
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
-from cordwood.settings.quantities import show_rate
+from cordwood.settings.quantities import format_rate
 from cordwood.web.asgi import (
-    JSON,
+    JSON_MEDIA_TYPE,
     NO_STORE,
     Application,
     Message,
     Request,
     Response,
     Scope,
-    no_store_json,
-    urlencoded_pairs,
+    no_store_json_response,
+    parse_urlencoded,
 )
-from cordwood.web.credentials import account_of, identified_caller, presented
+from cordwood.web.credentials import account_of, identify_caller, presented_key
 from cordwood.web.describe.openapi import member_schema
 from cordwood.web.query_request_parser import REDACT
-from cordwood.web.receiving import BodyBounds, read_body, while_connected
+from cordwood.web.receiving import BodyBounds, read_body, run_while_connected
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import Services
 
@@ -42,9 +42,9 @@ from cordwood.web.services import Services
 _BODY_BOUNDS = BodyBounds(2**20, 2**20)
 # The memory that a call reserves in addition to its body, for the rows that it reads and for the answer made of them.
 # For rows beyond these bytes, memory is reserved as they arrive.
-_CALL_BYTES = 2**20
+_CALL_RESERVATION_BYTES = 2**20
 # The library makes several copies of a message while it parses it. Measured: five to nine times its size in all.
-_COPIES = 8
+_MESSAGE_COPIES = 8
 # Methods that send HTTP requests of their own. Each of these requests is counted against the rate of the key, so the
 # message itself is not.
 _METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
@@ -52,20 +52,22 @@ _METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resou
 
 async def show_key(request: Request, services: Services) -> Response:
     """Return the permissions of the key: its terms, and the endpoints that it may query, each with its parameters."""
-    caller, _ = identified_caller(request, services)
-    services.answers.admit(caller)
-    return no_store_json(key_view(caller, services.catalog.endpoints()))
+    caller, _ = identify_caller(request, services)
+    services.query_service.charge_request(caller)
+    return no_store_json_response(key_view(caller, services.catalog.endpoints()))
 
 
-def key_view(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyView:
+def key_view(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyPermissions:
     """Return the permissions of a key. Endpoints that lack a parameter for one of its pins are left out."""
     offered = [
         _offered_endpoint(endpoint, caller)
         for endpoint in endpoints
         if may_query(caller, endpoint) and caller.pins.keys() <= {one.name for one in endpoint.parameters}
     ]
-    rate = None if caller.rate_per_second is None else show_rate(caller.rate_per_second)
-    return KeyView(caller.key_id, " ".join(sorted(caller.scopes)), caller.pins, caller.redact_always, rate, offered)
+    rate = None if caller.rate_per_second is None else format_rate(caller.rate_per_second)
+    return KeyPermissions(
+        caller.key_id, " ".join(sorted(caller.scopes)), caller.pins, caller.redact_always, rate, offered
+    )
 
 
 def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
@@ -79,7 +81,7 @@ def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
         name=endpoint.name,
         token=str(endpoint.id),
         description=endpoint.description,
-        language=LANGUAGES[endpoint.dialect],
+        language=LOGFLARE_LANGUAGES[endpoint.dialect],
         sandboxable=endpoint.sandbox,
         max_limit=endpoint.max_rows,
         parameters=schema,
@@ -89,23 +91,25 @@ def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
 async def answer_mcp(context: HandlerContext) -> Response:
     """Answer one message of the protocol. There are no sessions, so each message carries the key."""
     request, services = context.request, context.services()
-    key = presented(request, urlencoded_pairs(request.query_string, "query string"))
+    key = presented_key(request, parse_urlencoded(request.query_string, "query string"))
     caller = services.access.authenticate(key)
     request.facts["key"] = caller.key_id
-    with context.shared.options.query_budget.reserve(account_of(request, caller)) as reservation:
-        reservation.take(_CALL_BYTES)
+    with context.shared.options.query_body_budget.reserve(account_of(request, caller)) as reservation:
+        reservation.reserve(_CALL_RESERVATION_BYTES)
         body = await read_body(request, _BODY_BOUNDS, reservation)
-        reservation.take(_COPIES * len(body))
+        reservation.reserve(_MESSAGE_COPIES * len(body))
         is_counted = _method_of(body) not in _METHODS_COUNTED_PER_REQUEST
         if is_counted:
-            services.answers.admit(caller)
-        server = await asyncio.to_thread(_library)
+            services.query_service.charge_request(caller)
+        server = await asyncio.to_thread(_import_mcp_server)
         api = InProcessApi(context, key or "", caller, reservation)
-        status, answer_body = await while_connected(request, server.answer_message(api, request.scope["headers"], body))
+        status, answer_body = await run_while_connected(
+            request, server.answer_message(api, request.scope["headers"], body)
+        )
     if not is_counted and not api.has_sent:
-        services.answers.admit(caller)
+        services.query_service.charge_request(caller)
     # A notification has no answer, so the body of the response is empty.
-    headers = [(b"content-type", JSON), NO_STORE] if answer_body else [NO_STORE]
+    headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE] if answer_body else [NO_STORE]
     return Response(status, headers, answer_body)
 
 
@@ -120,13 +124,13 @@ def _method_of(body: bytes) -> str:
         return ""
 
 
-def _library() -> ModuleType:
+def _import_mcp_server() -> ModuleType:
     """Import the MCP server, which needs the optional library. It takes half a second, so run it in a thread."""
     try:
         return importlib.import_module("cordwood.agents.mcp_server")
     except ModuleNotFoundError as missing:
         hint = "Install it: pip install 'cordwood[mcp]'."
-        raise NotOffered(f"/mcp needs {missing.name}, which is not installed.", hint=hint) from missing
+        raise FeatureUnavailable(f"/mcp needs {missing.name}, which is not installed.", hint=hint) from missing
 
 
 class InProcessApi:
@@ -139,12 +143,12 @@ class InProcessApi:
         self._key = key
         self._caller = caller
 
-    async def key(self) -> KeyView:
+    async def fetch_permissions(self) -> KeyPermissions:
         return key_view(self._caller, self._context.services().catalog.endpoints())
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
         self.has_sent = True
-        exchange = _Exchange(call, on_chunk, self._reservation)
+        exchange = _InProcessRequest(call, on_chunk, self._reservation)
         await exchange.run(self._context.shared.dispatch, self._asgi_scope(call))
         if exchange.fault is not None:
             raise exchange.fault
@@ -173,7 +177,7 @@ class InProcessApi:
         }
 
 
-class _Exchange:
+class _InProcessRequest:
     """A request that is sent inside the process. Its client counts as disconnected once the rest is not needed."""
 
     def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: Reservation) -> None:
@@ -193,7 +197,7 @@ class _Exchange:
         await application(scope, self._receive, self._send)
         if not self._is_complete and not self._has_left.is_set():
             # The application stopped before the end of the body.
-            self.fault = ended_early()
+            self.fault = truncated_response_fault()
 
     async def _receive(self) -> Message:
         if not self._is_read:
@@ -213,15 +217,15 @@ class _Exchange:
         body: bytes = message.get("body", b"")
         if self.status >= 400:
             self.error += body
-        elif not self._has_left.is_set() and not self._is_wanted(body):
+        elif not self._has_left.is_set() and not self._pass_on_chunk(body):
             self._has_left.set()
 
-    def _is_wanted(self, chunk: bytes) -> bool:
+    def _pass_on_chunk(self, chunk: bytes) -> bool:
         """Reserve memory for a chunk and pass it on; return False if no more of the body is needed."""
         self._bytes += len(chunk)
         try:
-            if self._bytes > _CALL_BYTES:
-                self._reservation.take(len(chunk))
+            if self._bytes > _CALL_RESERVATION_BYTES:
+                self._reservation.reserve(len(chunk))
         except Fault as fault:
             self.fault = fault
             return False

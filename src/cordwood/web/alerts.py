@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.alerts.evaluation import SECOND_US, GroupPhase, Instance, Silence, is_silenced
-from cordwood.alerts.notification import Change, DeliveryFailed, Notification, State
-from cordwood.alerts.service import AlertParts, Alerts, TargetFacts
+from cordwood.alerts.evaluation import SECOND_US, GroupPhase, GroupState, Silence, is_silenced
+from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState, StateChange
+from cordwood.alerts.service import AlertComponents, AlertService, TargetFacts
 from cordwood.alerts.store import HistoryEntry
 from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
 from cordwood.model.definitions import Alert, Severity
@@ -19,9 +19,9 @@ from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import format_time
 from cordwood.observe.observation import Observer
-from cordwood.settings.quantities import read_duration, show_duration
-from cordwood.web.asgi import Request, Response, no_store_json, read_count
-from cordwood.web.credentials import audit_definition, unrestricted_caller
+from cordwood.settings.quantities import format_duration, read_duration
+from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
+from cordwood.web.credentials import audit_definition, require_unrestricted_caller
 from cordwood.web.receiving import read_body
 from cordwood.web.services import Services, WebOptions
 
@@ -48,27 +48,27 @@ class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def list_alerts(request: Request, services: Services) -> Response:
-    _require_unrestricted(request, services)
+    _require_unrestricted_caller(request, services)
     # Read in a thread, because alerts may have thousands of groups.
     return await asyncio.to_thread(_list_response, services.alerts)
 
 
 async def list_history(request: Request, services: Services) -> Response:
-    _, query = _require_unrestricted(request, services)
+    _, query = _require_unrestricted_caller(request, services)
     limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
     before = read_count(query.get("before"), 2**53, 2**53, "before")
-    parts = services.alerts.parts
+    parts = services.alerts.components
     if parts is None:
-        return no_store_json({"history": []})
+        return no_store_json_response({"history": []})
     found = await asyncio.to_thread(parts.store.history, query.get("alert") or None, limit, before)
-    return no_store_json({"history": [_history_json(entry) for entry in found]})
+    return no_store_json_response({"history": [_history_json(entry) for entry in found]})
 
 
 async def preview_alert(request: Request, services: Services, name: str) -> Response:
     """Evaluate an alert now, without storing or sending anything."""
-    _require_unrestricted(request, services)
-    alert = _alert(services.alerts, name)
-    verdicts, notice = await services.alerts.open().evaluator.preview(alert)
+    _require_unrestricted_caller(request, services)
+    alert = _find_alert(services.alerts, name)
+    verdicts, notice = await services.alerts.open_store().evaluator.preview(alert)
     firing = [
         {
             "labels": dict(verdict.labels),
@@ -79,12 +79,12 @@ async def preview_alert(request: Request, services: Services, name: str) -> Resp
         for verdict in verdicts
         if verdict.holds
     ]
-    return no_store_json({"alert": alert.name, "firing": firing, "groups": len(verdicts), "notice": notice})
+    return no_store_json_response({"alert": alert.name, "firing": firing, "groups": len(verdicts), "notice": notice})
 
 
 async def test_target(request: Request, services: Services, observer: Observer, name: str) -> Response:
     """Send a test notification to a target and return the outcome."""
-    _require_unrestricted(request, services)
+    _require_unrestricted_caller(request, services)
     target = services.alerts.options.targets.get(name)
     if target is None:
         hint = did_you_mean(name, services.alerts.options.targets) or "Targets are named in the setting alerts.targets."
@@ -93,44 +93,48 @@ async def test_target(request: Request, services: Services, observer: Observer, 
     try:
         await services.alerts.deliver(target, _test_notification(services.alerts))
     except DeliveryFailed as failure:
-        return no_store_json({"target": name, "sent": False, "reason": failure.reason})
-    return no_store_json({"target": name, "sent": True})
+        return no_store_json_response({"target": name, "sent": False, "reason": failure.reason})
+    return no_store_json_response({"target": name, "sent": True})
 
 
 async def list_silences(request: Request, services: Services) -> Response:
-    _require_unrestricted(request, services)
-    parts, now_us = services.alerts.parts, services.alerts.clock_us()
+    _require_unrestricted_caller(request, services)
+    parts, now_us = services.alerts.components, services.alerts.clock_us()
     silences = parts.store.silences() if parts is not None else ()
-    return no_store_json({"silences": [_silence_json(silence) for silence in silences if silence.ends_us > now_us]})
+    return no_store_json_response(
+        {"silences": [_silence_json(silence) for silence in silences if silence.ends_us > now_us]}
+    )
 
 
 async def create_silence(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
-    caller, _ = _require_unrestricted(request, services)
-    silence_request = _read(await read_body(request, options.queries))
+    caller, _ = _require_unrestricted_caller(request, services)
+    silence_request = _read_silence_request(await read_body(request, options.query_body_bounds))
     alerts = services.alerts
     if silence_request.alert:
-        silence_request.alert = _alert(alerts, silence_request.alert).name
-    silence = _silence(silence_request, caller, alerts.clock_us())
-    await asyncio.to_thread(alerts.open().store.add_silence, silence, alerts.clock_us())
+        silence_request.alert = _find_alert(alerts, silence_request.alert).name
+    silence = _silence_of_request(silence_request, caller, alerts.clock_us())
+    await asyncio.to_thread(alerts.open_store().store.add_silence, silence, alerts.clock_us())
     audit_definition(observer, request, "silence.created", silence.alert or "all alerts")
-    return no_store_json(_silence_json(silence), 201)
+    return no_store_json_response(_silence_json(silence), 201)
 
 
 async def delete_silence(request: Request, services: Services, observer: Observer, silence_id: str) -> Response:
-    _require_unrestricted(request, services)
-    parts = services.alerts.parts
+    _require_unrestricted_caller(request, services)
+    parts = services.alerts.components
     if parts is None or not await asyncio.to_thread(parts.store.delete_silence, silence_id):
         raise UnknownItem("There is no silence of this id.", hint="GET /api/alerts/silences lists them.")
     audit_definition(observer, request, "silence.deleted", silence_id)
     return Response(204, [])
 
 
-def _require_unrestricted(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
+def _require_unrestricted_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller; raise Forbidden unless its key is private and unrestricted, because alerts read all events."""
-    return unrestricted_caller(request, services, "This key does not see everything, and alerts read everything.")
+    return require_unrestricted_caller(
+        request, services, "This key does not see everything, and alerts read everything."
+    )
 
 
-def _alert(alerts: Alerts, name: str) -> Alert:
+def _find_alert(alerts: AlertService, name: str) -> Alert:
     found = next((alert for alert in alerts.catalog.alerts() if name in (alert.name, str(alert.id))), None)
     if found is None:
         known = [alert.name for alert in alerts.catalog.alerts()]
@@ -139,7 +143,7 @@ def _alert(alerts: Alerts, name: str) -> Alert:
     return found
 
 
-def _read(body: bytes) -> SilenceRequest:
+def _read_silence_request(body: bytes) -> SilenceRequest:
     try:
         return msgspec.json.decode(body, type=SilenceRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -147,13 +151,13 @@ def _read(body: bytes) -> SilenceRequest:
         raise BadBody(message, hint='Send, for example, {"alert": "my.endpoint", "for": "2h"}.') from problem
 
 
-def _silence(silence_request: SilenceRequest, caller: Caller, now_us: int) -> Silence:
+def _silence_of_request(silence_request: SilenceRequest, caller: Caller, now_us: int) -> Silence:
     if (
         len(silence_request.comment) > _MAX_COMMENT
         or len(msgspec.json.encode(silence_request.labels)) > 8 * _MAX_COMMENT
     ):
         raise BadDefinition("comment", "is too long", hint=f"A comment has at most {_MAX_COMMENT} characters.")
-    ends_us = _ends_us(silence_request, now_us)
+    ends_us = _silence_end_us(silence_request, now_us)
     if not now_us < ends_us <= now_us + _MAX_SILENCE_SECONDS * SECOND_US:
         raise BadDefinition("until", "is invalid", hint="A silence ends in the future, within a year.")
     return Silence(
@@ -167,7 +171,7 @@ def _silence(silence_request: SilenceRequest, caller: Caller, now_us: int) -> Si
     )
 
 
-def _ends_us(silence_request: SilenceRequest, now_us: int) -> int:
+def _silence_end_us(silence_request: SilenceRequest, now_us: int) -> int:
     if (silence_request.duration is None) == (silence_request.until is None):
         raise BadDefinition("for", "is required", hint="Send either for, such as 2h, or until, an ISO 8601 time.")
     try:
@@ -180,25 +184,27 @@ def _ends_us(silence_request: SilenceRequest, now_us: int) -> int:
         raise BadDefinition(field, "is invalid", hint=f"{problem}.") from problem
 
 
-def _test_notification(alerts: Alerts) -> Notification:
+def _test_notification(alerts: AlertService) -> Notification:
     now_us = alerts.clock_us()
     fingerprint = uuid4().hex[:24]
-    change = Change(fingerprint, State.RESOLVED, {}, "A test of this target: nothing is wrong.", None, now_us, now_us)
+    change = StateChange(
+        fingerprint, NotifiedState.RESOLVED, {}, "A test of this target: nothing is wrong.", None, now_us, now_us
+    )
     return Notification(uuid4().hex, "test", "", Severity.INFO, (change,), now_us, now_us)
 
 
 # The JSON of answers
 
 
-def _list_response(alerts: Alerts) -> Response:
-    parts, now_us = alerts.parts, alerts.clock_us()
+def _list_response(alerts: AlertService) -> Response:
+    parts, now_us = alerts.components, alerts.clock_us()
     silences = parts.store.silences() if parts is not None else ()
     listed = [_alert_json(alert, parts, silences, now_us) for alert in alerts.catalog.alerts()]
-    return no_store_json({"alerts": listed, "targets": _target_list(alerts)})
+    return no_store_json_response({"alerts": listed, "targets": _target_list(alerts)})
 
 
-def _alert_json(alert: Alert, parts: AlertParts | None, silences: Sequence[Silence], now_us: int) -> JsonObject:
-    instances = {} if parts is None else parts.store.instances(str(alert.id))
+def _alert_json(alert: Alert, parts: AlertComponents | None, silences: Sequence[Silence], now_us: int) -> JsonObject:
+    instances = {} if parts is None else parts.store.group_states(str(alert.id))
     active = [instance for instance in instances.values() if instance.phase is not GroupPhase.QUIET]
     active.sort(key=lambda instance: (instance.phase is not GroupPhase.FIRING, instance.since_us))
     firing = sum(instance.phase is GroupPhase.FIRING for instance in active)
@@ -207,9 +213,9 @@ def _alert_json(alert: Alert, parts: AlertParts | None, silences: Sequence[Silen
         "id": str(alert.id),
         "endpoint": alert.endpoint,
         "severity": alert.severity,
-        "condition": alert.condition.written,
-        "every": show_duration(alert.every_seconds),
-        "for": show_duration(alert.for_seconds),
+        "condition": alert.condition.text,
+        "every": format_duration(alert.every_seconds),
+        "for": format_duration(alert.for_seconds),
         "group_by": alert.group_by,
         "send_to": alert.send_to,
         "state": active[0].phase if active else "inactive",
@@ -219,13 +225,13 @@ def _alert_json(alert: Alert, parts: AlertParts | None, silences: Sequence[Silen
         "instances": [_group_json(alert, instance, silences, now_us) for instance in active[:_MAX_INSTANCES]],
     }
     if parts is not None:
-        health = parts.evaluator.health(alert)
+        health = parts.evaluator.health_of(alert)
         fields |= {"evaluated_at": _iso_time(health.evaluated_us), "error": health.error, "hint": health.hint}
         fields["notice"] = health.notice
     return fields
 
 
-def _group_json(alert: Alert, instance: Instance, silences: Sequence[Silence], now_us: int) -> JsonObject:
+def _group_json(alert: Alert, instance: GroupState, silences: Sequence[Silence], now_us: int) -> JsonObject:
     return {
         "fingerprint": instance.fingerprint,
         "state": instance.phase,
@@ -237,18 +243,18 @@ def _group_json(alert: Alert, instance: Instance, silences: Sequence[Silence], n
     }
 
 
-def _target_list(alerts: Alerts) -> list[JsonObject]:
-    parts = alerts.parts
+def _target_list(alerts: AlertService) -> list[JsonObject]:
+    parts = alerts.components
     queued = {} if parts is None else parts.store.queued_counts()
     return [_target_json(target, parts, queued.get(target.name, 0)) for target in alerts.options.targets.values()]
 
 
-def _target_json(target: TargetFacts, parts: AlertParts | None, queued: int) -> JsonObject:
+def _target_json(target: TargetFacts, parts: AlertComponents | None, queued: int) -> JsonObject:
     fields: JsonObject = {"name": target.name, "kind": target.kind, "host": target.host, "queued": queued}
     if parts is not None:
-        attempts = parts.sender.attempts(target.name)
-        fields |= {"failures": attempts.failures, "error": attempts.error or None}
-        fields["next_attempt_at"] = _iso_time(attempts.next_us) if attempts.failures else None
+        attempts = parts.sender.delivery_state(target.name)
+        fields |= {"failures": attempts.consecutive_failures, "error": attempts.last_error or None}
+        fields["next_attempt_at"] = _iso_time(attempts.next_attempt_us) if attempts.consecutive_failures else None
     return fields
 
 

@@ -7,10 +7,10 @@ from contextlib import aclosing
 
 from cordwood.model.definitions import Endpoint
 from cordwood.serve.admission import Allowance
-from cordwood.serve.answer import Answer, Outcome
-from cordwood.serve.cached_answers import lifetime_seconds
-from cordwood.serve.jobs import Finished, Receipt, StreamedAnswer
-from cordwood.serve.paging import Cursors
+from cordwood.serve.answer import Answer, CacheOutcome
+from cordwood.serve.cached_answers import max_age_seconds
+from cordwood.serve.jobs import CompleteAnswer, Receipt, StreamedAnswer
+from cordwood.serve.paging import CursorCodec
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import (
     CORS_HEADERS,
@@ -18,25 +18,25 @@ from cordwood.web.asgi import (
     Header,
     Request,
     Response,
-    chosen_coding,
-    compressed,
-    compressed_chunks,
-    rendered,
+    choose_coding,
+    compress_body,
+    compress_chunks,
+    render_headers,
 )
 
-VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
-FORWARDED = {
-    Outcome.MISS: b"cordwood; fwd=miss; stored",
-    Outcome.COLLAPSED: b"cordwood; fwd=miss; collapsed",
-    Outcome.REQUESTED: b"cordwood; fwd=request; stored",
-    Outcome.UNCACHED: b"cordwood; fwd=miss",
+VARY_HEADER: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
+CACHE_STATUS_BY_OUTCOME = {
+    CacheOutcome.MISS: b"cordwood; fwd=miss; stored",
+    CacheOutcome.COLLAPSED: b"cordwood; fwd=miss; collapsed",
+    CacheOutcome.REQUESTED: b"cordwood; fwd=request; stored",
+    CacheOutcome.UNCACHED: b"cordwood; fwd=miss",
 }
 
 
 def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
     """Return the headers that do not change while the answer is cached."""
     return [
-        VARY,
+        VARY_HEADER,
         (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
         (b"cordwood-revision", receipt.revision.encode()),
         *_row_headers(receipt),
@@ -48,7 +48,7 @@ def _row_headers(receipt: Receipt) -> list[Header]:
     headers = [(b"cordwood-rows", b"%d" % receipt.rows)]
     if receipt.truncated:
         headers.append((b"cordwood-truncated", receipt.truncated.encode()))
-    headers += [(b"cordwood-notice", header_text(notice)) for notice in receipt.notices]
+    headers += [(b"cordwood-notice", escape_header_text(notice)) for notice in receipt.notices]
     return headers
 
 
@@ -58,7 +58,7 @@ def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, secon
     return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
         _cache_status(answer, endpoint),
         aged,
-        receipt.timing,
+        receipt.server_timing,
         seconds * 1000,
     )
 
@@ -66,35 +66,35 @@ def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, secon
 def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
     """Return the headers that are known before the last row, and the names of the trailers after it."""
     return [
-        VARY,
+        VARY_HEADER,
         (b"cache-control", b"private, no-store"),
         (b"cache-status", _cache_status(answer, endpoint)),
         (b"trailer", b"Cordwood-Rows, Cordwood-Truncated, Cordwood-Next, Cordwood-Notice"),
     ]
 
 
-def ignored_headers(names: Iterable[str]) -> list[Header]:
+def ignored_parameter_headers(names: Iterable[str]) -> list[Header]:
     """Return a notice header for each request parameter that was ignored."""
-    return [(b"cordwood-notice", header_text(f"parameter ignored: {name}")) for name in names]
+    return [(b"cordwood-notice", escape_header_text(f"parameter ignored: {name}")) for name in names]
 
 
-def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: Cursors | None) -> list[Header]:
+def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: CursorCodec | None) -> list[Header]:
     """Return the header with the cursor of the next page, if there is one. A cursor is signed for each request."""
-    if receipt.next is None or cursors is None:
+    if receipt.next_position is None or cursors is None:
         return []
-    return [(b"cordwood-next", cursors.encode(query_request, receipt.next).encode())]
+    return [(b"cordwood-next", cursors.encode(query_request, receipt.next_position).encode())]
 
 
-def rate_headers(allowance: Allowance) -> list[Header]:
+def rate_limit_headers(allowance: Allowance) -> list[Header]:
     policy = b'"key";q=%d;w=%d' % (allowance.quota, allowance.window_seconds)
     left = b'"key";r=%d;t=%d' % (allowance.remaining, -(-allowance.full_in_seconds // 1))
     return [(b"ratelimit-policy", policy), (b"ratelimit", left)]
 
 
-def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
+def receipt_log_fields(answer: Answer, receipt: Receipt) -> dict[str, object]:
     """Return the fields of the receipt for the request log."""
     return {
-        "cache": answer.outcome.value,
+        "cache": answer.cache_outcome.value,
         "age_seconds": answer.age_seconds,
         "rows": receipt.rows,
         "truncated": receipt.truncated or "",
@@ -105,14 +105,14 @@ def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
     }
 
 
-def etag(finished: Finished, coding: str | None) -> bytes:
+def answer_etag(finished: CompleteAnswer, coding: str | None) -> bytes:
     """Return a strong ETag of the answer in a content coding."""
     return f'"{finished.etag}-{coding}"'.encode() if coding else f'"{finished.etag}"'.encode()
 
 
 def _cache_control(endpoint: Endpoint) -> bytes:
     """Return the value of Cache-Control, whose `max-age` counts from the time that the `Age` header implies."""
-    fresh = lifetime_seconds(endpoint)
+    fresh = max_age_seconds(endpoint)
     control = f"private, max-age={int(fresh)}"
     if endpoint.cache_seconds > fresh:
         control += f", stale-while-revalidate={int(endpoint.cache_seconds - fresh)}"
@@ -120,16 +120,16 @@ def _cache_control(endpoint: Endpoint) -> bytes:
 
 
 def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
-    forwarded = FORWARDED.get(answer.outcome)
+    forwarded = CACHE_STATUS_BY_OUTCOME.get(answer.cache_outcome)
     if forwarded is not None:
         return forwarded
     left = max(0, int(endpoint.cache_seconds - answer.age_seconds))
-    if answer.outcome is Outcome.STALE:
+    if answer.cache_outcome is CacheOutcome.STALE:
         return b"cordwood; hit; ttl=%d; detail=stale" % left
     return b"cordwood; hit; ttl=%d" % left
 
 
-def header_text(text: str) -> bytes:
+def escape_header_text(text: str) -> bytes:
     """Escape non-ASCII characters and remove control characters, because names from events may contain any."""
     return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")
 
@@ -139,14 +139,14 @@ MAX_INLINE_COMPRESSED_BYTES = 64 * 1024
 
 
 async def render_answer(
-    request: Request, query_request: QueryRequest, answer: Answer, began: float, cursors: Cursors | None = None
+    request: Request, query_request: QueryRequest, answer: Answer, began: float, cursors: CursorCodec | None = None
 ) -> Response:
     """Return the response to a query. With `cursors`, it has the cursor of the next page."""
-    coding = chosen_coding(request.joined(b"accept-encoding"))
+    coding = choose_coding(request.joined_header(b"accept-encoding"))
     if not may_render_inline(answer, coding):
-        await asyncio.to_thread(answer.finished.compressed, coding or "", compressed)
+        await asyncio.to_thread(answer.complete_answer.compressed_body, coding or "", compress_body)
     if isinstance(answer.body, StreamedAnswer):
-        return _streamed(request, query_request, answer, answer.body, coding, cursors)
+        return _render_streamed(request, query_request, answer, answer.body, coding, cursors)
     return render_complete(request, query_request, answer, coding, began, cursors)
 
 
@@ -163,41 +163,41 @@ def render_complete(
     answer: Answer,
     coding: str | None,
     began: float,
-    cursors: Cursors | None,
+    cursors: CursorCodec | None,
 ) -> Response:
-    finished = answer.finished
+    finished = answer.complete_answer
     if len(finished.body) < MIN_COMPRESSED_BYTES:
         coding = None
-    request.facts.update(facts(answer, finished.receipt))
+    request.facts.update(receipt_log_fields(answer, finished.receipt))
     moving = variable_headers(answer, query_request.endpoint, finished.receipt, time.perf_counter() - began)
     head = finished.headers_by_coding.get(coding or "")
     if head is None:
         head = finished.headers_by_coding[coding or ""] = _receipt_headers(query_request, finished, coding)
         finished.size += len(head)
     next_page = _next_page_headers(query_request, finished.receipt, cursors)
-    if b"if-none-match" in request.headers and _matches_etag(request, etag(finished, coding)):
+    if b"if-none-match" in request.headers and _matches_etag(request, answer_etag(finished, coding)):
         return Response(304, next_page, b"", moving + head)
-    body = finished.body if coding is None else finished.compressed(coding, compressed)
+    body = finished.body if coding is None else finished.compressed_body(coding, compress_body)
     return Response(200, next_page, body, moving + head)
 
 
-def _receipt_headers(query_request: QueryRequest, finished: Finished, coding: str | None) -> bytes:
+def _receipt_headers(query_request: QueryRequest, finished: CompleteAnswer, coding: str | None) -> bytes:
     headers: list[Header] = [
         (b"content-type", query_request.format.media_type.encode()),
-        (b"etag", etag(finished, coding)),
+        (b"etag", answer_etag(finished, coding)),
     ]
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))
-    return rendered([*headers, *constant_headers(query_request.endpoint, finished.receipt), *CORS_HEADERS])
+    return render_headers([*headers, *constant_headers(query_request.endpoint, finished.receipt), *CORS_HEADERS])
 
 
-def _streamed(
+def _render_streamed(
     request: Request,
     query_request: QueryRequest,
     answer: Answer,
     streamed: StreamedAnswer,
     coding: str | None,
-    cursors: Cursors | None,
+    cursors: CursorCodec | None,
 ) -> Response:
     def trailers() -> list[Header]:
         receipt = streamed.receipt
@@ -205,26 +205,26 @@ def _streamed(
             return []
         return [*_row_headers(receipt), *_next_page_headers(query_request, receipt, cursors)]
 
-    pieces: AsyncIterator[bytes] = _log_at_end(request, streamed, answer)
+    pieces: AsyncIterator[bytes] = _chunks_then_log(request, streamed, answer)
     headers = [
         (b"content-type", query_request.format.media_type.encode()),
         *streamed_headers(answer, query_request.endpoint),
     ]
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))
-        pieces = compressed_chunks(pieces, coding)
+        pieces = compress_chunks(pieces, coding)
     return Response(200, headers, pieces, trailers=trailers)
 
 
-async def _log_at_end(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
+async def _chunks_then_log(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
     """Yield the chunks of a streamed answer; then record its receipt, known only after the last row, for the log."""
     async with aclosing(streamed.chunks()) as pieces:
         async for piece in pieces:
             yield piece
     if streamed.receipt is not None:
-        request.facts.update(facts(answer, streamed.receipt))
+        request.facts.update(receipt_log_fields(answer, streamed.receipt))
 
 
 def _matches_etag(request: Request, tag: bytes) -> bool:
-    known = (candidate.strip().removeprefix("W/") for candidate in request.joined(b"if-none-match").split(","))
+    known = (candidate.strip().removeprefix("W/") for candidate in request.joined_header(b"if-none-match").split(","))
     return any(candidate in ("*", tag.decode()) for candidate in known)

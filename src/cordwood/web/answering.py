@@ -15,7 +15,7 @@ import msgspec
 
 from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
 from cordwood.ingest.limits import BodyBudget, Reservation
-from cordwood.observe.observation import BugFound, Observer, Requested
+from cordwood.observe.observation import BugFound, Observer, RequestAnswered
 from cordwood.web import ingest, loki_api, shippers
 from cordwood.web.asgi import (
     CHUNK_BYTES,
@@ -27,22 +27,22 @@ from cordwood.web.asgi import (
     Scope,
     Send,
     abort_of,
-    marked_fault,
+    fault_of,
 )
-from cordwood.web.credentials import account_of_key, audit_refusal, how_to_present
-from cordwood.web.problems import logflare_error, refusal
-from cordwood.web.receiving import CallerLeftError, chunks_while_connected
+from cordwood.web.credentials import account_of_key, audit_refusal, key_header_hint
+from cordwood.web.problems import logflare_error_response, problem_response
+from cordwood.web.receiving import ClientDisconnectedError, chunks_while_connected
 
 
-class _SentBody(msgspec.Struct):
+class _OutgoingBody(msgspec.Struct):
     """A body that is being sent; a cached answer may be sent to several clients at once."""
 
     reservation: Reservation
-    ended: ExitStack
-    aborts: list[Callable[[], None]]
+    exit_stack: ExitStack
+    abort_callbacks: list[Callable[[], None]]
 
-    def abort(self) -> None:
-        for abort in self.aborts:
+    def abort_all(self) -> None:
+        for abort in self.abort_callbacks:
             abort()
 
 
@@ -55,11 +55,11 @@ class SendBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._budget = BodyBudget(max_bytes, refusal=_no_room, max_bodies=max_bytes // CHUNK_BYTES + 1)
-        self._bodies: dict[int, _SentBody] = {}
+        self._budget = BodyBudget(max_bytes, refusal=_send_budget_fault, max_bodies=max_bytes // CHUNK_BYTES + 1)
+        self._bodies: dict[int, _OutgoingBody] = {}
 
     @contextmanager
-    def held(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    def hold_body(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
         """Reserve memory while a body is sent, and yield the function to call whenever the client has read a part.
 
         Raise Busy if the budget is used up.
@@ -67,26 +67,26 @@ class SendBudget:
         if len(body) <= CHUNK_BYTES:
             yield _ignore_progress
             return
-        sent = self._bodies.get(id(body)) or self._begin_body(body, account)
-        sent.aborts.append(abort)
+        sent = self._bodies.get(id(body)) or self._reserve_body(body, account)
+        sent.abort_callbacks.append(abort)
         try:
             yield sent.reservation.note_progress
         finally:
-            sent.aborts.remove(abort)
-            if not sent.aborts:
-                sent.ended.close()
+            sent.abort_callbacks.remove(abort)
+            if not sent.abort_callbacks:
+                sent.exit_stack.close()
 
-    def _begin_body(self, body: bytes, account: str) -> _SentBody:
+    def _reserve_body(self, body: bytes, account: str) -> _OutgoingBody:
         with ExitStack() as ended:
             reservation = ended.enter_context(self._budget.reserve(account))
-            reservation.take(len(body))
-            sent = self._bodies[id(body)] = _SentBody(reservation, ended.pop_all(), [])
-        reservation.on_revoke(sent.abort)
-        sent.ended.callback(self._bodies.pop, id(body))
+            reservation.reserve(len(body))
+            sent = self._bodies[id(body)] = _OutgoingBody(reservation, ended.pop_all(), [])
+        reservation.set_revoke_callback(sent.abort_all)
+        sent.exit_stack.callback(self._bodies.pop, id(body))
         return sent
 
 
-def _no_room() -> Busy:
+def _send_budget_fault() -> Busy:
     return Busy(
         "Answers that were not read yet hold all the budget there is for them.",
         hint="Read answers before asking for more, or ask for smaller ones.",
@@ -113,8 +113,8 @@ def check_unique_headers(request: Request) -> None:
             raise Malformed(f"The header {single.decode().title()} was sent twice, with different values.")
 
 
-Respond = Callable[[Request], Awaitable[Response]]
-RespondSynchronously = Callable[[Request], Response | None]
+Responder = Callable[[Request], Awaitable[Response]]
+SynchronousResponder = Callable[[Request], Response | None]
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 # By route, the status of a failed query where Logflare's error format is enabled.
@@ -122,7 +122,7 @@ _LOGFLARE_STATUS = {"query": 200, "ad_hoc": 400}
 # By route, the function that renders errors in the format of the protocol's clients.
 _ERROR_RENDERERS = {"otlp": ingest.render_otlp_error, "loki_read": loki_api.render_error, **shippers.ERROR_RENDERERS}
 # The status that is logged for a request whose client disconnected. No response is sent.
-CALLER_LEFT_STATUS = 499
+CLIENT_DISCONNECTED_STATUS = 499
 
 
 class HttpApplication:
@@ -130,8 +130,8 @@ class HttpApplication:
 
     def __init__(
         self,
-        respond: Respond,
-        respond_at_once: RespondSynchronously,
+        respond: Responder,
+        respond_at_once: SynchronousResponder,
         observer: Observer,
         send_budget: SendBudget,
         *,
@@ -149,23 +149,23 @@ class HttpApplication:
             return
         began = time.perf_counter()
         request = self._new_request(scope, receive)
-        status = await self._serve(request, send)
+        status = await self._send_response(request, send)
         _log_request(self._observer, request, status, time.perf_counter() - began)
 
     def cached_response(self, scope: Scope) -> Response | None:
         """Answer a repeated request from the cache; return None if the full path has to answer it, or to refuse it."""
         began = time.perf_counter()
-        request = self._new_request(scope, _nothing_to_receive)
+        request = self._new_request(scope, _receive_disconnect)
         try:
             response = self._respond_at_once(request)
         except Fault:
             return None
         if response is not None:
-            _complete(request, response)
+            _add_common_headers(request, response)
             _log_request(self._observer, request, response.status, time.perf_counter() - began)
         return response
 
-    async def _serve(self, request: Request, send: Send) -> int:
+    async def _send_response(self, request: Request, send: Send) -> int:
         """Send the response and return its status.
 
         If a streamed answer fails, its body is left incomplete and the server closes the connection, so that the client
@@ -178,14 +178,14 @@ class HttpApplication:
             with ExitStack() as reservations:
                 if isinstance(response.body, bytes):
                     response, moved = self._reserve_body(request, response, response.body, reservations)
-                    _complete(request, response)
+                    _add_common_headers(request, response)
                     await response.send_to(request.scope, send, moved)
                 else:
-                    _complete(request, response)
+                    _add_common_headers(request, response)
                     response.body = chunks_while_connected(request, response.body)
                     await response.send_to(request.scope, send)
-        except CallerLeftError:
-            return CALLER_LEFT_STATUS
+        except ClientDisconnectedError:
+            return CLIENT_DISCONNECTED_STATUS
         except Fault as fault:
             _log_failure(self._observer, request, fault)
             request.facts["fault"] = fault.code
@@ -197,7 +197,9 @@ class HttpApplication:
         """Reserve memory for the body; return the response, or a refusal, and the function to call on progress."""
         account = account_of_key(request, request.facts.get("key", ""))
         try:
-            return response, reservations.enter_context(self._send_budget.held(body, account, abort_of(request.scope)))
+            return response, reservations.enter_context(
+                self._send_budget.hold_body(body, account, abort_of(request.scope))
+            )
         except Busy as fault:
             return _error_response(request, fault, logflare_errors=self._logflare_errors), _ignore_progress
 
@@ -208,14 +210,14 @@ class HttpApplication:
         return request
 
 
-async def _nothing_to_receive() -> Message:
+async def _receive_disconnect() -> Message:
     return {"type": "http.disconnect"}
 
 
 async def _respond_or_refuse(
-    request: Request, respond: Respond, observer: Observer, *, logflare_errors: bool
+    request: Request, respond: Responder, observer: Observer, *, logflare_errors: bool
 ) -> Response:
-    marked = marked_fault(request.scope)
+    marked = fault_of(request.scope)
     if marked is not None:
         return _error_response(request, marked, logflare_errors=False)
     try:
@@ -223,14 +225,14 @@ async def _respond_or_refuse(
         return await respond(request)
     except Fault as fault:
         if isinstance(fault, NoKey):
-            fault.hint = how_to_present(request) or fault.hint
+            fault.hint = key_header_hint(request) or fault.hint
         audit_refusal(observer, request, fault)
         _log_failure(observer, request, fault)
         return _error_response(request, fault, logflare_errors=logflare_errors)
-    except CallerLeftError:
+    except ClientDisconnectedError:
         raise
     except Exception:  # noqa: BLE001 - the last catch-all of HTTP
-        observer.note(BugFound(incident=request.id, trace=traceback.format_exc()))
+        observer.record(BugFound(incident=request.id, trace=traceback.format_exc()))
         bug = BugFault("An internal error occurred.", hint=_report_hint(request))
         return _error_response(request, bug, logflare_errors=logflare_errors)
 
@@ -238,7 +240,7 @@ async def _respond_or_refuse(
 def _log_failure(observer: Observer, request: Request, fault: Fault) -> None:
     """Log the details of an engine error under the request id. The caller gets only this id in the hint."""
     if isinstance(fault, EngineFailed) and fault.__cause__ is not None:
-        observer.note(BugFound(incident=request.id, trace="".join(traceback.format_exception(fault))))
+        observer.record(BugFound(incident=request.id, trace="".join(traceback.format_exception(fault))))
         fault.hint = fault.hint or _report_hint(request)
 
 
@@ -248,22 +250,24 @@ def _report_hint(request: Request) -> str:
 
 def _error_response(request: Request, fault: Fault, *, logflare_errors: bool) -> Response:
     request.facts["fault"] = fault.code
-    response = _protocol_error(request, fault, logflare_errors=logflare_errors) or refusal(fault, request.id)
+    response = _protocol_error_response(request, fault, logflare_errors=logflare_errors) or problem_response(
+        fault, request.id
+    )
     if isinstance(fault, BadMethod):
         response.headers.append((b"allow", ", ".join(request.methods).encode()))
     return response
 
 
-def _protocol_error(request: Request, fault: Fault, *, logflare_errors: bool) -> Response | None:
+def _protocol_error_response(request: Request, fault: Fault, *, logflare_errors: bool) -> Response | None:
     """Return the error in the format of the route's clients, or None for routes that use problem documents."""
     render = _ERROR_RENDERERS.get(request.route)
     if render is not None:
         return render(fault, request)
     status = _LOGFLARE_STATUS.get(request.route) if logflare_errors else None
-    return None if status is None else logflare_error(fault, status)
+    return None if status is None else logflare_error_response(fault, status)
 
 
-def _complete(request: Request, response: Response) -> None:
+def _add_common_headers(request: Request, response: Response) -> None:
     """Add the headers that every response has. A pre-rendered block of headers already has the CORS headers."""
     response.headers.append((b"x-request-id", request.id.encode()))
     if isinstance(response.body, bytes) and response.status not in (204, 304):
@@ -273,8 +277,8 @@ def _complete(request: Request, response: Response) -> None:
 
 
 def _log_request(observer: Observer, request: Request, status: int, seconds: float) -> None:
-    observer.note(
-        Requested(
+    observer.record(
+        RequestAnswered(
             request_id=request.id,
             method=request.method,
             route=request.route,

@@ -74,11 +74,11 @@ def _nothing() -> None:
     """Do nothing: the default of optional callbacks."""
 
 
-def mark_fault(scope: Any, fault: Fault) -> None:
+def set_fault(scope: Any, fault: Fault) -> None:
     scope[_FAULT] = fault
 
 
-def marked_fault(scope: Scope) -> Fault | None:
+def fault_of(scope: Scope) -> Fault | None:
     found = scope.get(_FAULT)
     return found if isinstance(found, Fault) else None
 
@@ -114,7 +114,7 @@ class Request:
     def has_body(self) -> bool:
         return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
 
-    def joined(self, name: bytes) -> str:
+    def joined_header(self, name: bytes) -> str:
         """Return the value of a list header. If it was sent on several lines, they are joined with commas."""
         return b", ".join([value for key, value in self.scope["headers"] if key == name]).decode("latin-1")
 
@@ -152,7 +152,7 @@ class Response:
             await self._send_whole(send, self.body if with_body else b"", on_progress)
 
     async def _send_whole(self, send: Send, body: bytes, on_progress: Callable[[], None]) -> None:
-        headers = [*self.headers, *_headers_of(self.block)]
+        headers = [*self.headers, *_parse_headers(self.block)]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         last = max(0, (len(body) - 1) // CHUNK_BYTES * CHUNK_BYTES)
         for begin in range(0, last, CHUNK_BYTES):
@@ -171,12 +171,12 @@ class Response:
             await send({"type": "http.response.body", "body": b""})
 
 
-def rendered(headers: list[Header]) -> bytes:
+def render_headers(headers: list[Header]) -> bytes:
     """Return headers as text in HTTP/1.1 syntax."""
     return b"".join([name + b": " + value + b"\r\n" for name, value in headers])
 
 
-def _headers_of(block: bytes) -> list[Header]:
+def _parse_headers(block: bytes) -> list[Header]:
     pairs = (line.partition(b": ") for line in block.split(b"\r\n") if line)
     return [(name, value) for name, _, value in pairs]
 
@@ -190,7 +190,7 @@ EXPOSED_HEADERS = (
     b"Age, Cache-Status, Cordwood-Next, Cordwood-Notice, Cordwood-Revision, Cordwood-Rows, Cordwood-Truncated, ETag, RateLimit, "
     b"RateLimit-Policy, Retry-After, Server-Timing, X-Request-Id"
 )
-MAX_AGE_SECONDS = b"1728000"
+PREFLIGHT_MAX_AGE_SECONDS = b"1728000"
 
 # Sent with every response, also with errors: without them, a web page of another origin could not read the response.
 CORS_HEADERS: tuple[Header, ...] = (
@@ -199,24 +199,24 @@ CORS_HEADERS: tuple[Header, ...] = (
 )
 
 
-def preflight(methods: str) -> Response:
+def preflight_response(methods: str) -> Response:
     return Response(
         204,
         [
             (b"access-control-allow-methods", methods.encode()),
             (b"access-control-allow-headers", ALLOWED_HEADERS),
-            (b"access-control-max-age", MAX_AGE_SECONDS),
+            (b"access-control-max-age", PREFLIGHT_MAX_AGE_SECONDS),
             (b"allow", methods.encode()),
         ],
     )
 
 
 NO_STORE: Final[Header] = (b"cache-control", b"no-store")
-JSON: Final = b"application/json; charset=utf-8"
+JSON_MEDIA_TYPE: Final = b"application/json; charset=utf-8"
 
 
-def no_store_json(value: object, status: int = 200, *more: Header) -> Response:
-    return Response(status, [(b"content-type", JSON), NO_STORE, *more], msgspec.json.encode(value))
+def no_store_json_response(value: object, status: int = 200, *more: Header) -> Response:
+    return Response(status, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE, *more], msgspec.json.encode(value))
 
 
 _INVALID_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -224,7 +224,7 @@ _EXCERPT_LENGTH = 40
 _PERCENT_HINT = "A percent sign itself is sent as %25."
 
 
-def percent_decoded(text: bytes, subject: str) -> str:
+def percent_decode(text: bytes, subject: str) -> str:
     """Percent-decode a text; raise BadParameter if it is malformed."""
     broken = _INVALID_ESCAPE.search(text)
     if broken is not None:
@@ -247,22 +247,22 @@ def read_count(text: str | None, default: int, limit: int, name: str = "limit") 
     return int(text)
 
 
-def urlencoded_pairs(text: bytes, subject: str) -> dict[str, str]:
+def parse_urlencoded(text: bytes, subject: str) -> dict[str, str]:
     """Parse a query string or form. Of a repeated name, the last value counts."""
     if b"%" not in text and b"+" not in text and text.isascii():
-        return _unescaped_pairs(text.decode("ascii"))
-    return dict(each_urlencoded_pair(text, subject))
+        return _split_pairs(text.decode("ascii"))
+    return dict(iterate_urlencoded(text, subject))
 
 
-def each_urlencoded_pair(text: bytes, subject: str) -> Iterator[tuple[str, str]]:
+def iterate_urlencoded(text: bytes, subject: str) -> Iterator[tuple[str, str]]:
     """Yield every name and value of a query string or form, including repeated names."""
     for pair in text.replace(b"+", b" ").split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            yield percent_decoded(name, subject), percent_decoded(value, subject)
+            yield percent_decode(name, subject), percent_decode(value, subject)
 
 
-def _unescaped_pairs(text: str) -> dict[str, str]:
+def _split_pairs(text: str) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in text.split("&") if pair)
 
 
@@ -275,20 +275,20 @@ _ZSTD_LEVEL = 3
 class Compressor(Protocol):
     """A streaming compressor."""
 
-    def chunk(self, data: bytes) -> bytes:
+    def compress_chunk(self, data: bytes) -> bytes:
         """Compress a chunk and flush it, so that the client can decode it before the next chunk arrives."""
 
-    def end(self) -> bytes: ...
+    def finish(self) -> bytes: ...
 
 
 class _Gzip:
     def __init__(self) -> None:
         self._inner = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS | 16)
 
-    def chunk(self, data: bytes) -> bytes:
+    def compress_chunk(self, data: bytes) -> bytes:
         return self._inner.compress(data) + self._inner.flush(zlib.Z_SYNC_FLUSH)
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return self._inner.flush()
 
 
@@ -296,10 +296,10 @@ class _Zstd:
     def __init__(self) -> None:
         self._inner = zstd.ZstdCompressor(level=_ZSTD_LEVEL)
 
-    def chunk(self, data: bytes) -> bytes:
+    def compress_chunk(self, data: bytes) -> bytes:
         return self._inner.compress(data, mode=zstd.ZstdCompressor.FLUSH_BLOCK)
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return self._inner.flush()
 
 
@@ -307,7 +307,7 @@ class _Zstd:
 COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
 
 
-def weighted_names(header: str) -> Iterator[tuple[str, float]]:
+def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
     """Yield the lower-case names of an `Accept` or `Accept-Encoding` header with their weights, 0 for an invalid one."""
     for part in header.lower().split(","):
         name, *attributes = (text.strip() for text in part.split(";"))
@@ -318,23 +318,23 @@ def weighted_names(header: str) -> Iterator[tuple[str, float]]:
             yield name, 0.0
 
 
-def chosen_coding(accept_encoding: str) -> str | None:
+def choose_coding(accept_encoding: str) -> str | None:
     """Return the coding with the highest weight, among equals the first of `COMPRESSORS`; None for no compression."""
-    weights = dict(weighted_names(accept_encoding))
+    weights = dict(parse_weighted_names(accept_encoding))
     others = weights.get("*", 0.0)
     ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]
     weight, _, name = max(ranked)
     return name if weight > 0 and weight >= weights.get("identity", 0.0) else None
 
 
-def compressed(body: bytes, coding: str) -> bytes:
+def compress_body(body: bytes, coding: str) -> bytes:
     if coding == "zstd":
         return zstd.compress(body, _ZSTD_LEVEL)
     return zlib.compress(body, _GZIP_LEVEL, zlib.MAX_WBITS | 16)
 
 
-async def compressed_chunks(chunks: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes, None]:
+async def compress_chunks(chunks: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes, None]:
     compressor = COMPRESSORS[coding]()
     async for chunk in chunks:
-        yield compressor.chunk(chunk)
-    yield compressor.end()
+        yield compressor.compress_chunk(chunk)
+    yield compressor.finish()

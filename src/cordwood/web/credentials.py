@@ -7,11 +7,11 @@ from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
-from cordwood.access import ANONYMOUS, may_see_all_requests, require_management
+from cordwood.access import ANONYMOUS, may_see_all_requests, require_management_permission
 from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded, TwoKeys
 from cordwood.model.key import Caller, KeyTerms
-from cordwood.observe.observation import Audited, Observer
-from cordwood.web.asgi import Request, each_urlencoded_pair, urlencoded_pairs
+from cordwood.observe.observation import ActionAudited, Observer
+from cordwood.web.asgi import Request, iterate_urlencoded, parse_urlencoded
 from cordwood.web.services import Services
 
 BEARER = b"bearer "
@@ -35,26 +35,28 @@ class KeyPlaces(msgspec.Struct, frozen=True):
 DEFAULT_KEY_PLACES = KeyPlaces()
 
 
-def key_of_basic(value: bytes) -> bytes:
+def key_of_basic_credentials(value: bytes) -> bytes:
     """Return the password of Basic credentials, or the user name if the password is empty."""
-    user, _, password = _from_base64(value).partition(b":")
+    user, _, password = _decode_base64(value).partition(b":")
     return password or user
 
 
-def key_of_pair(value: bytes) -> bytes:
+def key_of_id_key_pair(value: bytes) -> bytes:
     """Return the key from the Base64 of `id:key`, or the value itself if it is not such a pair."""
-    _, _, key = _from_base64(value).partition(b":")
+    _, _, key = _decode_base64(value).partition(b":")
     return key or value
 
 
-def _from_base64(value: bytes) -> bytes:
+def _decode_base64(value: bytes) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error:
         return b""
 
 
-def presented(request: Request, query: Mapping[str, str], more_places: KeyPlaces = DEFAULT_KEY_PLACES) -> str | None:
+def presented_key(
+    request: Request, query: Mapping[str, str], more_places: KeyPlaces = DEFAULT_KEY_PLACES
+) -> str | None:
     """Return the key that was sent; raise TwoKeys for two different ones. One key may be sent in several places."""
     places: dict[str, str] = {}
     for place, key in _find_keys(request, query, more_places):
@@ -70,17 +72,17 @@ def presented(request: Request, query: Mapping[str, str], more_places: KeyPlaces
 def _find_keys(request: Request, query: Mapping[str, str], more_places: KeyPlaces) -> Iterator[tuple[str, str]]:
     """Yield each key that was sent, with the place where it was found."""
     for name, value in request.scope["headers"]:
-        key = _key_in(name, value, more_places)
+        key = _key_in_header(name, value, more_places)
         if key:
             yield "Authorization" if name == b"authorization" else name.decode().upper(), key.decode("latin-1")
     parameters = {"api_key", *more_places.parameters}
     if not parameters.isdisjoint(query):
-        for name, text in each_urlencoded_pair(request.query_string, "query string"):
+        for name, text in iterate_urlencoded(request.query_string, "query string"):
             if text and name in parameters:
                 yield f"?{name}=", text
 
 
-def _key_in(header: bytes, value: bytes, more_places: KeyPlaces) -> bytes | None:
+def _key_in_header(header: bytes, value: bytes, more_places: KeyPlaces) -> bytes | None:
     if header == b"x-api-key" or header in more_places.headers:
         return value.strip()
     if header != b"authorization":
@@ -92,9 +94,9 @@ def _key_in(header: bytes, value: bytes, more_places: KeyPlaces) -> bytes | None
     return found(rest.strip()) if found else None
 
 
-def how_to_present(request: Request) -> str | None:
+def key_header_hint(request: Request) -> str | None:
     """Return a hint if a key seems to have been sent in an unsupported header or form, else None."""
-    value = request.joined(b"authorization").strip()
+    value = request.joined_header(b"authorization").strip()
     if value:
         return "The header Authorization was sent without Bearer: write Authorization: Bearer, and the key after it."
     other = next((name for name in _UNSUPPORTED_HEADERS if name in request.headers), None)
@@ -114,10 +116,10 @@ def account_of_key(request: Request, key_id: str) -> str:
     if key_id and key_id != ANONYMOUS.key_id:
         return key_id
     peer = request.scope.get("client")
-    return f"{ANONYMOUS.key_id} {_network(str(peer[0]))}" if peer else ANONYMOUS.key_id
+    return f"{ANONYMOUS.key_id} {_subscriber_network(str(peer[0]))}" if peer else ANONYMOUS.key_id
 
 
-def _network(host: str) -> str:
+def _subscriber_network(host: str) -> str:
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -129,31 +131,31 @@ def _network(host: str) -> str:
     return f"{IPv6Address(int(address) >> _SUBSCRIBER_BITS << _SUBSCRIBER_BITS)}/{_SUBSCRIBER_BITS}"
 
 
-def identified_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
+def identify_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller of the request, noted for the request log, and the parsed query string."""
-    query = urlencoded_pairs(request.query_string, "query string")
-    caller = services.access.authenticate(presented(request, query))
+    query = parse_urlencoded(request.query_string, "query string")
+    caller = services.access.authenticate(presented_key(request, query))
     request.facts["key"] = caller.key_id
     return caller, query
 
 
-def private_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
+def require_private_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller and the query string of a request with a private key; count the request against the key's rate.
 
     Raise Forbidden for other keys.
     """
-    caller, query = identified_caller(request, services)
-    require_management(caller)
-    services.answers.admit(caller)
+    caller, query = identify_caller(request, services)
+    require_management_permission(caller)
+    services.query_service.charge_request(caller)
     return caller, query
 
 
-def unrestricted_caller(request: Request, services: Services, refusal: str) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string as `private_caller` does, for an unrestricted private key.
+def require_unrestricted_caller(request: Request, services: Services, refusal: str) -> tuple[Caller, Mapping[str, str]]:
+    """Return the caller and the query string as `require_private_caller` does, for an unrestricted private key.
 
     Raise Forbidden with the reason `refusal` for a key with pins, or one whose answers are always redacted.
     """
-    caller, query = private_caller(request, services)
+    caller, query = require_private_caller(request, services)
     if not may_see_all_requests(caller):
         raise Forbidden(refusal)
     return caller, query
@@ -165,28 +167,28 @@ _AUDITED_REFUSALS = (NoKey, BadKey, Forbidden, RateExceeded)
 def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
     """Log a refusal that concerns the key. Other errors are not in the audit log."""
     if isinstance(fault, _AUDITED_REFUSALS):
-        observer.note(_audit_entry(request, "refused", f"{fault.code}: {fault.message}"))
+        observer.record(_audit_entry(request, "refused", f"{fault.code}: {fault.message}"))
 
 
 def audit_key_change(
     observer: Observer, request: Request, action: str, key_id: str, terms: KeyTerms | None = None
 ) -> None:
     scopes = f" ({' '.join(sorted(terms.scopes))})" if terms else ""
-    observer.note(_audit_entry(request, f"key.{action}", f"key {key_id}{scopes}"))
+    observer.record(_audit_entry(request, f"key.{action}", f"key {key_id}{scopes}"))
 
 
 def audit_replay(observer: Observer, request: Request, item_id: str, stream: str) -> None:
-    observer.note(_audit_entry(request, "quarantine.replayed", f"item {item_id} to {stream}"))
+    observer.record(_audit_entry(request, "quarantine.replayed", f"item {item_id} to {stream}"))
 
 
 def audit_definition(observer: Observer, request: Request, action: str, name: str) -> None:
-    observer.note(_audit_entry(request, action, name))
+    observer.record(_audit_entry(request, action, name))
 
 
 def audit_backup(observer: Observer, request: Request) -> None:
-    observer.note(msgspec.structs.replace(_audit_entry(request, "backup.made", "all events and keys"), level="info"))
+    observer.record(msgspec.structs.replace(_audit_entry(request, "backup.made", "all events and keys"), level="info"))
 
 
-def _audit_entry(request: Request, action: str, subject: str) -> Audited:
+def _audit_entry(request: Request, action: str, subject: str) -> ActionAudited:
     key = request.facts.get("key")
-    return Audited(action=action, key=key if isinstance(key, str) else "", subject=subject, request_id=request.id)
+    return ActionAudited(action=action, key=key if isinstance(key, str) else "", subject=subject, request_id=request.id)

@@ -10,15 +10,15 @@ from importlib.resources.abc import Traversable
 import msgspec
 
 from cordwood.errors import UnknownRoute
-from cordwood.web.asgi import Header, Request, Response, chosen_coding, compressed
+from cordwood.web.asgi import Header, Request, Response, choose_coding, compress_body
 
 # No external resources, no inline scripts, no framing.
-_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 PAGE_SECURITY_HEADERS: tuple[Header, ...] = (
-    (b"content-security-policy", _POLICY),
+    (b"content-security-policy", _CONTENT_SECURITY_POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -40,37 +40,37 @@ _STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
 _COMMENTS = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
 
 
-class _File(msgspec.Struct, frozen=True):
+class _StaticFile(msgspec.Struct, frozen=True):
     body: bytes
     media_type: bytes
-    tag: str
-    codings: dict[str, bytes] = msgspec.field(default_factory=dict)
+    etag: str
+    bodies_by_coding: dict[str, bytes] = msgspec.field(default_factory=dict)
 
-    def coded(self, coding: str) -> bytes:
-        if coding not in self.codings:
-            self.codings[coding] = compressed(self.body, coding)
-        return self.codings[coding]
+    def compressed_body(self, coding: str) -> bytes:
+        if coding not in self.bodies_by_coding:
+            self.bodies_by_coding[coding] = compress_body(self.body, coding)
+        return self.bodies_by_coding[coding]
 
 
-class _Files(msgspec.Struct, frozen=True):
+class _StaticFiles(msgspec.Struct, frozen=True):
     """The files of all pages. `version` is part of the URL of every file but the pages."""
 
     version: str
-    by_name: dict[str, _File]
+    by_name: dict[str, _StaticFile]
 
 
-def show_page(request: Request) -> Response:
+def show_explorer(request: Request) -> Response:
     """Return the page to clients that accept HTML; raise UnknownRoute for other clients."""
-    accepted = request.joined(b"accept") or "*/*"
+    accepted = request.joined_header(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
         raise UnknownRoute("There is nothing at / but an HTML page.")
-    return _file_response(request, _files().by_name[_PAGE], _REVALIDATE)
+    return _file_response(request, _load_static_files().by_name[_PAGE], _REVALIDATE)
 
 
 def show_file(request: Request, address: str) -> Response:
     """Return a file of the current version; raise UnknownRoute for other versions, so that browsers reload the page."""
     version, _, name = address.partition("/")
-    files = _files()
+    files = _load_static_files()
     if version != files.version or name not in files.by_name:
         raise UnknownRoute(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
     return _file_response(request, files.by_name[name], _IMMUTABLE_FOR_A_YEAR)
@@ -81,39 +81,39 @@ def show_sign_in(request: Request) -> Response:
 
     The key follows the # in the link, so that browsers do not send it to the server.
     """
-    return _file_response(request, _files().by_name[_SIGN_IN_PAGE], _REVALIDATE)
+    return _file_response(request, _load_static_files().by_name[_SIGN_IN_PAGE], _REVALIDATE)
 
 
 def file_address(name: str) -> str:
     """Return the relative URL of a file of the current version."""
-    return f"explorer/{_files().version}/{name}"
+    return f"explorer/{_load_static_files().version}/{name}"
 
 
-def _file_response(request: Request, file: _File, cache_control: bytes) -> Response:
-    coding = chosen_coding(request.joined(b"accept-encoding"))
-    tag = f'"{file.tag}-{coding}"' if coding else f'"{file.tag}"'
+def _file_response(request: Request, file: _StaticFile, cache_control: bytes) -> Response:
+    coding = choose_coding(request.joined_header(b"accept-encoding"))
+    tag = f'"{file.etag}-{coding}"' if coding else f'"{file.etag}"'
     headers = [*PAGE_SECURITY_HEADERS, (b"etag", tag.encode()), (b"cache-control", cache_control)]
-    if tag in request.joined(b"if-none-match"):
+    if tag in request.joined_header(b"if-none-match"):
         return Response(304, headers)
     headers.append((b"content-type", file.media_type))
     if coding is None:
         return Response(200, headers, file.body)
-    return Response(200, [*headers, (b"content-encoding", coding.encode())], file.coded(coding))
+    return Response(200, [*headers, (b"content-encoding", coding.encode())], file.compressed_body(coding))
 
 
 @cache
-def _files() -> _Files:
+def _load_static_files() -> _StaticFiles:
     folders = resources.files("cordwood") / "explorer", resources.files("cordwood.web.describe") / "docs"
     bodies = {one.name: one.read_bytes() for folder in folders for one in _files_in(folder)}
-    bodies = {name: without_comments(body) if _is_script(name) else body for name, body in bodies.items()}
+    bodies = {name: remove_comments(body) if _is_script(name) else body for name, body in bodies.items()}
     version = _digest(b"".join(name.encode() + body for name, body in sorted(bodies.items())))
-    preloaded = sorted(_imported_statically(bodies))
+    preloaded = sorted(_static_imports(bodies))
     for page in (_PAGE, _SIGN_IN_PAGE):
-        bodies[page] = _with_addresses(bodies[page], version, preloaded)
-    return _Files(version, {name: _File(body, _type(name), _digest(body)) for name, body in bodies.items()})
+        bodies[page] = _insert_addresses(bodies[page], version, preloaded)
+    return _StaticFiles(version, {name: _StaticFile(body, _type(name), _digest(body)) for name, body in bodies.items()})
 
 
-def without_comments(script: bytes) -> bytes:
+def remove_comments(script: bytes) -> bytes:
     """Remove the whole-line comments of a script. The other lines keep their line numbers."""
     return _COMMENTS.sub(lambda comment: b"\n" * comment[0].count(b"\n"), script)
 
@@ -122,13 +122,13 @@ def _files_in(folder: Traversable) -> list[Traversable]:
     return [one for one in folder.iterdir() if one.is_file() and one.name.rpartition(".")[2] in _TYPES]
 
 
-def _with_addresses(page: bytes, version: str, names: list[str]) -> bytes:
+def _insert_addresses(page: bytes, version: str, names: list[str]) -> bytes:
     """Insert the relative URLs of files, so that the page works below any path prefix."""
     ahead = [f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names]
     return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
 
 
-def _imported_statically(bodies: dict[str, bytes]) -> set[str]:
+def _static_imports(bodies: dict[str, bytes]) -> set[str]:
     """Return the scripts that the browser needs before the page's first script runs."""
     found: set[str] = set()
     pending = [_FIRST_SCRIPT]

@@ -30,24 +30,24 @@ from cordwood.web.asgi import (
     Header,
     Response,
     Scope,
-    mark_fault,
-    rendered,
+    render_headers,
     set_abort,
+    set_fault,
     set_write_part,
     set_write_trailers,
     set_write_whole,
 )
-from cordwood.web.problems import refusal, status_of
+from cordwood.web.problems import problem_response, status_of
 
 # The maximum time from the opening of a connection, or from the first byte of a later head, to the end of the head.
-HEAD_SECONDS: Final = 20.0
+MAX_HEAD_SECONDS: Final = 20.0
 # The maximum time from the end of a response to the first byte of the next request.
-IDLE_SECONDS: Final = 75.0
+MAX_IDLE_SECONDS: Final = 75.0
 # The maximum bytes of all unfinished heads together.
-MAX_HEAD_BYTES: Final = 16 * 2**20
+MAX_UNFINISHED_HEADS_BYTES: Final = 16 * 2**20
 # The maximum time in which the peer reads nothing of its answer.
-STALL_SECONDS: Final = 30.0
-SWEEP_SECONDS: Final = 1.0
+MAX_WRITE_STALL_SECONDS: Final = 30.0
+SWEEP_INTERVAL_SECONDS: Final = 1.0
 # File descriptors reserved for the engine, the log, the files of a backup, and the listener.
 RESERVED_DESCRIPTORS: Final = 128
 # Connections that are accepted beyond the limit if no other one can be closed, so that probes and callers are answered.
@@ -62,18 +62,18 @@ class Connection(Protocol):
         """The peer's host."""
 
     @property
-    def waits_since(self) -> float | None:
+    def waiting_since(self) -> float | None:
         """The monotonic time at which the current wait began, or None while a request is being answered."""
 
     @property
-    def has_begun(self) -> bool:
+    def is_within_head(self) -> bool:
         """Whether a part of a head has arrived, or the connection waits for its first request."""
 
     @property
     def stalled_since(self) -> float | None:
         """The monotonic time since which the peer reads nothing of a pending answer; None without a pending answer."""
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection now."""
 
 
@@ -113,47 +113,47 @@ class ConnectionTable:
             self._by_address[connection.address] -= 1
             if not self._by_address[connection.address]:
                 del self._by_address[connection.address]
-        self.release_head(connection)
+        self.release_head_bytes(connection)
 
     def head_bytes_of(self, connection: Connection) -> int:
         """Return the counted bytes of the connection's unfinished head."""
         return self._heads.get(connection, 0)
 
-    def hold_head(self, connection: Connection, more_bytes: int) -> None:
+    def add_head_bytes(self, connection: Connection, more_bytes: int) -> None:
         """Count more bytes of an unfinished head.
 
         If all heads together exceed the limit, close the connections with the largest heads, possibly this one.
         """
         self._heads[connection] = self.head_bytes_of(connection) + more_bytes
         self.head_bytes += more_bytes
-        if self.head_bytes > MAX_HEAD_BYTES:
+        if self.head_bytes > MAX_UNFINISHED_HEADS_BYTES:
             for one in sorted(self._heads, key=self._heads.__getitem__, reverse=True):
-                if self.head_bytes <= MAX_HEAD_BYTES // 2:
+                if self.head_bytes <= MAX_UNFINISHED_HEADS_BYTES // 2:
                     break
-                self._cut(one)
+                self._abort_connection(one)
 
-    def release_head(self, connection: Connection) -> None:
+    def release_head_bytes(self, connection: Connection) -> None:
         """Release the bytes of the connection's head, if any."""
         self.head_bytes -= self._heads.pop(connection, 0)
 
-    def sweep(self) -> None:
+    def close_overdue(self) -> None:
         """Close connections that have waited too long, and connections whose peers do not read their answers."""
         now = self._clock()
         for connection in list(self._open):
             since = connection.stalled_since
-            if since is not None and now - since > STALL_SECONDS:
-                self._cut(connection)
-        for connection in list(self._waiting()):
-            max_seconds = HEAD_SECONDS if connection.has_begun else IDLE_SECONDS
-            if connection.waits_since is not None and now - connection.waits_since > max_seconds:
-                self._cut(connection)
+            if since is not None and now - since > MAX_WRITE_STALL_SECONDS:
+                self._abort_connection(connection)
+        for connection in list(self._waiting_connections()):
+            max_seconds = MAX_HEAD_SECONDS if connection.is_within_head else MAX_IDLE_SECONDS
+            if connection.waiting_since is not None and now - connection.waiting_since > max_seconds:
+                self._abort_connection(connection)
 
     def _sweep_later(self) -> None:
-        self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_and_reschedule)
+        self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_SECONDS, self._sweep_and_reschedule)
 
     def _sweep_and_reschedule(self) -> None:
         self._sweep_timer = None
-        self.sweep()
+        self.close_overdue()
         if self._open:
             self._sweep_later()
 
@@ -162,28 +162,30 @@ class ConnectionTable:
 
         Those that are idle between two requests are closed last, and of the others the longest-waiting one first.
         """
-        waiting = list(self._waiting())
+        waiting = list(self._waiting_connections())
         if not waiting:
             self._evict_busy(new_address)
             return
         held = Counter(one.address for one in waiting)
-        self._cut(max(waiting, key=lambda one: (held[one.address], one.has_begun, -(one.waits_since or 0.0))))
+        self._abort_connection(
+            max(waiting, key=lambda one: (held[one.address], one.is_within_head, -(one.waiting_since or 0.0)))
+        )
 
     def _evict_busy(self, new_address: str) -> None:
         """Close the newest connection of the address with over half of all, unless the new one has this address."""
         ((crowd, count),) = self._by_address.most_common(1)
         if crowd != new_address and count > len(self._open) // 2:
-            self._cut(next(one for one in reversed(self._open) if one.address == crowd))
+            self._abort_connection(next(one for one in reversed(self._open) if one.address == crowd))
 
-    def _waiting(self) -> Iterable[Connection]:
-        return (one for one in self._open if one.waits_since is not None)
+    def _waiting_connections(self) -> Iterable[Connection]:
+        return (one for one in self._open if one.waiting_since is not None)
 
-    def _cut(self, connection: Connection) -> None:
+    def _abort_connection(self, connection: Connection) -> None:
         self.discard(connection)
-        connection.cut()
+        connection.abort()
 
 
-def max_connections(requested: int) -> int:
+def fit_connections_to_descriptors(requested: int) -> int:
     """Return the limit on connections: as many as requested, or as many as there are file descriptors for.
 
     Raises the soft limit of descriptors as far as it is needed and permitted.
@@ -201,10 +203,10 @@ MAX_REQUEST_LINE_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 500
 # A peer that has read this many bytes of an answer since the last check is not stalled.
-PROGRESS_BYTES = 32 * 1024
+MIN_PROGRESS_BYTES = 32 * 1024
 # After a refused head, at most this much more is read and dropped, so that the client can read the response.
-DROPPED_BYTES = 4 * 1024 * 1024
-DROPPED_SECONDS = 2.0
+MAX_DROPPED_BYTES = 4 * 1024 * 1024
+MAX_DROP_SECONDS = 2.0
 
 
 @runtime_checkable
@@ -249,12 +251,12 @@ class HttpProtocol(HttpToolsProtocol):
         return self.client[0] if self.client else ""
 
     @property
-    def waits_since(self) -> float | None:
+    def waiting_since(self) -> float | None:
         is_busy = self.cycle is not None and not self.cycle.response_complete
         return None if is_busy or self.pipeline else self._waits_since
 
     @property
-    def has_begun(self) -> bool:
+    def is_within_head(self) -> bool:
         return self._is_in_head or not self._has_served
 
     @property
@@ -262,7 +264,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.flow.write_paused:
             return None
         left = self.transport.get_write_buffer_size()
-        if self._unsent is None or left <= self._unsent[0] - PROGRESS_BYTES:
+        if self._unsent is None or left <= self._unsent[0] - MIN_PROGRESS_BYTES:
             self._unsent = left, time.monotonic()
         return self._unsent[1]
 
@@ -270,7 +272,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unsent = None
         super().resume_writing()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the stock protocol
@@ -285,17 +287,17 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._dropped_bytes is not None:
-            self._drop(data)
+            self._drop_body(data)
             return
         self._chunk_bytes = len(data)
         if self._is_in_head:
             # The head began in an earlier chunk and is incomplete, so this chunk belongs to it.
             self._head_bytes += self._chunk_bytes
-            self._table.hold_head(self, self._chunk_bytes)
+            self._table.add_head_bytes(self, self._chunk_bytes)
             if self.transport.is_closing():
                 return
         self._unset_keepalive_if_required()
-        self._read(memoryview(data))
+        self._parse_or_refuse(memoryview(data))
         self._write_pipelined()
         if self._is_in_head and (
             self._table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES
@@ -305,26 +307,28 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _head_limit_fault(self) -> Fault:
         """Return the error for an unfinished head that already exceeds a limit."""
-        return _too_many_headers() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _too_long()
+        return (
+            _headers_fault() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _request_line_fault()
+        )
 
     def _refuse(self, fault: Fault) -> None:
         """Answer before the request is complete, and close the connection after a delay in which the client can read."""
-        self._table.release_head(self)
-        if self.waits_since is None:
+        self._table.release_head_bytes(self)
+        if self.waiting_since is None:
             # An earlier request is still being answered, and this response would be sent before its response.
             self.transport.abort()
             return
         self._dropped_bytes = 0
         self.url, self.headers = b"", []
-        self.transport.write(_status_line(refusal(fault, uuid4().hex), status_of(fault)))
-        self.loop.call_later(DROPPED_SECONDS, self.transport.close)
+        self.transport.write(_render_error_response(problem_response(fault, uuid4().hex), status_of(fault)))
+        self.loop.call_later(MAX_DROP_SECONDS, self.transport.close)
 
-    def _drop(self, data: bytes) -> None:
+    def _drop_body(self, data: bytes) -> None:
         self._dropped_bytes = (self._dropped_bytes or 0) + len(data)
-        if self._dropped_bytes > DROPPED_BYTES:
+        if self._dropped_bytes > MAX_DROPPED_BYTES:
             self.transport.abort()
 
-    def _read(self, data: memoryview) -> None:
+    def _parse_or_refuse(self, data: memoryview) -> None:
         try:
             self._parse(data)
         except httptools.HttpParserError:
@@ -371,13 +375,13 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._has_served = True
-        self._table.release_head(self)
+        self._table.release_head_bytes(self)
         if self.parser.should_upgrade() and self._header_count <= MAX_HEADERS:
             self._offering = self._head_without_upgrade()
             self._is_answered = True
             return
         is_long = self._head_bytes > MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
-        fault = self._limit_reached() if is_long else None
+        fault = self._exceeded_limit_fault() if is_long else None
         if fault is None and self._try_fast_path():
             self._is_answered = True
             return
@@ -385,13 +389,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._write_pipelined()
         self._begin_scope()
         if fault is not None:
-            mark_fault(self.scope, fault)
+            set_fault(self.scope, fault)
             self.url = b"/"
         super().on_headers_complete()
         set_write_whole(self.scope, partial(_write_whole, self.cycle))
         set_write_part(self.scope, partial(_write_part, self.cycle))
         set_write_trailers(self.scope, partial(_write_trailers, self.cycle))
-        set_abort(self.scope, self.cut)
+        set_abort(self.scope, self.abort)
 
     def _begin_scope(self) -> None:
         """Create the ASGI scope as the base class does at the beginning of a message. The fast path does not need it."""
@@ -414,7 +418,7 @@ class HttpProtocol(HttpToolsProtocol):
         if method == b"CONNECT":
             return None
         kept = [(name, value) for name, value in self.headers if name != b"upgrade"]
-        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, rendered(kept))
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, render_headers(kept))
 
     def _try_fast_path(self) -> bool:
         """Answer from the cache without creating a task or a scope; return whether it was answered."""
@@ -447,14 +451,14 @@ class HttpProtocol(HttpToolsProtocol):
             "client": self.client,
         }
 
-    def _limit_reached(self) -> Fault | None:
+    def _exceeded_limit_fault(self) -> Fault | None:
         request_line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1")
         if request_line > MAX_REQUEST_LINE_BYTES:
-            return _too_long()
+            return _request_line_fault()
         if self._header_count > MAX_HEADERS:
-            return _too_many_headers()
+            return _headers_fault()
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
-            return _too_many_headers()
+            return _headers_fault()
         return None
 
     def on_response_complete(self) -> None:
@@ -467,15 +471,15 @@ class HttpProtocol(HttpToolsProtocol):
             "This is not a valid HTTP/1.1 request.",
             hint="Encode non-ASCII characters of a URL as UTF-8, then percent-encode them.",
         )
-        self.transport.write(_status_line(refusal(fault, uuid4().hex), 400))
+        self.transport.write(_render_error_response(problem_response(fault, uuid4().hex), 400))
         self.transport.close()
 
 
-def _too_long() -> Fault:
+def _request_line_fault() -> Fault:
     return AddressTooLong("The request line is longer than 64 KiB.", hint="Send the query in the body of a POST.")
 
 
-def _too_many_headers() -> Fault:
+def _headers_fault() -> Fault:
     return HeadersTooLarge(f"The headers are longer than 64 KiB together, or more than {MAX_HEADERS}.")
 
 
@@ -513,7 +517,7 @@ def _write_trailers(cycle: RequestResponseCycle, trailers: list[Header]) -> bool
     """End a chunked body with trailers; return False for a body that is not chunked and cannot have trailers."""
     if cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
         return False
-    cycle.transport.write(b"0\r\n%b\r\n" % rendered(trailers))
+    cycle.transport.write(b"0\r\n%b\r\n" % render_headers(trailers))
     _finish_cycle(cycle)
     return True
 
@@ -528,11 +532,11 @@ def _finish_cycle(cycle: RequestResponseCycle) -> None:
 
 
 def _render_response(response: Response, defaults: list[Header], body: bytes) -> bytes:
-    head = rendered(defaults), rendered(response.headers), response.block
+    head = render_headers(defaults), render_headers(response.headers), response.block
     return b"".join((STATUS_LINE[response.status], *head, b"\r\n", body))
 
 
-def _status_line(response: Response, status: int) -> bytes:
+def _render_error_response(response: Response, status: int) -> bytes:
     body = response.body if isinstance(response.body, bytes) else b""
     headers = [*response.headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-    return STATUS_LINE[status] + rendered(headers) + b"\r\n" + body
+    return STATUS_LINE[status] + render_headers(headers) + b"\r\n" + body

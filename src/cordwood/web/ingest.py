@@ -11,69 +11,73 @@ from collections.abc import Mapping
 
 import msgspec
 
-from cordwood.access import require_ingest
+from cordwood.access import require_ingest_permission
 from cordwood.errors import BadParameter, BadSignature, Fault
-from cordwood.ingest.accept import Accepted, Form, Sent
-from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
+from cordwood.ingest.accept import BodyDescription, BodyForm, IngestOutcome
+from cordwood.ingest.formats.erlang import COMPRESSED_HEADER_BYTES, TERM_FORMAT_VERSION, is_compressed
 from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status
 from cordwood.ingest.limits import Reservation
 from cordwood.model.definitions import Stream
-from cordwood.observe.observation import Ingested, Observer
-from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response
-from cordwood.web.credentials import identified_caller
-from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
+from cordwood.observe.observation import EventsIngested, Observer
+from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Request, Response
+from cordwood.web.credentials import identify_caller
+from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
 from cordwood.web.receiving import inflate, read_body
-from cordwood.web.services import Services, Webhooks, WebOptions, stream_of_events
+from cordwood.web.services import Services, Webhooks, WebOptions, find_or_create_stream
 
 # The parameters and headers that name the stream, in order of precedence. Each accepts a name or a UUID.
 STREAM_URL_PARAMETERS = ("source_name", "collection_name", "source", "collection")
-NAMED_IN_HEADER = (b"x-source", b"x-collection")
+STREAM_HEADERS = (b"x-source", b"x-collection")
 
 
-async def ingest(request: Request, services: Services, options: WebOptions, observer: Observer, form: Form) -> Response:
-    caller, query = identified_caller(request, services)
+async def ingest_events(
+    request: Request, services: Services, options: WebOptions, observer: Observer, form: BodyForm
+) -> Response:
+    caller, query = identify_caller(request, services)
     name = _stream_name(request, query)
-    if name is None and form in _OTLP_REJECTED:
+    if name is None and form in _OTLP_REJECTED_FIELDS:
         # Some exporters can be configured with an address and a key only, so the stream has a default.
-        name = options.stream_mapping.default
+        name = options.stream_mapping.default_stream
     stream = services.catalog.stream(name) if name else None
-    require_ingest(caller, stream)
+    require_ingest_permission(caller, stream)
     if name is None:
         raise _missing_stream_fault()
-    services.answers.admit(caller)
-    stream = stream or await stream_of_events(services, caller, name)
+    services.query_service.charge_request(caller)
+    stream = stream or await find_or_create_stream(services, caller, name)
     request.facts["stream"] = stream.name
-    services.intake.admit(stream)
+    services.intake.check_stream_rate(stream)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     with services.intake.body_budget.reserve(caller.key_id) as reservation:
         body = await _decompressed_body(request, options, form, reservation)
-        accepting = services.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
+        accepting = services.intake.accept(
+            stream, content_type, body, caller.pins or None, BodyDescription(form, headers)
+        )
         # `accept` has taken over the body, and releases it once it is decoded.
         del body
         accepted = await accepting
-    observer.note(ingested_observation(stream, accepted))
-    if form in _OTLP_REJECTED:
+    observer.record(ingested_observation(stream, accepted))
+    if form in _OTLP_REJECTED_FIELDS:
         return _otlp_export_response(accepted, request, form)
     answer = accepted_response(accepted)
     answer.headers.extend(_ownership_header(options.webhooks, form))
     return answer
 
 
-async def _decompressed_body(request: Request, options: WebOptions, form: Form, reservation: Reservation) -> bytes:
+async def _decompressed_body(request: Request, options: WebOptions, form: BodyForm, reservation: Reservation) -> bytes:
     """Check the signature of the body and decompress its content."""
-    body = await read_body(request, options.events, reservation)
-    if form is Form.ERLANG and is_compressed(body):
-        head, limit = COMPRESSED_HEAD, options.events.inflated_bytes
-        term = await asyncio.to_thread(inflate, body[head:], "deflate", limit, reservation.take)
-        return bytes((VERSION,)) + term
-    if form in {Form.VERCEL, Form.GITHUB}:
+    body = await read_body(request, options.event_body_bounds, reservation)
+    if form is BodyForm.ERLANG and is_compressed(body):
+        head, limit = COMPRESSED_HEADER_BYTES, options.event_body_bounds.inflated_bytes
+        term = await asyncio.to_thread(inflate, body[head:], "deflate", limit, reservation.reserve)
+        return bytes((TERM_FORMAT_VERSION,)) + term
+    if form in {BodyForm.VERCEL, BodyForm.GITHUB}:
         await asyncio.to_thread(_check_signature, options.webhooks, request, form, body)
     return body
 
 
-def ingested_observation(stream: Stream, accepted: Accepted) -> Ingested:
-    return Ingested(
+def ingested_observation(stream: Stream, accepted: IngestOutcome) -> EventsIngested:
+    return EventsIngested(
         stream=stream.name,
         accepted=accepted.accepted,
         duplicates=accepted.duplicates,
@@ -84,7 +88,7 @@ def ingested_observation(stream: Stream, accepted: Accepted) -> Ingested:
     )
 
 
-def accepted_response(accepted: Accepted) -> Response:
+def accepted_response(accepted: IngestOutcome) -> Response:
     beyond = {"late": accepted.late, "future": accepted.future, "dropped": accepted.dropped}
     fields = {
         "message": "Logged!",
@@ -94,12 +98,12 @@ def accepted_response(accepted: Accepted) -> Response:
         "reasons": [{"index": index, "reason": reason} for index, reason in accepted.reasons],
         **{clock: count for clock, count in beyond.items() if count},
     }
-    return Response(200, [(b"content-type", JSON)], msgspec.json.encode(fields))
+    return Response(200, [(b"content-type", JSON_MEDIA_TYPE)], msgspec.json.encode(fields))
 
 
 def _stream_name(request: Request, query: Mapping[str, str]) -> str | None:
     in_query = (query.get(name) for name in STREAM_URL_PARAMETERS)
-    in_headers = (request.header(name) for name in NAMED_IN_HEADER)
+    in_headers = (request.header(name) for name in STREAM_HEADERS)
     return next((name for name in (*in_query, *in_headers) if name), None)
 
 
@@ -122,30 +126,33 @@ _RETRIABLE_OTLP_STATUS = {408: 503, 507: 503}
 
 
 # By form of OTLP: the JSON name of the count of rejected records in a partial success.
-_OTLP_REJECTED = {
-    Form.OTLP: "rejectedLogRecords",
-    Form.OTLP_TRACES: "rejectedSpans",
-    Form.OTLP_METRICS: "rejectedDataPoints",
+_OTLP_REJECTED_FIELDS = {
+    BodyForm.OTLP: "rejectedLogRecords",
+    BodyForm.OTLP_TRACES: "rejectedSpans",
+    BodyForm.OTLP_METRICS: "rejectedDataPoints",
 }
 
 
-def _otlp_export_response(accepted: Accepted, request: Request, form: Form = Form.OTLP) -> Response:
+def _otlp_export_response(accepted: IngestOutcome, request: Request, form: BodyForm = BodyForm.OTLP) -> Response:
     """Return the export response. Quarantined items are a partial success, after which exporters do not retry."""
     reason = accepted.reasons[0][1][:_MAX_OTLP_MESSAGE_LENGTH] if accepted.reasons else ""
     if _is_protobuf(request):
         return Response(200, [(b"content-type", _OTLP_PROTOBUF)], encode_export_response(accepted.quarantined, reason))
     message_fields: dict[str, object] = {}
     if accepted.quarantined:
-        message_fields["partialSuccess"] = {_OTLP_REJECTED[form]: str(accepted.quarantined), "errorMessage": reason}
+        message_fields["partialSuccess"] = {
+            _OTLP_REJECTED_FIELDS[form]: str(accepted.quarantined),
+            "errorMessage": reason,
+        }
     return Response(200, [(b"content-type", _OTLP_JSON)], msgspec.json.encode(message_fields))
 
 
 def render_otlp_error(fault: Fault, request: Request) -> Response:
     http_status = _RETRIABLE_OTLP_STATUS.get(status_of(fault), status_of(fault))
-    code, message = GRPC_CODES.get(http_status, _INTERNAL_GRPC_CODE), fault.in_one_line()[:_MAX_OTLP_MESSAGE_LENGTH]
+    code, message = GRPC_CODES.get(http_status, _INTERNAL_GRPC_CODE), fault.one_line_text()[:_MAX_OTLP_MESSAGE_LENGTH]
     headers: list[Header] = [NO_STORE, *retry_after_headers(fault, http_status)]
     if http_status == 401:
-        headers.append(CHALLENGE)
+        headers.append(CHALLENGE_HEADER)
     violation = message if http_status == 400 else ""
     if _is_protobuf(request):
         return Response(
@@ -164,23 +171,23 @@ def _is_protobuf(request: Request) -> bool:
 class _SignatureScheme(msgspec.Struct, frozen=True):
     header: bytes
     prefix: str
-    digest: str
+    hash_name: str
 
 
 _SIGNATURE_SCHEMES = {
-    Form.VERCEL: _SignatureScheme(b"x-vercel-signature", "", "sha1"),
-    Form.GITHUB: _SignatureScheme(b"x-hub-signature-256", "sha256=", "sha256"),
+    BodyForm.VERCEL: _SignatureScheme(b"x-vercel-signature", "", "sha1"),
+    BodyForm.GITHUB: _SignatureScheme(b"x-hub-signature-256", "sha256=", "sha256"),
 }
 
 
-def _check_signature(webhooks: Webhooks, request: Request, form: Form, body: bytes) -> None:
+def _check_signature(webhooks: Webhooks, request: Request, form: BodyForm, body: bytes) -> None:
     """Raise BadSignature if the sender has a secret in the settings and the body is not signed with it."""
     signed = _SIGNATURE_SCHEMES.get(form)
-    secret = {Form.VERCEL: webhooks.vercel_secret, Form.GITHUB: webhooks.github_secret}.get(form)
+    secret = {BodyForm.VERCEL: webhooks.vercel_secret, BodyForm.GITHUB: webhooks.github_secret}.get(form)
     if signed is None or not secret:
         return
     sent = request.header(signed.header) or ""
-    right = signed.prefix + hmac.new(secret.encode(), body, getattr(hashlib, signed.digest)).hexdigest()
+    right = signed.prefix + hmac.new(secret.encode(), body, getattr(hashlib, signed.hash_name)).hexdigest()
     if not hmac.compare_digest(sent.lower().encode(), right.encode()):
         problem = "is not that of the body" if sent else "is missing"
         raise BadSignature(
@@ -189,8 +196,8 @@ def _check_signature(webhooks: Webhooks, request: Request, form: Form, body: byt
         )
 
 
-def _ownership_header(webhooks: Webhooks, form: Form) -> list[Header]:
+def _ownership_header(webhooks: Webhooks, form: BodyForm) -> list[Header]:
     """Return the header with which Vercel verifies the ownership of a log drain."""
-    if form is not Form.VERCEL or not webhooks.vercel_verify:
+    if form is not BodyForm.VERCEL or not webhooks.vercel_verify:
         return []
     return [(b"x-vercel-verify", webhooks.vercel_verify.encode("latin-1", "replace"))]

@@ -10,14 +10,20 @@ from typing import TypeVar
 
 import msgspec
 
-from cordwood.catalog.key_store import NewKey, WrittenTerms, read_grace, read_terms, warnings
-from cordwood.errors import BadBody, BadTerms, UnknownKey, did_you_mean
+from cordwood.catalog.key_store import (
+    KeySettingsInput,
+    NewKey,
+    read_grace_seconds,
+    read_key_settings,
+    unanchored_pin_warnings,
+)
+from cordwood.errors import BadBody, BadKeyTerms, UnknownKey, did_you_mean
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.key import Key, split_scopes
 from cordwood.observe.observation import Observer
-from cordwood.settings.quantities import show_rate
-from cordwood.web.asgi import Request, Response, no_store_json
-from cordwood.web.credentials import audit_key_change, unrestricted_caller
+from cordwood.settings.quantities import format_rate
+from cordwood.web.asgi import Request, Response, no_store_json_response
+from cordwood.web.credentials import audit_key_change, require_unrestricted_caller
 from cordwood.web.receiving import read_body
 from cordwood.web.services import Services, WebOptions
 
@@ -40,13 +46,13 @@ class KeyRequest(msgspec.Struct):
     rate: str | None = None
     redact: bool | str | None = None
 
-    def written(self) -> WrittenTerms:
+    def to_written_terms(self) -> KeySettingsInput:
         scopes = split_scopes(self.scopes) if isinstance(self.scopes, str) else self.scopes
         expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
         redact = _REDACT_VALUES.get(self.redact)
         if redact is None:
-            raise BadTerms("redact", "is invalid", hint="It is true, false or always.")
-        return WrittenTerms(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
+            raise BadKeyTerms("redact", "is invalid", hint="It is true, false or always.")
+        return KeySettingsInput(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
 
 
 _TERMS = frozenset(KeyRequest.__struct_fields__)
@@ -61,15 +67,15 @@ class RotationRequest(msgspec.Struct):
 
 
 async def list_keys(request: Request, services: Services) -> Response:
-    _require_private(request, services)
-    return no_store_json([_key_json(key) for key in services.access.keys.in_force()])
+    _require_unrestricted_key(request, services)
+    return no_store_json_response([_key_json(key) for key in services.access.keys.active_keys()])
 
 
 async def create_key(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
-    query = _require_private(request, services)
-    body = await read_body(request, options.queries)
-    key_request = _with_query_string(_read(body, KeyRequest), _names_in(body), query)
-    terms = read_terms(key_request.written(), services.catalog, time.time())
+    query = _require_unrestricted_key(request, services)
+    body = await read_body(request, options.query_body_bounds)
+    key_request = _with_query_string_terms(_read(body, KeyRequest), _member_names(body), query)
+    terms = read_key_settings(key_request.to_written_terms(), services.catalog, time.time())
     new = await asyncio.to_thread(services.access.keys.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
     return _new_key_response(new, services)
@@ -78,9 +84,9 @@ async def create_key(request: Request, services: Services, options: WebOptions, 
 async def rotate_key(
     request: Request, services: Services, options: WebOptions, observer: Observer, key_id: str
 ) -> Response:
-    _require_private(request, services)
-    key_request = _read(await read_body(request, options.queries), RotationRequest)
-    grace_seconds = read_grace(key_request.grace)
+    _require_unrestricted_key(request, services)
+    key_request = _read(await read_body(request, options.query_body_bounds), RotationRequest)
+    grace_seconds = read_grace_seconds(key_request.grace)
     new = await asyncio.to_thread(services.access.keys.rotate, key_id, grace_seconds)
     if new is None:
         raise _unknown_key_fault()
@@ -90,7 +96,7 @@ async def rotate_key(
 
 async def revoke_key(request: Request, services: Services, observer: Observer, key_id: str) -> Response:
     """Revoke a key by its id or, as Logflare's clients do, by the key itself."""
-    _require_private(request, services)
+    _require_unrestricted_key(request, services)
     found = services.access.find_stored_key(key_id)
     key_id = found.id if found else key_id
     if not await asyncio.to_thread(services.access.keys.revoke, key_id):
@@ -99,13 +105,13 @@ async def revoke_key(request: Request, services: Services, observer: Observer, k
     return Response(204, [])
 
 
-def _require_private(request: Request, services: Services) -> Mapping[str, str]:
+def _require_unrestricted_key(request: Request, services: Services) -> Mapping[str, str]:
     """Return the query string; raise Forbidden unless the key is private, without pins and not always redacted.
 
     Otherwise a restricted key could create an unrestricted one.
     """
     refusal = "This key is restricted, and could otherwise create an unrestricted one."
-    return unrestricted_caller(request, services, refusal)[1]
+    return require_unrestricted_caller(request, services, refusal)[1]
 
 
 def _read(body: bytes, kind: type[T]) -> T:
@@ -115,8 +121,8 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise BadBody(f"The body cannot be read: {describe_json_error(problem, body)}.") from problem
 
 
-def _names_in(body: bytes) -> AbstractSet[str]:
-    """Return the names of the body's members; raise BadTerms for a misspelled term, BadBody for a duplicate name.
+def _member_names(body: bytes) -> AbstractSet[str]:
+    """Return the names of the body's members; raise BadKeyTerms for a misspelled term, BadBody for a duplicate name.
 
     If misspelled `pins` were ignored, the key could read every project.
     """
@@ -132,17 +138,19 @@ def _check_names(names: AbstractSet[str]) -> None:
     for name in names - _TERMS:
         meant = did_you_mean(name, _TERMS)
         if meant is not None:
-            raise BadTerms(name, "is not a term of a key", hint=meant)
+            raise BadKeyTerms(name, "is not a term of a key", hint=meant)
 
 
-def _with_query_string(key_request: KeyRequest, in_body: AbstractSet[str], query: Mapping[str, str]) -> KeyRequest:
-    """Add the terms in the query string; raise BadTerms for a term that is also in the body, or must be in the body."""
+def _with_query_string_terms(
+    key_request: KeyRequest, in_body: AbstractSet[str], query: Mapping[str, str]
+) -> KeyRequest:
+    """Add the terms in the query string; raise BadKeyTerms for a term that is also in the body, or must be in the body."""
     _check_names(query.keys())
     for name in query.keys() & _TERMS:
         if name not in _QUERY_STRING_TERMS:
-            raise BadTerms(name, "must be in the body", hint="In the address stand only: description, scopes.")
+            raise BadKeyTerms(name, "must be in the body", hint="In the address stand only: description, scopes.")
         if name in in_body:
-            raise BadTerms(name, "is given twice", hint="It is in the body and in the address: send one of them.")
+            raise BadKeyTerms(name, "is given twice", hint="It is in the body and in the address: send one of them.")
     return msgspec.structs.replace(key_request, **{name: query[name] for name in _QUERY_STRING_TERMS if name in query})
 
 
@@ -151,8 +159,11 @@ def _unknown_key_fault() -> UnknownKey:
 
 
 def _new_key_response(new: NewKey, services: Services) -> Response:
-    fields = _key_json(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, services.catalog))}
-    return no_store_json(fields, 201)
+    fields = _key_json(new.key) | {
+        "token": new.secret,
+        "warnings": list(unanchored_pin_warnings(new.key.terms, services.catalog)),
+    }
+    return no_store_json_response(fields, 201)
 
 
 def _key_json(key: Key) -> dict[str, object]:
@@ -165,7 +176,7 @@ def _key_json(key: Key) -> dict[str, object]:
         "inserted_at": _iso_time(key.created_at),
         "pins": dict(terms.pins),
         "expires_at": _iso_time(terms.expires_at),
-        "rate": None if terms.rate_per_second is None else show_rate(terms.rate_per_second),
+        "rate": None if terms.rate_per_second is None else format_rate(terms.rate_per_second),
         "redact": terms.redact_always,
         "last_used_at": _iso_time(key.last_used_at),
     }

@@ -17,49 +17,49 @@ from cordwood.logql.labels import (
     format_line,
     json_paths,
     label_of_column,
-    parsed_fields,
-    read_labels,
+    parse_fields,
+    read_entry_labels,
 )
-from cordwood.logql.lexer import read_bytes, read_duration
-from cordwood.logql.syntax import ParserKind, Steps, max_series
+from cordwood.logql.lexer import read_duration_seconds, read_size_bytes
+from cordwood.logql.syntax import ParserKind, SampleSteps, max_series
 from cordwood.model.datatype import Cell, Rows
 
 # The maximum bytes of lines and metadata in an answer, all of which are held in memory until it is encoded.
-MAX_BYTES: Final = 16 * 2**20
+MAX_ENTRIES_BYTES: Final = 16 * 2**20
 _SECOND_US: Final = 1_000_000
 _NS_SUFFIX: Final = "000"
 
 Labels = dict[str, str]
 _encode = msgspec.json.Encoder().encode
 
-_INTEGER: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-_FLOAT: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_INTEGER_REGEX: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_FLOAT_REGEX: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _BOOLEANS: Final = frozenset({"true", "false"})
 _MAX_QUANTITY_LENGTH: Final = 40
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     time_us: int
     line: str
     labels: EntryLabels
 
 
-def _read_entries(rows: Rows, state: PipelineState) -> Iterator[Entry]:
+def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
     """Yield the entries of a log query; raise TooManyBytes for more than may be held in memory."""
     size = 0
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
             line = _text_of_cell(message)
             encoded = _raw_json(metadata)
-            labels = read_labels(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
+            labels = read_entry_labels(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
             if state.formats:
-                line = format_line(line, labels.all(), state)
+                line = format_line(line, labels.all_labels(), state)
             size += len(line) + len(encoded)
-            if size > MAX_BYTES:
+            if size > MAX_ENTRIES_BYTES:
                 raise TooManyBytes(
-                    f"The entries are larger than {MAX_BYTES // 2**20} MiB.", hint="Send a smaller limit."
+                    f"The entries are larger than {MAX_ENTRIES_BYTES // 2**20} MiB.", hint="Send a smaller limit."
                 )
-            yield Entry(int(str(time_us)), line, labels)
+            yield LogEntry(int(str(time_us)), line, labels)
 
 
 def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) -> Iterator[bytes]:
@@ -69,7 +69,7 @@ def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) ->
     """
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):
-        labels = entry.labels.stream if is_categorized else entry.labels.all()
+        labels = entry.labels.stream_labels if is_categorized else entry.labels.all_labels()
         value: list[Any] = [f"{entry.time_us}{_NS_SUFFIX}", entry.line]
         if is_categorized:
             value.append(_categorized_labels(entry.labels))
@@ -79,7 +79,7 @@ def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) ->
     yield success_body({"resultType": "streams", **flags, "result": result, "stats": {}})
 
 
-class Order(StrEnum):
+class SeriesOrder(StrEnum):
     """The order of series, by the sum of their values."""
 
     ASCENDING = "ascending"
@@ -87,24 +87,24 @@ class Order(StrEnum):
 
 
 def encode_samples(
-    rows: Rows, steps: Steps, *, is_instant: bool, order: Order | None = None, limit: int | None = None
+    rows: Rows, steps: SampleSteps, *, is_instant: bool, order: SeriesOrder | None = None, limit: int | None = None
 ) -> Iterator[bytes]:
     """Encode samples as a matrix or a vector: the first series in the given order, up to the limit."""
     series = list(_read_series(rows, steps))
     if order is not None:
-        series.sort(key=lambda one: _rank(one[1]), reverse=order is Order.DESCENDING)
+        series.sort(key=lambda one: _order_value(one[1]), reverse=order is SeriesOrder.DESCENDING)
     series = series[:limit]
     if is_instant:
-        result = [{"metric": labels, "value": _sample(*samples[0])} for labels, samples in series]
+        result = [{"metric": labels, "value": _sample_json(*samples[0])} for labels, samples in series]
         yield success_body({"resultType": "vector", "result": result, "stats": {}})
         return
-    matrix = [{"metric": labels, "values": [_sample(*one) for one in samples]} for labels, samples in series]
+    matrix = [{"metric": labels, "values": [_sample_json(*one) for one in samples]} for labels, samples in series]
     yield success_body({"resultType": "matrix", "result": matrix, "stats": {}})
 
 
-def encode_constant(value: float, steps: Steps, *, is_instant: bool, is_vector: bool) -> bytes:
+def encode_constant(value: float, steps: SampleSteps, *, is_instant: bool, is_vector: bool) -> bytes:
     """Encode a constant, which has the same value at every step."""
-    samples = [_sample(steps.start_us + number * steps.step_us, value) for number in range(steps.count)]
+    samples = [_sample_json(steps.start_us + number * steps.step_us, value) for number in range(steps.count)]
     if not is_instant:
         return success_body({"resultType": "matrix", "result": [{"metric": {}, "values": samples}], "stats": {}})
     if is_vector:
@@ -131,7 +131,7 @@ def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
     )
 
 
-def encode_counts(rows: Rows) -> Iterator[bytes]:
+def encode_stats(rows: Rows) -> Iterator[bytes]:
     """Encode the numbers of streams, chunks, entries and bytes. Each stream counts as one chunk."""
     streams, entries, size = next((row for batch in rows.batches for row in batch), (0, 0, 0))
     counts = {"streams": streams, "chunks": streams, "entries": entries, "bytes": size}
@@ -142,7 +142,7 @@ def _read_label_sets(rows: Rows) -> Iterator[Labels]:
     names = [label_of_column(column.name) for column in rows.columns]
     for batch in rows.batches:
         for row in batch:
-            yield _labels(names, row)
+            yield _labels_of_cells(names, row)
 
 
 def success_body(data: object) -> bytes:
@@ -165,7 +165,7 @@ def _format_value(value: float) -> str:
     return f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 
-def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
+def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
     """Yield labels and samples of each series; raise TooManyRows at the end if there are more series than the limit."""
     names = [label_of_column(column.name) for column in rows.columns[:-2]]
     count = 0
@@ -174,9 +174,9 @@ def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[
             count += 1
             *labels, numbers, values = row
             # An aggregate without labels has one row even if no entry matches.
-            samples = list(_samples(numbers, values, steps))
+            samples = list(_decode_samples(numbers, values, steps))
             if samples:
-                yield _labels(names, labels), samples
+                yield _labels_of_cells(names, labels), samples
     maximum = max_series(steps)
     if rows.truncated or count > maximum:
         raise TooManyRows(
@@ -185,33 +185,33 @@ def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[
         )
 
 
-def _rank(samples: Sequence[tuple[int, float]]) -> float:
+def _order_value(samples: Sequence[tuple[int, float]]) -> float:
     """Return the sum of the values, by which series are ordered. A sum that is NaN counts as the smallest."""
     total = sum(value for _, value in samples)
     return -math.inf if math.isnan(total) else total
 
 
-def _samples(numbers: Cell, values: Cell, steps: Steps) -> Iterator[tuple[int, float]]:
-    for number, value in zip(_decoded(numbers), _decoded(values), strict=True):
+def _decode_samples(numbers: Cell, values: Cell, steps: SampleSteps) -> Iterator[tuple[int, float]]:
+    for number, value in zip(_decode_list(numbers), _decode_list(values), strict=True):
         yield steps.start_us + int(number) * steps.step_us, float(value)
 
 
-def _labels(names: Sequence[str], cells: Iterable[Cell]) -> Labels:
+def _labels_of_cells(names: Sequence[str], cells: Iterable[Cell]) -> Labels:
     texts = zip(names, map(_text_of_cell, cells), strict=False)
     return {name: text for name, text in texts if text}
 
 
-def _sample(time_us: int, value: float) -> list[object]:
+def _sample_json(time_us: int, value: float) -> list[object]:
     seconds = time_us // _SECOND_US if time_us % _SECOND_US == 0 else time_us / _SECOND_US
     return [seconds, _format_value(value)]
 
 
 def _categorized_labels(labels: EntryLabels) -> Mapping[str, Labels]:
-    named = {"structuredMetadata": labels.fields, "parsed": labels.parsed}
+    named = {"structuredMetadata": labels.field_labels, "parsed": labels.parsed_labels}
     return {name: found for name, found in named.items() if found}
 
 
-def _decoded(cell: Cell) -> list[Any]:
+def _decode_list(cell: Cell) -> list[Any]:
     found: list[Any] = msgspec.json.decode(_raw_json(cell) or b"[]")
     return found
 
@@ -222,7 +222,7 @@ def _raw_json(cell: Cell) -> bytes:
     return b"" if cell is None else str(cell).encode()
 
 
-class _Field(msgspec.Struct):
+class _DetectedField(msgspec.Struct):
     kind: str
     values: set[str] = msgspec.field(default_factory=set)
     parsers: set[str] = msgspec.field(default_factory=set)
@@ -231,38 +231,38 @@ class _Field(msgspec.Struct):
 
 def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
     """Encode the fields of entries: type, number of distinct values, and the parsers that extract them."""
-    fields: dict[str, _Field] = {}
+    fields: dict[str, _DetectedField] = {}
     for entry in _read_entries(rows, PipelineState()):
         for name, text, parser in _fields_of(entry):
             if name not in fields and len(fields) >= min(limit, MAX_FIELDS):
                 continue
-            field = fields.setdefault(name, _Field(_kind(text)))
+            field = fields.setdefault(name, _DetectedField(_value_type(text)))
             field.values.add(text)
             field.parsers.update([parser] if parser else ())
-            if field.kind != _kind(text):
+            if field.kind != _value_type(text):
                 field.kind = "string"
-        _collect_paths(fields, entry.line)
+        _set_json_paths(fields, entry.line)
     described = [_field_json(name, field) for name, field in sorted(fields.items())]
     yield _encode({"fields": described, "limit": limit})
 
 
-def _fields_of(entry: Entry) -> Iterator[tuple[str, str, str | None]]:
-    for name, text in entry.labels.fields.items():
+def _fields_of(entry: LogEntry) -> Iterator[tuple[str, str, str | None]]:
+    for name, text in entry.labels.field_labels.items():
         yield name, text, None
     for kind in ParserKind:
-        for name, text in parsed_fields(entry.line, kind):
-            if name not in entry.labels.fields and name not in entry.labels.stream:
+        for name, text in parse_fields(entry.line, kind):
+            if name not in entry.labels.field_labels and name not in entry.labels.stream_labels:
                 yield name, text, kind.value
 
 
-def _collect_paths(fields: dict[str, _Field], line: str) -> None:
+def _set_json_paths(fields: dict[str, _DetectedField], line: str) -> None:
     for name, path in json_paths(line):
         field = fields.get(name)
         if field is not None and not field.path and ParserKind.JSON.value in field.parsers:
             field.path = path
 
 
-def _field_json(name: str, field: _Field) -> dict[str, Any]:
+def _field_json(name: str, field: _DetectedField) -> dict[str, Any]:
     path = {"jsonPath": list(field.path)} if field.path else {}
     return {
         "label": name,
@@ -273,15 +273,15 @@ def _field_json(name: str, field: _Field) -> dict[str, Any]:
     }
 
 
-def _kind(text: str) -> str:
-    if _INTEGER.fullmatch(text):
+def _value_type(text: str) -> str:
+    if _INTEGER_REGEX.fullmatch(text):
         return "int"
-    if _FLOAT.fullmatch(text):
+    if _FLOAT_REGEX.fullmatch(text):
         return "float"
     if text in _BOOLEANS:
         return "boolean"
     if len(text) > _MAX_QUANTITY_LENGTH:
         return "string"
-    if read_duration(text) is not None:
+    if read_duration_seconds(text) is not None:
         return "duration"
-    return "bytes" if read_bytes(text) is not None else "string"
+    return "bytes" if read_size_bytes(text) is not None else "string"

@@ -12,20 +12,20 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import apply_pins, may_manage, require_query
-from cordwood.errors import BadParameter, Fault, NotOffered, UnknownRoute, UnsupportedMedia
-from cordwood.logql.labels import STREAM_PREFIX, final_state, stream_label_names
-from cordwood.logql.lexer import read_duration
-from cordwood.logql.metrics import fold_constant, is_vector
+from cordwood.access import apply_pins, may_manage, require_query_permission
+from cordwood.errors import BadParameter, Fault, FeatureUnavailable, UnknownRoute, UnsupportedMedia
+from cordwood.logql.labels import STREAM_PREFIX, final_pipeline_state, stream_label_names
+from cordwood.logql.lexer import read_duration_seconds
+from cordwood.logql.metrics import fold_constant, is_constant_vector
 from cordwood.logql.parse import parse, parse_selectors
 from cordwood.logql.syntax import (
-    Comparison,
+    ComparisonOperator,
     LogqlRequest,
-    Metric,
+    MetricQuery,
     Pipeline,
     ResultKind,
     VectorAggregate,
-    check_steps,
+    check_step_count,
     pipelines_of,
 )
 from cordwood.model.datatype import Rows
@@ -33,54 +33,62 @@ from cordwood.model.definitions import Dialect, Endpoint, Stream
 from cordwood.model.json_checks import FORM_MEDIA_TYPE
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import EPOCH, now_us
-from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxText
 from cordwood.web import loki_answers
 from cordwood.web.answer_rendering import render_answer
-from cordwood.web.asgi import JSON, NO_STORE, Request, Response, each_urlencoded_pair, percent_decoded, urlencoded_pairs
-from cordwood.web.credentials import KeyPlaces, account_of, account_of_key, key_of_basic, presented
-from cordwood.web.loki_answers import Order
-from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
+from cordwood.web.asgi import (
+    JSON_MEDIA_TYPE,
+    NO_STORE,
+    Request,
+    Response,
+    iterate_urlencoded,
+    parse_urlencoded,
+    percent_decode,
+)
+from cordwood.web.credentials import KeyPlaces, account_of, account_of_key, key_of_basic_credentials, presented_key
+from cordwood.web.loki_answers import SeriesOrder
+from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
 from cordwood.web.query_request_parser import read_redact_header
-from cordwood.web.receiving import read_body, while_connected
+from cordwood.web.receiving import read_body, run_while_connected
 from cordwood.web.route import HandlerContext, Route
 from cordwood.web.services import Services, WebOptions, existing_endpoint
 
-_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
+_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
 # The endpoint that is read if the path of the request names none.
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _MAX_ROWS: Final = 1000
 
-_STREAMS_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
+_STREAMS_ENDPOINT_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
 
 _SECOND_US: Final = 1_000_000
 _MICROSECOND_NS: Final = 1000
 # A time with up to this many digits is in seconds, a longer one in nanoseconds.
 _MAX_SECONDS_DIGITS: Final = 10
-_INTEGER: Final = re.compile(r"\d{1,19}", re.ASCII)
-_FRACTION: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
-_RFC3339: Final = re.compile(
+_INTEGER_REGEX: Final = re.compile(r"\d{1,19}", re.ASCII)
+_FRACTION_REGEX: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
+_RFC3339_REGEX: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
-_NUMBER: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
+_NUMBER_REGEX: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
 _MAX_STEP_SECONDS: Final = 100 * 365 * 86_400
 # The number of steps in a range if the request has no `step`.
 _DEFAULT_STEPS: Final = 250
 _EXCERPT_LENGTH: Final = 60
 
 
-class _Reader(msgspec.Struct, frozen=True):
+class _ReadAccess(msgspec.Struct, frozen=True):
     """The caller, the endpoint that is read, and the account that is charged."""
 
     caller: Caller
     endpoint: Endpoint
     account: str
 
-    def parameters(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
+    def endpoint_parameters(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
         """Return the parameters of the endpoint: pins of the key, and values that were sent.
 
         A value may be sent as a parameter, or as a label that a selector compares with =.
         """
-        if self.endpoint.id == _STREAMS_ID and "project" in texts:
+        if self.endpoint.id == _STREAMS_ENDPOINT_ID and "project" in texts:
             raise BadParameter("Streams have no parameter project.", hint='Write {project="…"} in the selector.')
         parameters = apply_pins(self.caller, self._sent_values(texts, queries), self.endpoint)
         for parameter in self.endpoint.parameters:
@@ -95,25 +103,25 @@ class _Reader(msgspec.Struct, frozen=True):
         declared = {parameter.name for parameter in self.endpoint.parameters}
         given = {name: texts[name] for name in declared if name in texts}
         for matcher in (matcher for query in queries for matcher in query.matchers):
-            is_given = matcher.operator is Comparison.EQUAL and matcher.label in declared
+            is_given = matcher.operator is ComparisonOperator.EQUAL and matcher.label in declared
             if is_given and given.setdefault(matcher.label, matcher.text) != matcher.text:
                 raise BadParameter(f"{matcher.label} was sent with two values.", hint="Send one of them.")
         return given
 
 
-def _read_caller(request: Request, services: Services, query: Mapping[str, str], address: str) -> _Reader:
+def _authorize_read(request: Request, services: Services, query: Mapping[str, str], address: str) -> _ReadAccess:
     """Return the caller and the endpoint of a request, and count the request against the key's rate.
 
     `address` is the endpoint's name, or empty for the default: all streams for a private key, else logs.all.
     """
-    key = presented(request, query, _KEY_PLACES)
+    key = presented_key(request, query, _KEY_PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
     caller = services.access.authenticate_for_endpoint(key, found, address)
     request.facts["key"] = caller.key_id
     if not address and may_manage(caller) and not caller.pins:
         endpoint = _endpoint_of_streams(services.catalog.streams())
     else:
-        require_query(caller, found)
+        require_query_permission(caller, found)
         endpoint = found or existing_endpoint(services, address or _DEFAULT_ENDPOINT)
     request.facts["endpoint"] = endpoint.name
     if not endpoint.sandbox:
@@ -124,17 +132,17 @@ def _read_caller(request: Request, services: Services, query: Mapping[str, str],
     if endpoint.dialect is not Dialect.BIGQUERY:
         raise BadParameter(f"{endpoint.name} accepts ClickHouse SQL, not LogQL.", hint="Query logs.all.")
     account = account_of(request, caller)
-    services.answers.admit(caller, account)
-    return _Reader(caller, endpoint, account)
+    services.query_service.charge_request(caller, account)
+    return _ReadAccess(caller, endpoint, account)
 
 
 def _endpoint_of_streams(streams: Iterable[Stream]) -> Endpoint:
     """Return a temporary endpoint that has a sub-query for each stream."""
-    sub_queries = ",\n".join(_sub_query(stream.name) for stream in streams if "`" not in stream.name)
+    sub_queries = ",\n".join(_sub_query_sql(stream.name) for stream in streams if "`" not in stream.name)
     sql = f"with {sub_queries}\nselect 1 as one"
     return Endpoint(
         name="streams",
-        id=_STREAMS_ID,
+        id=_STREAMS_ENDPOINT_ID,
         sql=sql,
         revision=f"streams/{sha256(sql.encode()).hexdigest()}",
         max_rows=_MAX_ROWS,
@@ -142,7 +150,7 @@ def _endpoint_of_streams(streams: Iterable[Stream]) -> Endpoint:
     )
 
 
-def _sub_query(name: str) -> str:
+def _sub_query_sql(name: str) -> str:
     columns = "t.id, t.timestamp, t.event_message, t.metadata, t.project"
     return f"`{STREAM_PREFIX}{name}` as (select {columns} from `{name}` as t)"  # noqa: S608 - a name of the catalog
 
@@ -164,7 +172,7 @@ class _TimeRange(msgspec.Struct, frozen=True):
         return -(-self.end_ns // _MICROSECOND_NS)
 
 
-def _read_range(texts: Mapping[str, str], now_us: int, default_seconds: int) -> _TimeRange:
+def _read_time_range(texts: Mapping[str, str], now_us: int, default_seconds: int) -> _TimeRange:
     """Return the range that `start`, `end` and `since` give; by default the last `default_seconds`."""
     now_ns = now_us * _MICROSECOND_NS
     end_ns = _read_time("end", texts, now_ns)
@@ -180,12 +188,12 @@ def _read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
     text = texts.get(name, "").strip()
     if not text:
         return default_ns
-    if _INTEGER.fullmatch(text):
+    if _INTEGER_REGEX.fullmatch(text):
         return int(text) * (10**9 if len(text) <= _MAX_SECONDS_DIGITS else 1)
-    if _FRACTION.fullmatch(text):
+    if _FRACTION_REGEX.fullmatch(text):
         seconds, _, fraction = text.partition(".")
         return int(seconds) * 10**9 + int(fraction[:9].ljust(9, "0"))
-    match = _RFC3339.fullmatch(text)
+    match = _RFC3339_REGEX.fullmatch(text)
     if match:
         try:
             time = datetime.fromisoformat(match[1].upper() + match[3].upper().replace("Z", "+00:00"))
@@ -201,7 +209,13 @@ def _read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
     text = texts.get(name, "").strip()
     if not text:
         return default_us
-    seconds = float(text) if _NUMBER.fullmatch(text) else read_duration(text) if len(text) <= _EXCERPT_LENGTH else None
+    seconds = (
+        float(text)
+        if _NUMBER_REGEX.fullmatch(text)
+        else read_duration_seconds(text)
+        if len(text) <= _EXCERPT_LENGTH
+        else None
+    )
     if seconds is None or not math.isfinite(seconds) or seconds > _MAX_STEP_SECONDS:
         raise BadParameter(
             f"{name} is {text[:_EXCERPT_LENGTH]!r}.", hint="Write it as in 30s or 5m, or as a number of seconds."
@@ -228,27 +242,27 @@ def _bad_time_fault(name: str, text: str) -> BadParameter:
 _PREFIX: Final = "/loki/api/v1/"
 
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
-_JSON: Final = JSON.decode()
+_JSON_MEDIA_TYPE: Final = JSON_MEDIA_TYPE.decode()
 # Loki's clients treat status 400 as an error in the query.
 _STATUSES_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
 
 _HOUR_SECONDS: Final = 3600
 # The default range for labels, label values and streams.
-_LABELS_SECONDS: Final = 6 * _HOUR_SECONDS
+_DEFAULT_LABELS_RANGE_SECONDS: Final = 6 * _HOUR_SECONDS
 _DEFAULT_LIMIT: Final = 100
 _MAX_LIMIT: Final = 5000
-_MAX_VALUES: Final = 1000
-_SAMPLE_LINES: Final = 100
+_MAX_LABEL_VALUES: Final = 1000
+_DEFAULT_LINE_LIMIT: Final = 100
 _MAX_MATCHES: Final = 10
-_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
-_VALUES_PATH: Final = re.compile(r"label/([^/]+)/values")
-_CATEGORIZED: Final = "categorize-labels"
+_LABEL_REGEX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
+_LABEL_VALUES_PATH_REGEX: Final = re.compile(r"label/([^/]+)/values")
+_CATEGORIZE_LABELS_FLAG: Final = "categorize-labels"
 # The order of an instant vector, by the outermost function of the query.
-_ORDERS: Final[Mapping[str, Order]] = {
-    "sort": Order.ASCENDING,
-    "sort_desc": Order.DESCENDING,
-    "topk": Order.DESCENDING,
-    "bottomk": Order.ASCENDING,
+_ORDERS_BY_FUNCTION: Final[Mapping[str, SeriesOrder]] = {
+    "sort": SeriesOrder.ASCENDING,
+    "sort_desc": SeriesOrder.DESCENDING,
+    "topk": SeriesOrder.DESCENDING,
+    "bottomk": SeriesOrder.ASCENDING,
 }
 _NOT_OFFERED_PATHS: Final[Mapping[str, str]] = {
     "tail": "Ask for query_range again, from the time of the last entry on.",
@@ -262,21 +276,21 @@ class _LokiRequest(msgspec.Struct, frozen=True):
 
     request: Request
     services: Services
-    reader: _Reader
-    texts: Mapping[str, str]
-    matches: tuple[str, ...]
+    access: _ReadAccess
+    parameters: Mapping[str, str]
+    selectors: tuple[str, ...]
     now_us: int
-    began: float
+    began_at: float
 
     @property
     def query(self) -> str:
-        text = self.texts.get("query", "")
+        text = self.parameters.get("query", "")
         if not text.strip():
             raise BadParameter("The parameter query is missing.", hint='Send LogQL, as in {service_name="my.app"}.')
         return text
 
     def limit(self, name: str, default: int, maximum: int) -> int:
-        text = self.texts.get(name, "").strip()
+        text = self.parameters.get(name, "").strip()
         if not text:
             return default
         if not text.isdecimal() or len(text) > len(str(maximum)) or not 1 <= int(text) <= maximum:
@@ -284,7 +298,7 @@ class _LokiRequest(msgspec.Struct, frozen=True):
         return int(text)
 
     def time_range(self, default_seconds: int) -> _TimeRange:
-        return _read_range(self.texts, self.now_us, default_seconds)
+        return _read_time_range(self.parameters, self.now_us, default_seconds)
 
 
 def render_error(fault: Fault, _: Request) -> Response:
@@ -293,38 +307,38 @@ def render_error(fault: Fault, _: Request) -> Response:
     status = 400 if status in _STATUSES_SENT_AS_400 else status
     headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
     if status == 401:
-        headers.append(CHALLENGE)
-    return Response(status, headers, fault.in_one_line().encode())
+        headers.append(CHALLENGE_HEADER)
+    return Response(status, headers, fault.one_line_text().encode())
 
 
 async def _answer_root(context: HandlerContext) -> Response:
     """Answer at `/loki/api/v1/…`: a private key reads all streams, other keys the endpoint logs.all."""
-    path = percent_decoded(context.request.path, "path").rstrip("/")
-    return await _answer(context, "", path.removeprefix(_PREFIX))
+    path = percent_decode(context.request.path, "path").rstrip("/")
+    return await _answer_path(context, "", path.removeprefix(_PREFIX))
 
 
 async def _answer_below_endpoint(context: HandlerContext) -> Response:
     """Answer at `/api/endpoints/NAME/loki/api/v1/…`, from the endpoint of this name."""
-    endpoint, _, path = context.address.partition(_PREFIX)
-    return await _answer(context, endpoint, path)
+    endpoint, _, path = context.path_argument.partition(_PREFIX)
+    return await _answer_path(context, endpoint, path)
 
 
-async def _answer(context: HandlerContext, endpoint: str, path: str) -> Response:
+async def _answer_path(context: HandlerContext, endpoint: str, path: str) -> Response:
     began = time.perf_counter()
     request, services = context.request, context.services()
-    query = urlencoded_pairs(request.query_string, "query string")
-    reader = _read_caller(request, services, query, endpoint)
+    query = parse_urlencoded(request.query_string, "query string")
+    reader = _authorize_read(request, services, query, endpoint)
     sent = [
-        *each_urlencoded_pair(request.query_string, "query string"),
+        *iterate_urlencoded(request.query_string, "query string"),
         *await _form_parameters(request, context.shared.options),
     ]
     matches = tuple(text for name, text in sent if name in ("match[]", "match"))
     loki = _LokiRequest(request, services, reader, dict(sent), matches, now_us(), began)
-    values = _VALUES_PATH.fullmatch(path)
+    values = _LABEL_VALUES_PATH_REGEX.fullmatch(path)
     if values is not None:
-        return await _label_values(loki, values[1])
+        return await _answer_label_values(loki, values[1])
     if path in _NOT_OFFERED_PATHS:
-        raise NotOffered(f"{path} is not offered.", hint=_NOT_OFFERED_PATHS[path])
+        raise FeatureUnavailable(f"{path} is not offered.", hint=_NOT_OFFERED_PATHS[path])
     handler = _HANDLERS.get(path)
     if handler is None:
         raise UnknownRoute(f"Loki's read API has no {path[:60]} here.", hint=f"There are: {', '.join(_HANDLERS)}.")
@@ -336,143 +350,149 @@ async def _form_parameters(request: Request, options: WebOptions) -> list[tuple[
         return []
     if request.media_type() not in ("", FORM_MEDIA_TYPE):
         raise UnsupportedMedia("The parameters are not a form.", hint=f"Send {FORM_MEDIA_TYPE}.")
-    with options.query_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
-        return list(each_urlencoded_pair(await read_body(request, options.queries, reservation), "form"))
+    with options.query_body_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
+        return list(iterate_urlencoded(await read_body(request, options.query_body_bounds, reservation), "form"))
 
 
-async def _range_query(loki: _LokiRequest) -> Response:
+async def _answer_range_query(loki: _LokiRequest) -> Response:
     time_range = loki.time_range(_HOUR_SECONDS)
     query = parse(loki.query)
     if isinstance(query, Pipeline):
-        return await _log_lines(loki, query, time_range)
-    step_us = _read_step(loki.texts, time_range)
-    return await _samples(loki, query, _request_of_steps(loki.query, time_range, step_us), is_instant=False)
+        return await _answer_log_lines(loki, query, time_range)
+    step_us = _read_step(loki.parameters, time_range)
+    return await _answer_samples(loki, query, _samples_request(loki.query, time_range, step_us), is_instant=False)
 
 
-async def _instant_query(loki: _LokiRequest) -> Response:
+async def _answer_instant_query(loki: _LokiRequest) -> Response:
     query = parse(loki.query)
     if isinstance(query, Pipeline):
         raise BadParameter(
             "Log queries are not supported as instant queries.", hint="Ask for query_range, or count the lines."
         )
-    time_ns = _read_time("time", loki.texts, loki.now_us * 1000)
+    time_ns = _read_time("time", loki.parameters, loki.now_us * 1000)
     at = _TimeRange(time_ns, time_ns)
-    return await _samples(loki, query, _request_of_steps(loki.query, at, _SECOND_US), is_instant=True)
+    return await _answer_samples(loki, query, _samples_request(loki.query, at, _SECOND_US), is_instant=True)
 
 
-def _request_of_steps(text: str, time_range: _TimeRange, step_us: int) -> LogqlRequest:
+def _samples_request(text: str, time_range: _TimeRange, step_us: int) -> LogqlRequest:
     start_us = time_range.start_us
     end_us = max(start_us, time_range.end_ns // 1000)
     request = LogqlRequest(ResultKind.SAMPLES, (text,), start_us, end_us, step_us)
-    check_steps(request.steps)
+    check_step_count(request.steps)
     return request
 
 
-async def _log_lines(loki: _LokiRequest, query: Pipeline, time_range: _TimeRange) -> Response:
-    if _read_interval("interval", loki.texts, 0):
+async def _answer_log_lines(loki: _LokiRequest, query: Pipeline, time_range: _TimeRange) -> Response:
+    if _read_interval("interval", loki.parameters, 0):
         raise BadParameter("interval is not supported.", hint="Leave it out, and send a smaller limit.")
-    direction = loki.texts.get("direction", "").lower() or "backward"
+    direction = loki.parameters.get("direction", "").lower() or "backward"
     if direction not in ("forward", "backward"):
         raise BadParameter(f"direction is {direction[:40]!r}.", hint="It must be forward or backward.")
     # A client that gets fewer lines than it requested assumes that no more lines match. So a limit above the endpoint's
     # maximum is refused instead of reduced.
-    limit = loki.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, loki.reader.endpoint.max_rows))
+    limit = loki.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, loki.access.endpoint.max_rows))
     logql_request = LogqlRequest(
-        wanted=ResultKind.ENTRIES,
+        result_kind=ResultKind.ENTRIES,
         queries=(loki.query,),
         start_us=time_range.start_us,
         end_us=time_range.end_us,
         limit=limit,
         is_forward=direction == "forward",
     )
-    flags = loki.request.joined(b"x-loki-response-encoding-flags").split(",")
-    is_categorized = _CATEGORIZED in {flag.strip() for flag in flags}
-    state = final_state(query)
+    flags = loki.request.joined_header(b"x-loki-response-encoding-flags").split(",")
+    is_categorized = _CATEGORIZE_LABELS_FLAG in {flag.strip() for flag in flags}
+    state = final_pipeline_state(query)
     encode = partial(loki_answers.encode_streams, state=state, is_categorized=is_categorized)
-    return await _run(loki, logql_request, encode, (state, is_categorized))
+    return await _run_request(loki, logql_request, encode, (state, is_categorized))
 
 
-async def _samples(loki: _LokiRequest, query: Metric, logql_request: LogqlRequest, *, is_instant: bool) -> Response:
+async def _answer_samples(
+    loki: _LokiRequest, query: MetricQuery, logql_request: LogqlRequest, *, is_instant: bool
+) -> Response:
     constant = fold_constant(query)
     if constant is None:
-        order = _ORDERS.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
+        order = _ORDERS_BY_FUNCTION.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
         encode = partial(loki_answers.encode_samples, steps=logql_request.steps, is_instant=is_instant, order=order)
-        return await _run(loki, logql_request, encode, (logql_request.steps, is_instant, order))
+        return await _run_request(loki, logql_request, encode, (logql_request.steps, is_instant, order))
     body = loki_answers.encode_constant(
-        constant, logql_request.steps, is_instant=is_instant, is_vector=is_vector(query)
+        constant, logql_request.steps, is_instant=is_instant, is_vector=is_constant_vector(query)
     )
-    return Response(200, [(b"content-type", JSON), NO_STORE], body)
+    return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE], body)
 
 
-async def _labels(loki: _LokiRequest) -> Response:
-    reader = loki.reader
-    sub_queries = await loki.services.answers.sub_queries(reader.endpoint, reader.caller, reader.account)
+async def _answer_labels(loki: _LokiRequest) -> Response:
+    reader = loki.access
+    sub_queries = await loki.services.query_service.sub_queries(reader.endpoint, reader.caller, reader.account)
     body = loki_answers.success_body(stream_label_names(sub_queries))
-    return Response(200, [(b"content-type", JSON), NO_STORE], body)
+    return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE], body)
 
 
-async def _label_values(loki: _LokiRequest, label: str) -> Response:
-    if not _LABEL.fullmatch(label):
+async def _answer_label_values(loki: _LokiRequest, label: str) -> Response:
+    if not _LABEL_REGEX.fullmatch(label):
         raise BadParameter(f"{label[:60]!r} is not the name of a label.")
-    logql_request = _selection(loki, ResultKind.VALUES, (loki.texts.get("query") or "{}",))
-    return await _run(loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_values, ())
+    logql_request = _selector_request(loki, ResultKind.VALUES, (loki.parameters.get("query") or "{}",))
+    return await _run_request(loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_values, ())
 
 
-async def _series(loki: _LokiRequest) -> Response:
-    if not loki.matches:
+async def _answer_series(loki: _LokiRequest) -> Response:
+    if not loki.selectors:
         raise BadParameter("The parameter match[] is missing.", hint='Send a selector, as in {service_name=~".+"}.')
-    if len(loki.matches) > _MAX_MATCHES:
+    if len(loki.selectors) > _MAX_MATCHES:
         raise BadParameter(f"match[] was sent more than {_MAX_MATCHES} times.")
-    return await _run(loki, _selection(loki, ResultKind.STREAMS, loki.matches), loki_answers.encode_label_sets, ())
+    return await _run_request(
+        loki, _selector_request(loki, ResultKind.STREAMS, loki.selectors), loki_answers.encode_label_sets, ()
+    )
 
 
-async def _stats(loki: _LokiRequest) -> Response:
-    return await _run(loki, _selection(loki, ResultKind.COUNTS, (loki.query,)), loki_answers.encode_counts, ())
+async def _answer_stats(loki: _LokiRequest) -> Response:
+    return await _run_request(
+        loki, _selector_request(loki, ResultKind.COUNTS, (loki.query,)), loki_answers.encode_stats, ()
+    )
 
 
-async def _detected_labels(loki: _LokiRequest) -> Response:
-    wanted = _selection(loki, ResultKind.STREAMS, (loki.texts.get("query") or "{}",))
-    return await _run(loki, wanted, loki_answers.encode_detected_labels, ())
+async def _answer_detected_labels(loki: _LokiRequest) -> Response:
+    wanted = _selector_request(loki, ResultKind.STREAMS, (loki.parameters.get("query") or "{}",))
+    return await _run_request(loki, wanted, loki_answers.encode_detected_labels, ())
 
 
-async def _detected_fields(loki: _LokiRequest) -> Response:
-    logql_request = _selection(loki, ResultKind.ENTRIES, (loki.query,))
-    lines = loki.limit("line_limit", _SAMPLE_LINES, _MAX_LIMIT)
-    limit = loki.limit("limit", _MAX_VALUES, _MAX_LIMIT)
+async def _answer_detected_fields(loki: _LokiRequest) -> Response:
+    logql_request = _selector_request(loki, ResultKind.ENTRIES, (loki.query,))
+    lines = loki.limit("line_limit", _DEFAULT_LINE_LIMIT, _MAX_LIMIT)
+    limit = loki.limit("limit", _MAX_LABEL_VALUES, _MAX_LIMIT)
     logql_request = msgspec.structs.replace(logql_request, limit=lines)
-    return await _run(loki, logql_request, partial(loki_answers.encode_detected_fields, limit=limit), (limit,))
+    return await _run_request(loki, logql_request, partial(loki_answers.encode_detected_fields, limit=limit), (limit,))
 
 
-def _selection(loki: _LokiRequest, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
-    time_range = loki.time_range(_LABELS_SECONDS)
-    return LogqlRequest(wanted, queries, time_range.start_us, time_range.end_us, limit=_MAX_VALUES)
+def _selector_request(loki: _LokiRequest, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
+    time_range = loki.time_range(_DEFAULT_LABELS_RANGE_SECONDS)
+    return LogqlRequest(wanted, queries, time_range.start_us, time_range.end_us, limit=_MAX_LABEL_VALUES)
 
 
-async def _volume(loki: _LokiRequest) -> Response:
+async def _answer_volume(loki: _LokiRequest) -> Response:
     time_range = loki.time_range(_HOUR_SECONDS)
     width_us = max(1, time_range.end_us - time_range.start_us)
     at = _TimeRange(time_range.end_ns, time_range.end_ns)
-    logql_request = _request_of_steps(_volume_query(loki, width_us), at, _SECOND_US)
-    return await _volumes(loki, logql_request, is_instant=True)
+    logql_request = _samples_request(_volume_query(loki, width_us), at, _SECOND_US)
+    return await _answer_volume_samples(loki, logql_request, is_instant=True)
 
 
-async def _volume_range(loki: _LokiRequest) -> Response:
+async def _answer_volume_range(loki: _LokiRequest) -> Response:
     time_range = loki.time_range(_HOUR_SECONDS)
-    step_us = _read_step(loki.texts, time_range)
-    logql_request = _request_of_steps(_volume_query(loki, step_us), time_range, step_us)
-    return await _volumes(loki, logql_request, is_instant=False)
+    step_us = _read_step(loki.parameters, time_range)
+    logql_request = _samples_request(_volume_query(loki, step_us), time_range, step_us)
+    return await _answer_volume_samples(loki, logql_request, is_instant=False)
 
 
-async def _volumes(loki: _LokiRequest, logql_request: LogqlRequest, *, is_instant: bool) -> Response:
+async def _answer_volume_samples(loki: _LokiRequest, logql_request: LogqlRequest, *, is_instant: bool) -> Response:
     limit = loki.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
     encode = partial(
         loki_answers.encode_samples,
         steps=logql_request.steps,
         is_instant=is_instant,
-        order=Order.DESCENDING,
+        order=SeriesOrder.DESCENDING,
         limit=limit,
     )
-    return await _run(loki, logql_request, encode, (logql_request.steps, is_instant, limit))
+    return await _run_request(loki, logql_request, encode, (logql_request.steps, is_instant, limit))
 
 
 def _volume_query(loki: _LokiRequest, width_us: int) -> str:
@@ -480,64 +500,66 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
     selector = parse_selectors(loki.query)
     if selector.stages:
         raise BadParameter("Volumes are those of a selector alone.", hint='Send one, as in {service_name=~".+"}.')
-    if loki.texts.get("aggregateBy", "series") != "series":
+    if loki.parameters.get("aggregateBy", "series") != "series":
         raise BadParameter("aggregateBy is not supported.", hint="Leave it out, or send series.")
-    sent = loki.texts.get("targetLabels", "")
+    sent = loki.parameters.get("targetLabels", "")
     labels = [label.strip() for label in sent.split(",")] if sent else [one.label for one in selector.matchers]
     for label in labels:
-        if not _LABEL.fullmatch(label):
+        if not _LABEL_REGEX.fullmatch(label):
             raise BadParameter(f"{label[:60]!r} is not the name of a label.")
     return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({loki.query}\n[{width_us}us]))"
 
 
-async def _run(
+async def _run_request(
     loki: _LokiRequest, wanted: LogqlRequest, encode: Callable[[Rows], Iterator[bytes]], options: tuple[object, ...]
 ) -> Response:
     """Compile and run a request as a sandbox query. `options` are all values on which the encoding depends."""
-    reader = loki.reader
+    reader = loki.access
     pipelines = [pipeline for text in wanted.queries for pipeline in pipelines_of(parse(text))]
-    parameters = reader.parameters(loki.texts, pipelines)
-    compared = {one.label for pipeline in pipelines for one in pipeline.matchers if one.operator is Comparison.EQUAL}
+    parameters = reader.endpoint_parameters(loki.parameters, pipelines)
+    compared = {
+        one.label for pipeline in pipelines for one in pipeline.matchers if one.operator is ComparisonOperator.EQUAL
+    }
     given = tuple(sorted(compared & parameters.keys()))
-    wanted = msgspec.structs.replace(wanted, given=given)
+    wanted = msgspec.structs.replace(wanted, ensured_labels=given)
     query_request = QueryRequest(
         endpoint=reader.endpoint,
         caller=reader.caller,
-        format=Format(f"loki {wanted.wanted} {options!r}", _JSON, encode),
+        format=AnswerFormat(f"loki {wanted.result_kind} {options!r}", _JSON_MEDIA_TYPE, encode),
         parameters=parameters,
         sandbox=SandboxText(Language.LOGQL, wanted.text),
         redact=read_redact_header(loki.request),
-        fresh="no-cache" in loki.request.joined(b"cache-control"),
-        counted_as=reader.account,
+        bypasses_cache="no-cache" in loki.request.joined_header(b"cache-control"),
+        substitute_account=reader.account,
     )
-    answer = await while_connected(loki.request, loki.services.answers.answer(query_request, loki.request.id))
-    response = await render_answer(loki.request, query_request, answer, loki.began)
+    answer = await run_while_connected(loki.request, loki.services.query_service.answer(query_request, loki.request.id))
+    response = await render_answer(loki.request, query_request, answer, loki.began_at)
     response.headers.append((b"vary", b"X-Loki-Response-Encoding-Flags"))
     return response
 
 
 _HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = {
-    "query_range": _range_query,
-    "query": _instant_query,
-    "labels": _labels,
-    "label": _labels,
-    "series": _series,
-    "index/stats": _stats,
-    "index/volume": _volume,
-    "index/volume_range": _volume_range,
-    "detected_labels": _detected_labels,
-    "detected_fields": _detected_fields,
+    "query_range": _answer_range_query,
+    "query": _answer_instant_query,
+    "labels": _answer_labels,
+    "label": _answer_labels,
+    "series": _answer_series,
+    "index/stats": _answer_stats,
+    "index/volume": _answer_volume,
+    "index/volume_range": _answer_volume_range,
+    "detected_labels": _answer_detected_labels,
+    "detected_fields": _answer_detected_fields,
 }
 
 # Routes
 _METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
-_ROOT: Final = Route("loki_read", _METHODS, _answer_root)
+_ROOT_ROUTE: Final = Route("loki_read", _METHODS, _answer_root)
 
-ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT for path in _HANDLERS}
-NAMED: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
-    (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT),
+ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT_ROUTE for path in _HANDLERS}
+PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
+    (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT_ROUTE),
     # Paths of Loki that are not offered, and unknown paths.
-    (re.compile(rb"/loki/api/v1/([^/]+)"), _ROOT),
+    (re.compile(rb"/loki/api/v1/([^/]+)"), _ROOT_ROUTE),
     (
         re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),
         Route("loki_read", _METHODS, _answer_below_endpoint),

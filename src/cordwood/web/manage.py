@@ -8,14 +8,14 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cordwood.catalog.catalog import Author, Definitions, DefinitionSource, Sent, Version
+from cordwood.catalog.catalog import Author, DefinitionEditor, DefinitionSource, SentDefinition, Version
 from cordwood.catalog.definition_fields import stream_revision
-from cordwood.errors import BadBody, BadParameter, NotOffered, UnknownVersion
+from cordwood.errors import BadBody, BadParameter, FeatureUnavailable, UnknownVersion
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.observe.observation import Observer
-from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
-from cordwood.web.credentials import audit_definition, unrestricted_caller
+from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json_response, parse_urlencoded
+from cordwood.web.credentials import audit_definition, require_unrestricted_caller
 from cordwood.web.describe import catalog
 from cordwood.web.receiving import BodyBounds, read_body
 from cordwood.web.services import Services, WebOptions
@@ -39,15 +39,15 @@ class DefinitionKind(msgspec.Struct, Generic[T], frozen=True):
     """The differences between endpoints and streams, which Logflare calls sources."""
 
     name: str
-    definitions: Callable[[Services], Definitions[T] | None]
-    revision: Callable[[T], str]
+    get_definitions: Callable[[Services], DefinitionEditor[T] | None]
+    get_revision: Callable[[T], str]
     to_json: Callable[[T, str], Mapping[str, object]]
 
 
-ENDPOINTS: Final = DefinitionKind[Endpoint](
+ENDPOINT_KIND: Final = DefinitionKind[Endpoint](
     "endpoint", lambda services: services.endpoint_definitions, lambda one: one.revision, catalog.endpoint_json
 )
-SOURCES: Final = DefinitionKind[Stream](
+SOURCE_KIND: Final = DefinitionKind[Stream](
     "source", lambda services: services.stream_definitions, stream_revision, catalog.stream_json
 )
 
@@ -62,29 +62,31 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     observer: Observer
 
     async def create(self) -> Response:
-        author, is_dry = self._author(), self._is_dry_run()
+        author, is_dry = self._require_author(), self._is_dry_run()
         sent = await self._read_definition()
-        created = await self._changed("created", lambda found: found.create(sent, author, is_dry=is_dry), is_dry=is_dry)
-        return self._answer(created, 200 if is_dry else 201)
+        created = await self._make_change(
+            "created", lambda found: found.create(sent, author, is_dry=is_dry), is_dry=is_dry
+        )
+        return self._definition_response(created, 200 if is_dry else 201)
 
     async def change(self, address: str) -> Response:
         """Change the fields that were sent, or replace the text.
 
         As in Logflare, PUT answers with the definition and PATCH with an empty body.
         """
-        author, is_dry = self._author(), self._is_dry_run()
+        author, is_dry = self._require_author(), self._is_dry_run()
         sent = await self._read_definition()
-        changed = await self._changed(
+        changed = await self._make_change(
             "changed", lambda found: found.change(address, sent, author, is_dry=is_dry), is_dry=is_dry
         )
         if self.request.method == "PATCH":
             return Response(204, [self._etag_header(changed.definition)])
-        return self._answer(changed)
+        return self._definition_response(changed)
 
     async def show_text(self, address: str) -> Response:
         """Return the definition as the text of its file."""
-        self._author()
-        found = await asyncio.to_thread(self._definitions().find, address)
+        self._require_author()
+        found = await asyncio.to_thread(self._require_definitions().find, address)
         headers: list[Header] = [
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"x-content-type-options", b"nosniff"),
@@ -94,60 +96,62 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         return Response(200, headers, found.text.encode())
 
     async def delete(self, address: str) -> Response:
-        author = self._author()
+        author = self._require_author()
         self._refuse_dry_run()
-        async with self.services.changing:
-            await asyncio.to_thread(self._definitions().delete, address, author)
+        async with self.services.definition_lock:
+            await asyncio.to_thread(self._require_definitions().delete, address, author)
         audit_definition(self.observer, self.request, f"{self.kind.name}.deleted", address)
         return Response(204, [])
 
     async def list_versions(self, address: str) -> Response:
-        self._author()
-        versions = await asyncio.to_thread(self._definitions().versions, address)
-        return no_store_json([_version_json(one, versions[-1].number) for one in reversed(versions)])
+        self._require_author()
+        versions = await asyncio.to_thread(self._require_definitions().versions, address)
+        return no_store_json_response([_version_json(one, versions[-1].number) for one in reversed(versions)])
 
     async def show_version(self, address_and_number: str) -> Response:
-        self._author()
-        address, number = _name_and_number(address_and_number)
-        version, found = await asyncio.to_thread(self._definitions().version, address, number)
+        self._require_author()
+        address, number = _split_version_address(address_and_number)
+        version, found = await asyncio.to_thread(self._require_definitions().version, address, number)
         to_json = {} if found is None else self.kind.to_json(found, "managed")
-        return no_store_json({**to_json, **_version_json(version), "text": version.text})
+        return no_store_json_response({**to_json, **_version_json(version), "text": version.text})
 
     async def restore(self, address_and_number: str) -> Response:
-        author = self._author()
+        author = self._require_author()
         self._refuse_dry_run()
-        address, number = _name_and_number(address_and_number)
-        return self._answer(await self._changed("restored", lambda found: found.restore(address, number, author)))
+        address, number = _split_version_address(address_and_number)
+        return self._definition_response(
+            await self._make_change("restored", lambda found: found.restore(address, number, author))
+        )
 
-    async def _changed(
-        self, action: str, change: Callable[[Definitions[T]], DefinitionSource[T]], *, is_dry: bool = False
+    async def _make_change(
+        self, action: str, change: Callable[[DefinitionEditor[T]], DefinitionSource[T]], *, is_dry: bool = False
     ) -> DefinitionSource[T]:
         """Make the change in a thread. Changes run one after the other, so that they occupy one thread of the pool."""
-        definitions = self._definitions()
-        async with self.services.changing:
+        definitions = self._require_definitions()
+        async with self.services.definition_lock:
             changed = await asyncio.to_thread(change, definitions)
         if not is_dry:
             audit_definition(self.observer, self.request, f"{self.kind.name}.{action}", changed.definition.name)
         return changed
 
-    def _definitions(self) -> Definitions[T]:
-        found = self.kind.definitions(self.services)
+    def _require_definitions(self) -> DefinitionEditor[T]:
+        found = self.kind.get_definitions(self.services)
         if found is None:
-            raise NotOffered("Nothing is managed over HTTP here.")
+            raise FeatureUnavailable("Nothing is managed over HTTP here.")
         return found
 
-    def _author(self) -> Author:
+    def _require_author(self) -> Author:
         """Return the author; raise Forbidden unless the key is private, without pins and not always redacted.
 
         Otherwise a restricted key could create an endpoint that reads more than the key may.
         """
         refusal = "This key does not see everything, and an endpoint may read everything."
-        caller, _ = unrestricted_caller(self.request, self.services, refusal)
+        caller, _ = require_unrestricted_caller(self.request, self.services, refusal)
         return Author(caller.key_id, _expected_revisions(self.request))
 
     def _is_dry_run(self) -> bool:
         """Return whether the request is a dry run, which makes all checks and changes nothing."""
-        value = urlencoded_pairs(self.request.query_string, "query string").get("dry_run", "false")
+        value = parse_urlencoded(self.request.query_string, "query string").get("dry_run", "false")
         if value not in ("true", "false"):
             raise BadParameter(f"dry_run is {value[:40]!r}.", hint="It must be true or false.")
         return value == "true"
@@ -158,22 +162,22 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
                 "There is no dry run of this request.", hint="POST, PUT and PATCH of a definition have one."
             )
 
-    async def _read_definition(self) -> Sent:
+    async def _read_definition(self) -> SentDefinition:
         is_text = self.request.media_type() in _TEXT_MEDIA and self.request.method != "PATCH"
         key_id = str(self.request.facts.get("key", ""))
-        with self.options.query_budget.reserve(key_id) as reservation:
+        with self.options.query_body_budget.reserve(key_id) as reservation:
             body = await read_body(self.request, _BOUNDS, reservation)
-            return _read_text(body) if is_text else _read(body)
+            return _read_text(body) if is_text else _read_fields(body)
 
-    def _answer(self, found: DefinitionSource[T], status: int = 200) -> Response:
+    def _definition_response(self, found: DefinitionSource[T], status: int = 200) -> Response:
         to_json = self.kind.to_json(found.definition, found.origin)
-        return no_store_json(to_json, status, self._etag_header(found.definition))
+        return no_store_json_response(to_json, status, self._etag_header(found.definition))
 
     def _etag_header(self, definition: T) -> Header:
-        return b"etag", f'"{self.kind.revision(definition)}"'.encode()
+        return b"etag", f'"{self.kind.get_revision(definition)}"'.encode()
 
 
-def _read(body: bytes) -> Mapping[str, object]:
+def _read_fields(body: bytes) -> Mapping[str, object]:
     try:
         fields = msgspec.json.decode(body, type=dict[str, object])
         twice = find_duplicate_name(body)
@@ -201,11 +205,11 @@ def _read_text(body: bytes) -> str:
 
 def _expected_revisions(request: Request) -> frozenset[str] | None:
     """Return the revisions in If-Match, or None if any revision may be changed."""
-    given = request.joined(b"if-match").strip()
+    given = request.joined_header(b"if-match").strip()
     return None if given in ("", "*") else frozenset(_ETAG.findall(given))
 
 
-def _name_and_number(address_and_number: str) -> tuple[str, int]:
+def _split_version_address(address_and_number: str) -> tuple[str, int]:
     address, _, number = address_and_number.rsplit("/", 2)
     if not re.fullmatch(r"[0-9]{1,9}", number):
         raise UnknownVersion(f"{number[:20]!r} is not the number of a version.", hint="GET …/versions lists them.")

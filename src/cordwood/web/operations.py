@@ -6,66 +6,70 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any
 
 import cordwood
-from cordwood.access import may_see_all_requests, require_query
-from cordwood.engines.engine import Progress, StreamFacts
+from cordwood.access import may_see_all_requests, require_query_permission
+from cordwood.engines.engine import Progress, StreamStats
 from cordwood.model.key import Caller
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
-from cordwood.serve.query_executor import EngineRun, Load, RunningQuery
-from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json
-from cordwood.web.credentials import audit_backup, identified_caller, private_caller, unrestricted_caller
+from cordwood.serve.query_executor import EngineRun, RunningQuery, ServiceLoad
+from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json_response
+from cordwood.web.credentials import audit_backup, identify_caller, require_private_caller, require_unrestricted_caller
 from cordwood.web.services import Lifecycle, Phase, Services
 
 RETRY = (b"retry-after", b"1")
-STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
+STATUS_BY_PHASE = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
 
 
-def health(lifecycle: Lifecycle) -> Response:
+def show_health(lifecycle: Lifecycle) -> Response:
     """Report the health as Logflare does: status 200 once streams and endpoints are loaded."""
-    return _readiness(lifecycle, STATUSES[lifecycle.phase])
+    return _readiness_response(lifecycle, STATUS_BY_PHASE[lifecycle.phase])
 
 
-def ready(lifecycle: Lifecycle) -> Response:
-    return _readiness(lifecycle, "ok" if lifecycle.phase is Phase.READY else "not_ready")
+def show_readiness(lifecycle: Lifecycle) -> Response:
+    return _readiness_response(lifecycle, "ok" if lifecycle.phase is Phase.READY else "not_ready")
 
 
-def live() -> Response:
+def show_liveness() -> Response:
     return Response(200, [(b"content-type", b"text/plain; charset=utf-8"), NO_STORE], b"ok\n")
 
 
-def metrics(counted: Metrics) -> Response:
-    return Response(200, [(b"content-type", prometheus.CONTENT_TYPE), NO_STORE], counted.text())
+def show_metrics(counted: Metrics) -> Response:
+    return Response(200, [(b"content-type", prometheus.CONTENT_TYPE), NO_STORE], counted.format_text())
 
 
-def _readiness(lifecycle: Lifecycle, status: str) -> Response:
+def _readiness_response(lifecycle: Lifecycle, status: str) -> Response:
     """Respond with 200 and what is degraded while queries can be answered, otherwise with 503 and the reasons."""
     if lifecycle.phase is not Phase.READY or lifecycle.services is None:
-        return no_store_json({"status": status}, 503, RETRY)
+        return no_store_json_response({"status": status}, 503, RETRY)
     reasons = lifecycle.unready_reasons()
     if reasons:
-        return no_store_json({"status": "not_ready", "reasons": reasons}, 503, RETRY)
+        return no_store_json_response({"status": "not_ready", "reasons": reasons}, 503, RETRY)
     body: dict[str, object] = {
         "status": status,
         "endpoints": len(lifecycle.services.catalog.endpoints()),
         "streams": len(lifecycle.services.catalog.streams()),
     }
     degraded = lifecycle.degraded_reasons()
-    return no_store_json(body | {"degraded": degraded} if degraded else body)
+    return no_store_json_response(body | {"degraded": degraded} if degraded else body)
 
 
 async def show_status(request: Request, services: Services, metrics: Metrics) -> Response:
-    caller, _ = private_caller(request, services)
-    load, facts, sizes = services.answers.load(), await services.answers.facts(), await services.answers.sizes()
+    caller, _ = require_private_caller(request, services)
+    load, facts, sizes = (
+        services.query_service.current_load(),
+        await services.query_service.stream_stats(),
+        await services.query_service.estimated_bytes(),
+    )
     streams = {
         stream.name: _stream_json(
-            facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.per_second(stream.name)
+            facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.events_per_second(stream.name)
         )
         for stream in services.catalog.streams()
     }
     status = {
         "version": cordwood.__version__,
-        "engine": services.answers.engine_name,
+        "engine": services.query_service.engine_name,
         "memory": {
             "bytes": _gauge(metrics, "cordwood_memory_bytes"),
             "ceiling_bytes": _gauge(metrics, "cordwood_memory_ceiling_bytes"),
@@ -73,21 +77,24 @@ async def show_status(request: Request, services: Services, metrics: Metrics) ->
         "cache": {
             "bytes": load.cache_bytes,
             "budget_bytes": load.cache_budget_bytes,
-            "requests": metrics.cache_outcomes(),
+            "requests": metrics.cache_outcome_counts(),
         },
         "queries": _query_load_json(load, caller),
-        "engine_process": {"ends": metrics.engine_ends(), "quarantined_queries": services.answers.quarantined()},
+        "engine_process": {
+            "ends": metrics.engine_end_counts(),
+            "quarantined_queries": services.query_service.quarantined_query_count(),
+        },
         "streams": streams,
     }
-    return no_store_json(status)
+    return no_store_json_response(status)
 
 
-def _query_load_json(load: Load, caller: Caller) -> dict[str, Any]:
+def _query_load_json(load: ServiceLoad, caller: Caller) -> dict[str, Any]:
     return {
-        "places": load.slots,
-        "waiting": load.waiting,
-        "under_way": [_run_json(run) for run in load.running if _may_see(caller, run)],
-        "slowest": [_run_json(run) for run in load.slowest if _may_see(caller, run)],
+        "places": load.slot_count,
+        "waiting": load.queued_count,
+        "under_way": [_run_json(run) for run in load.running_runs if _may_see(caller, run)],
+        "slowest": [_run_json(run) for run in load.slowest_runs if _may_see(caller, run)],
     }
 
 
@@ -111,7 +118,7 @@ def _run_json(run: EngineRun) -> dict[str, Any]:
     }
 
 
-def _stream_json(facts: StreamFacts | None, size: int | None, per_second: float) -> Mapping[str, Any]:
+def _stream_json(facts: StreamStats | None, size: int | None, per_second: float) -> Mapping[str, Any]:
     return {
         "events": facts.events if facts else 0,
         "newest": facts.newest_us if facts else None,
@@ -127,37 +134,37 @@ def _gauge(metrics: Metrics, name: str) -> int | None:
 
 async def list_queries(request: Request, services: Services) -> Response:
     """List the running queries of the caller; an unrestricted private key sees those of all callers."""
-    caller, _ = identified_caller(request, services)
-    require_query(caller, None)
-    services.answers.admit(caller)
+    caller, _ = identify_caller(request, services)
+    require_query_permission(caller, None)
+    services.query_service.charge_request(caller)
     sees_all = may_see_all_requests(caller)
-    running = services.answers.running(None if sees_all else caller)
-    return no_store_json({"queries": [describe_query(query, has_rows=sees_all) for query in running]})
+    running = services.query_service.running_queries(None if sees_all else caller)
+    return no_store_json_response({"queries": [running_query_json(query, has_rows=sees_all) for query in running]})
 
 
-def describe_query(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
+def running_query_json(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
     """Return a running query as JSON fields.
 
     Numbers of rows are only for callers who may read all events, because the engine counts rows of other projects too.
     """
-    progress = query.progress if has_rows else Progress(part=query.progress.part)
+    progress = query.progress if has_rows else Progress(fraction_done=query.progress.fraction_done)
     return {
         "id": query.request_id or None,
         "endpoint": query.endpoint,
-        "seconds": round(query.seconds, 3),
+        "seconds": round(query.elapsed_seconds, 3),
         "rows_read": progress.rows_read,
         "rows_total": progress.rows_total,
-        "part": None if progress.part is None else round(progress.part, 4),
+        "part": None if progress.fraction_done is None else round(progress.fraction_done, 4),
     }
 
 
-async def back_up(request: Request, services: Services, observer: Observer) -> Response:
-    unrestricted_caller(request, services, "This key is restricted, and a backup contains everything.")
+async def send_backup(request: Request, services: Services, observer: Observer) -> Response:
+    require_unrestricted_caller(request, services, "This key is restricted, and a backup contains everything.")
     headers = [(b"content-type", b"application/x-tar"), NO_STORE]
-    chunks = _ClosableChunks(services.backups.archive())
-    first = await asyncio.to_thread(chunks.next)
+    chunks = _ClosableChunks(services.backup_service.archive_chunks())
+    first = await asyncio.to_thread(chunks.next_chunk)
     audit_backup(observer, request)
-    return Response(200, headers, _outgoing(first, chunks))
+    return Response(200, headers, _chunks_until_closed(first, chunks))
 
 
 class _ClosableChunks:
@@ -165,23 +172,23 @@ class _ClosableChunks:
 
     def __init__(self, chunks: Generator[bytes, None, None]) -> None:
         self._chunks = chunks
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
-    def next(self) -> bytes | None:
-        with self._turn:
+    def next_chunk(self) -> bytes | None:
+        with self._lock:
             return next(self._chunks, None)
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             self._chunks.close()
 
 
-async def _outgoing(first: bytes | None, chunks: _ClosableChunks) -> AsyncGenerator[bytes, None]:
+async def _chunks_until_closed(first: bytes | None, chunks: _ClosableChunks) -> AsyncGenerator[bytes, None]:
     """Yield the chunks, and delete the snapshot's files however the download ends."""
     try:
         chunk = first
         while chunk is not None:
             yield chunk
-            chunk = await asyncio.to_thread(chunks.next)
+            chunk = await asyncio.to_thread(chunks.next_chunk)
     finally:
         await asyncio.to_thread(chunks.close)

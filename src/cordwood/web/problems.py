@@ -8,10 +8,10 @@ import msgspec
 
 from cordwood import errors
 from cordwood.errors import Fault
-from cordwood.web.asgi import JSON, NO_STORE, Header, Response
+from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Response
 
 # The status of an error is that of its nearest base class in this table.
-STATUSES: Mapping[type[Fault], int] = {
+STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.RequestFault: 400,
     errors.NoKey: 401,
     errors.BadKey: 401,
@@ -23,17 +23,17 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.UnknownKey: 404,
     errors.UnknownItem: 404,
     errors.TooSlow: 408,
-    errors.NotReplayable: 409,
+    errors.ItemNotReplayable: 409,
     errors.NothingToBackUp: 409,
-    errors.ReadOnly: 409,
-    errors.InUse: 409,
-    errors.ChangedMeanwhile: 412,
+    errors.ReadOnlyDefinition: 409,
+    errors.StreamInUse: 409,
+    errors.RevisionMismatch: 412,
     errors.UnknownVersion: 404,
     errors.FieldFault: 422,
     errors.BadMethod: 405,
     errors.NotAcceptable: 406,
-    errors.NotOffered: 501,
-    errors.TooLarge: 413,
+    errors.FeatureUnavailable: 501,
+    errors.BodyTooLarge: 413,
     errors.AddressTooLong: 414,
     errors.UnsupportedMedia: 415,
     errors.HeadersTooLarge: 431,
@@ -51,7 +51,7 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.StreamRateExceeded: 429,
     errors.LargeEventsExceeded: 429,
     errors.Busy: 503,
-    errors.Backlog: 429,
+    errors.BacklogFull: 429,
     errors.ServiceFault: 503,
     errors.EngineFault: 500,
     errors.EngineUnreachable: 503,
@@ -59,7 +59,7 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.BugFault: 500,
 }
 
-TITLES: Mapping[int, str] = {
+TITLE_BY_STATUS: Mapping[int, str] = {
     400: "The request cannot be served as it was sent",
     401: "A key is needed",
     403: "The key may not do this",
@@ -84,14 +84,14 @@ TITLES: Mapping[int, str] = {
 
 # The Retry-After of responses with status 429 or 503 whose error has no delay.
 DEFAULT_RETRY_SECONDS = 1.0
-CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="cordwood"')
+CHALLENGE_HEADER: Header = (b"www-authenticate", b'Bearer realm="cordwood"')
 
 
 def status_of(fault: Fault) -> int:
-    return next(STATUSES[family] for family in type(fault).__mro__ if family in STATUSES)
+    return next(STATUS_BY_FAULT[family] for family in type(fault).__mro__ if family in STATUS_BY_FAULT)
 
 
-def problem(fault: Fault, request_id: str) -> dict[str, Any]:
+def problem_json(fault: Fault, request_id: str) -> dict[str, Any]:
     """Return the members of a problem document (RFC 9457), and `error` for clients that expect that member."""
     status = status_of(fault)
     error: dict[str, Any] = {"code": status, "message": fault.message, "status": fault.code}
@@ -103,7 +103,7 @@ def problem(fault: Fault, request_id: str) -> dict[str, Any]:
     fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.FieldFault) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
-        "title": TITLES[status],
+        "title": TITLE_BY_STATUS[status],
         "status": status,
         "detail": fault.message,
         "instance": f"urn:cordwood:request:{request_id}",
@@ -112,16 +112,16 @@ def problem(fault: Fault, request_id: str) -> dict[str, Any]:
     }
 
 
-def refusal(fault: Fault, request_id: str) -> Response:
+def problem_response(fault: Fault, request_id: str) -> Response:
     status = status_of(fault)
     headers: list[Header] = [
         (b"content-type", b"application/problem+json"),
         NO_STORE,
     ]
     if status == 401:
-        headers.append(CHALLENGE)
+        headers.append(CHALLENGE_HEADER)
     headers += retry_after_headers(fault, status)
-    return Response(status, headers, msgspec.json.encode(problem(fault, request_id)))
+    return Response(status, headers, msgspec.json.encode(problem_json(fault, request_id)))
 
 
 def retry_after_headers(fault: Fault, status: int) -> list[Header]:
@@ -130,16 +130,16 @@ def retry_after_headers(fault: Fault, status: int) -> list[Header]:
     return [] if retry_after is None else [(b"retry-after", b"%d" % math.ceil(retry_after))]
 
 
-def logflare_error(fault: Fault, failed: int = 200) -> Response | None:
+def logflare_error_response(fault: Fault, failed: int = 200) -> Response | None:
     """Return the error of a query in Logflare's format with the status `failed`; None if it stays a problem document.
 
     Rate limits keep their status, because clients react to it.
     """
     if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
-        return Response(401, [(b"content-type", JSON), CHALLENGE], b'{"error":"Unauthorized"}')
+        return Response(401, [(b"content-type", JSON_MEDIA_TYPE), CHALLENGE_HEADER], b'{"error":"Unauthorized"}')
     if isinstance(fault, errors.RequestFault | errors.ServiceFault) and not isinstance(fault, errors.BadParameter):
         return None
     status = status_of(fault)
-    headers = [(b"content-type", JSON), NO_STORE, *retry_after_headers(fault, status)]
+    headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE, *retry_after_headers(fault, status)]
     sent_status = status if isinstance(fault, errors.RateExceeded | errors.Busy) else failed
     return Response(sent_status, headers, msgspec.json.encode({"error": fault.message}))

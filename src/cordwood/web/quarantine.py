@@ -7,17 +7,17 @@ from uuid import UUID
 import msgspec
 
 from cordwood.access import apply_pins
-from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
-from cordwood.ingest.accept import Form
+from cordwood.errors import ItemNotReplayable, UnknownItem, UnknownStream
+from cordwood.ingest.accept import BodyForm
 from cordwood.ingest.quarantine import QuarantinedItem
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.asgi import Request, Response, no_store_json, read_count
-from cordwood.web.credentials import audit_replay, private_caller
-from cordwood.web.encode import JSON_ROWS
+from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
+from cordwood.web.credentials import audit_replay, require_private_caller
+from cordwood.web.encode import JSON_FORMAT
 from cordwood.web.services import Services
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
@@ -68,21 +68,21 @@ _SHOW_ENDPOINT = Endpoint(
 
 
 async def list_quarantine(request: Request, services: Services) -> Response:
-    caller, query = private_caller(request, services)
+    caller, query = require_private_caller(request, services)
     limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
     filters = {"stream": query["stream"]} if query.get("stream") else {}
     found = await _query_items(services, caller, _LIST_ENDPOINT, filters)
-    return no_store_json([_item_json(item) for item in found[:limit]])
+    return no_store_json_response([_item_json(item) for item in found[:limit]])
 
 
-async def show_quarantine(request: Request, services: Services, item_id: str) -> Response:
-    caller, _ = private_caller(request, services)
-    return no_store_json(_item_json(await _item(services, caller, item_id)))
+async def show_item(request: Request, services: Services, item_id: str) -> Response:
+    caller, _ = require_private_caller(request, services)
+    return no_store_json_response(_item_json(await _find_item(services, caller, item_id)))
 
 
-async def replay_quarantine(request: Request, services: Services, observer: Observer, item_id: str) -> Response:
-    caller, _ = private_caller(request, services)
-    item = await _item(services, caller, item_id)
+async def replay_item(request: Request, services: Services, observer: Observer, item_id: str) -> Response:
+    caller, _ = require_private_caller(request, services)
+    item = await _find_item(services, caller, item_id)
     quarantined = _quarantined_item(item)
     stream = services.catalog.stream(quarantined.stream)
     if stream is None:
@@ -90,11 +90,11 @@ async def replay_quarantine(request: Request, services: Services, observer: Obse
             f"There is no stream {quarantined.stream!r} any more.", hint="Name it in the streams file again."
         )
     if item["replayed_at"] is not None:
-        return no_store_json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
+        return no_store_json_response({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
     accepted = await services.intake.replay(stream, quarantined, caller.pins or None)
     audit_replay(observer, request, item_id, stream.name)
     late = {"late": accepted.late} if accepted.late else {}
-    return no_store_json(
+    return no_store_json_response(
         {"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates, **late}
     )
 
@@ -103,13 +103,13 @@ async def _query_items(
     services: Services, caller: Caller, endpoint: Endpoint, parameters: Mapping[str, str]
 ) -> list[Item]:
     """Query the quarantine like any endpoint, so that limits and the pins of the key apply."""
-    query_request = QueryRequest(endpoint, caller, JSON_ROWS, apply_pins(caller, parameters, endpoint))
-    answer = await services.answers.answer(query_request)
-    rows: list[Item] = msgspec.json.decode(answer.finished.body)["result"]
+    query_request = QueryRequest(endpoint, caller, JSON_FORMAT, apply_pins(caller, parameters, endpoint))
+    answer = await services.query_service.answer(query_request)
+    rows: list[Item] = msgspec.json.decode(answer.complete_answer.body)["result"]
     return rows
 
 
-async def _item(services: Services, caller: Caller, item_id: str) -> Item:
+async def _find_item(services: Services, caller: Caller, item_id: str) -> Item:
     found = await _query_items(services, caller, _SHOW_ENDPOINT, {"id": item_id})
     if not found:
         raise UnknownItem("Nothing of this id was set aside.", hint="It may be older than 7 days: those are dropped.")
@@ -118,7 +118,7 @@ async def _item(services: Services, caller: Caller, item_id: str) -> Item:
 
 def _quarantined_item(item: Item) -> QuarantinedItem:
     if item["is_cut"]:
-        raise NotReplayable(
+        raise ItemNotReplayable(
             "Only the beginning of this item was kept, so it cannot be replayed.",
             hint="Send it again from where it came, in smaller events.",
         )
@@ -126,7 +126,7 @@ def _quarantined_item(item: Item) -> QuarantinedItem:
         id=str(item["id"]),
         received_us=int(str(item["timestamp"])),
         stream=str(item["stream"]),
-        form=Form(str(item["form"])),
+        form=BodyForm(str(item["form"])),
         text=str(item["text"]),
         project=None if item["project"] is None else str(item["project"]),
         is_transformed=item["is_transformed"] is True,

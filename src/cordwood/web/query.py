@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cordwood.access import may_manage, require_query
-from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.access import may_manage, require_query_permission
+from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.errors import BadParameter, Fault, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.datatype import Row, Rows
@@ -21,28 +21,36 @@ from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import now_us
 from cordwood.serve.admission import Allowance
-from cordwood.serve.query_request import Format, QueryRequest
-from cordwood.serve.tails import FollowedRow, Position, pack_rows, read_position
+from cordwood.serve.query_request import AnswerFormat, QueryRequest
+from cordwood.serve.tails import FeedPosition, FollowedRow, pack_rows, read_position
 from cordwood.settings.quantities import read_duration
-from cordwood.sql.follow import HIDDEN_COLUMNS
+from cordwood.sql.follow import HIDDEN_COLUMN_COUNT
 from cordwood.sql.sub_query_schema import SubQuery, SubQueryColumn
 from cordwood.web.answer_rendering import (
-    header_text,
-    ignored_headers,
+    escape_header_text,
+    ignored_parameter_headers,
     may_render_inline,
-    rate_headers,
+    rate_limit_headers,
     render_answer,
     render_complete,
 )
-from cordwood.web.asgi import Header, Request, Response, chosen_coding, no_store_json, urlencoded_pairs, write_part_of
-from cordwood.web.credentials import account_of, account_of_key, presented, private_caller
+from cordwood.web.asgi import (
+    Header,
+    Request,
+    Response,
+    choose_coding,
+    no_store_json_response,
+    parse_urlencoded,
+    write_part_of,
+)
+from cordwood.web.credentials import account_of, account_of_key, presented_key, require_private_caller
 from cordwood.web.encode.cells import distinct_names
-from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, texts_in_body
-from cordwood.web.receiving import while_connected
+from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, read_body_parameters
+from cordwood.web.receiving import run_while_connected
 from cordwood.web.services import Services, WebOptions, existing_endpoint
 
 # All headers that affect how a request is parsed.
-READ_HEADERS = (
+PARSED_HEADERS = (
     b"authorization",
     b"x-api-key",
     b"accept",
@@ -50,7 +58,7 @@ READ_HEADERS = (
     b"cache-control",
     b"lf-endpoint-redact-pii",
 )
-MAX_CACHED_BYTES = 16 * 2**20
+REQUEST_CACHE_BYTES = 16 * 2**20
 # A request with more bytes is not cached.
 MAX_CACHED_REQUEST_BYTES = 2048
 
@@ -60,15 +68,15 @@ _STRUCT_BYTES = 300
 RequestKey = tuple[bytes | None, ...]
 
 # The names of the query text in Logflare's API: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
-_TEXT_NAMES = ("sql", "bq_sql")
-_UNSUPPORTED_NAMES = ("ch_sql", "pg_sql")
+_QUERY_TEXT_PARAMETERS = ("sql", "bq_sql")
+_UNSUPPORTED_PARAMETERS = ("ch_sql", "pg_sql")
 
 
 class CachedRequest(msgspec.Struct, frozen=True):
     """A parsed request, and the digest under which its answer is cached."""
 
     address: str
-    presented: str | None
+    presented_key: str | None
     query_request: QueryRequest
     digest: bytes
     coding: str | None
@@ -78,12 +86,14 @@ class RequestCache:
     """An LRU cache of parsed requests with a limit in bytes."""
 
     def __init__(self) -> None:
-        self._requests: BoundedCache[RequestKey, CachedRequest] = BoundedCache(MAX_CACHED_BYTES, _cached_request_bytes)
+        self._requests: BoundedCache[RequestKey, CachedRequest] = BoundedCache(
+            REQUEST_CACHE_BYTES, _cached_request_bytes
+        )
 
     def find(self, request: Request) -> CachedRequest | None:
         return self._requests.get(_request_key(request)) if _is_cacheable(request) else None
 
-    def keep(self, request: Request, cached_request: CachedRequest) -> None:
+    def put(self, request: Request, cached_request: CachedRequest) -> None:
         digest = _request_key(request)
         if not _is_cacheable(request) or sum(len(part) for part in digest if part) > MAX_CACHED_REQUEST_BYTES:
             return
@@ -95,12 +105,12 @@ def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> 
     query_request = cached_request.query_request
     own = (
         cached_request.address,
-        cached_request.presented,
+        cached_request.presented_key,
         cached_request.digest,
         query_request.parameters,
         query_request.sandbox,
     )
-    return bytes_of((digest, *own, query_request.caller)) + _STRUCT_BYTES
+    return estimate_memory_bytes((digest, *own, query_request.caller)) + _STRUCT_BYTES
 
 
 def _is_cacheable(request: Request) -> bool:
@@ -111,7 +121,7 @@ def _is_cacheable(request: Request) -> bool:
 
 def _request_key(request: Request) -> RequestKey:
     get = request.headers.get
-    return (request.path, request.query_string, *[get(name) for name in READ_HEADERS])
+    return (request.path, request.query_string, *[get(name) for name in PARSED_HEADERS])
 
 
 class AdmittedQuery(msgspec.Struct, frozen=True):
@@ -120,27 +130,27 @@ class AdmittedQuery(msgspec.Struct, frozen=True):
     The request was counted against the key's rate, of which `allowance` remains.
     """
 
-    texts: Mapping[str, str]
+    query_values: Mapping[str, str]
     key: str | None
     request: QueryRequest
     allowance: Allowance | None
 
 
 async def admit_query(
-    request: Request, services: Services, options: WebOptions, address: str, only_format: Format | None = None
+    request: Request, services: Services, options: WebOptions, address: str, only_format: AnswerFormat | None = None
 ) -> AdmittedQuery:
     """Check the key, count the request and parse it. `only_format` is set for a route with one answer format."""
-    query = urlencoded_pairs(request.query_string, "query string")
-    key = presented(request, query)
+    query = parse_urlencoded(request.query_string, "query string")
+    key = presented_key(request, query)
     found = services.catalog.endpoint(address)
     caller = services.access.authenticate_for_endpoint(key, found, address)
     request.facts["key"] = caller.key_id
-    require_query(caller, found)
+    require_query_permission(caller, found)
     endpoint = found or existing_endpoint(services, address)
     request.facts["endpoint"] = endpoint.name
-    allowance = services.answers.admit(caller, account_of(request, caller))
+    allowance = services.query_service.charge_request(caller, account_of(request, caller))
     query_request = await parse_endpoint_request(
-        request, endpoint, caller, query, options, services.answers.cursors, only_format
+        request, endpoint, caller, query, options, services.query_service.cursors, only_format
     )
     return AdmittedQuery(query, key, query_request, allowance)
 
@@ -151,18 +161,18 @@ async def answer_query(
     began = time.perf_counter()
     admitted = await admit_query(request, services, options, address)
     query_request = admitted.request
-    digest = services.answers.digest_of(query_request)
-    answer = None if digest is None else services.answers.cached(digest)
+    digest = services.query_service.cacheable_digest(query_request)
+    answer = None if digest is None else services.query_service.cached_answer(digest)
     if answer is None:
-        answer = await while_connected(request, services.answers.answer(query_request, request.id))
+        answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
     if digest is not None:
-        coding = chosen_coding(request.joined(b"accept-encoding"))
-        request_cache.keep(request, CachedRequest(address, admitted.key, query_request, digest, coding))
-    response = await render_answer(request, query_request, answer, began, services.answers.cursors)
-    return _complete(response, query_request, admitted.allowance)
+        coding = choose_coding(request.joined_header(b"accept-encoding"))
+        request_cache.put(request, CachedRequest(address, admitted.key, query_request, digest, coding))
+    response = await render_answer(request, query_request, answer, began, services.query_service.cursors)
+    return _add_query_headers(response, query_request, admitted.allowance)
 
 
-def answer_repeated(request: Request, services: Services, request_cache: RequestCache) -> Response | None:
+def answer_repeated_request(request: Request, services: Services, request_cache: RequestCache) -> Response | None:
     """Answer a repeated request from the caches; return None if the full path has to answer it."""
     cached_request = request_cache.find(request)
     if cached_request is None:
@@ -172,29 +182,29 @@ def answer_repeated(request: Request, services: Services, request_cache: Request
     query_request = cached_request.query_request
     if services.catalog.endpoint(cached_request.address) is not query_request.endpoint:
         return None
-    if _caller(services, cached_request) != query_request.caller:
+    if _authenticate_again(services, cached_request) != query_request.caller:
         return None
-    answer = services.answers.cached(cached_request.digest)
+    answer = services.query_service.cached_answer(cached_request.digest)
     if answer is None or not may_render_inline(answer, cached_request.coding):
         return None
     request.facts["key"] = query_request.caller.key_id
     request.facts["endpoint"] = query_request.endpoint.name
-    allowance = services.answers.admit(query_request.caller, account_of(request, query_request.caller))
-    cursors = services.answers.cursors
+    allowance = services.query_service.charge_request(query_request.caller, account_of(request, query_request.caller))
+    cursors = services.query_service.cursors
     response = render_complete(request, query_request, answer, cached_request.coding, began, cursors)
-    return _complete(response, query_request, allowance)
+    return _add_query_headers(response, query_request, allowance)
 
 
-def _caller(services: Services, cached_request: CachedRequest) -> Caller:
+def _authenticate_again(services: Services, cached_request: CachedRequest) -> Caller:
     return services.access.authenticate_for_endpoint(
-        cached_request.presented, cached_request.query_request.endpoint, cached_request.address
+        cached_request.presented_key, cached_request.query_request.endpoint, cached_request.address
     )
 
 
-def _complete(response: Response, query_request: QueryRequest, allowance: Allowance | None) -> Response:
-    response.headers += ignored_headers(query_request.ignored)
+def _add_query_headers(response: Response, query_request: QueryRequest, allowance: Allowance | None) -> Response:
+    response.headers += ignored_parameter_headers(query_request.ignored_parameters)
     if allowance is not None:
-        response.headers += rate_headers(allowance)
+        response.headers += rate_limit_headers(allowance)
     return response
 
 
@@ -202,7 +212,7 @@ async def answer_ad_hoc(request: Request, services: Services, options: WebOption
     began = time.perf_counter()
     caller, endpoint, texts = await _read_ad_hoc(request, services, options)
     query_request = parse_ad_hoc_request(request, endpoint, caller, texts)
-    answer = await while_connected(request, services.answers.answer(query_request, request.id))
+    answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
     return await render_answer(request, query_request, answer, began)
 
 
@@ -213,39 +223,39 @@ async def parse_ad_hoc(request: Request, services: Services, options: WebOptions
     """
     _, endpoint, _ = await _read_ad_hoc(request, services, options)
     names = [parameter.name for parameter in endpoint.parameters]
-    return no_store_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
+    return no_store_json_response({"result": {"parameters": names, "expanded_query": endpoint.sql}})
 
 
 async def _read_ad_hoc(
     request: Request, services: Services, options: WebOptions
 ) -> tuple[Caller, Endpoint, Mapping[str, str]]:
-    caller, query = private_caller(request, services)
+    caller, query = require_private_caller(request, services)
     if caller.pins:
         pins = ", ".join(f"{name} = {value!r}" for name, value in caller.pins.items())
         raise Forbidden(
             f"This key is pinned to {pins}, and an ad hoc query reads whole streams.",
             hint="Query an endpoint that has a parameter of that name.",
         )
-    texts = {**query, **await texts_in_body(request, query, options, _TEXT_NAMES)}
+    texts = {**query, **await read_body_parameters(request, query, options, _QUERY_TEXT_PARAMETERS)}
     streams = [QUARANTINE.name, *(stream.name for stream in services.catalog.streams())]
-    endpoint = await services.answers.ad_hoc(_ad_hoc_text(texts), streams, caller.key_id)
+    endpoint = await services.query_service.create_ad_hoc_endpoint(_ad_hoc_text(texts), streams, caller.key_id)
     request.facts["endpoint"] = endpoint.name
     return caller, endpoint, texts
 
 
 def _ad_hoc_text(texts: Mapping[str, str]) -> str:
     _check_backend(texts.get("backend_id"))
-    sent = [name for name in _TEXT_NAMES if texts.get(name, "").strip()]
+    sent = [name for name in _QUERY_TEXT_PARAMETERS if texts.get(name, "").strip()]
     if len(sent) > 1:
         raise BadParameter("sql= and bq_sql= were sent together.", hint="Send one of them.")
     if sent:
         return texts[sent[0]]
-    other = next((name for name in _UNSUPPORTED_NAMES if name in texts), None)
+    other = next((name for name in _UNSUPPORTED_PARAMETERS if name in texts), None)
     if other is not None:
         raise BadParameter(
             f"{other}= is not read here.", hint="Write the query in BigQuery's dialect and send it as sql=."
         )
-    empty = next((name for name in _TEXT_NAMES if name in texts), None)
+    empty = next((name for name in _QUERY_TEXT_PARAMETERS if name in texts), None)
     raise BadParameter(
         "No query was sent." if empty is None else f"{empty}= was sent empty.",
         hint="Send a query in BigQuery's dialect as sql= or bq_sql=.",
@@ -264,31 +274,31 @@ async def show_scope(request: Request, services: Services, address: str) -> Resp
 
     For a key that is pinned to a project, only the paths in that project's events are included.
     """
-    endpoint, caller, _ = _sandbox_of(request, services, address)
-    sub_queries = await services.answers.sub_queries(endpoint, caller, account_of(request, caller))
+    endpoint, caller, _ = _authorize_sandbox(request, services, address)
+    sub_queries = await services.query_service.sub_queries(endpoint, caller, account_of(request, caller))
     key = {"private": may_manage(caller), "pins": dict(caller.pins)}
     described = [_sub_query_json(one) for one in sub_queries]
-    return no_store_json({"endpoint": endpoint.name, "sub_queries": described, "key": key})
+    return no_store_json_response({"endpoint": endpoint.name, "sub_queries": described, "key": key})
 
 
 async def show_sql(request: Request, services: Services, address: str) -> Response:
     """Translate an LQL query to SQL, without running it."""
-    endpoint, caller, query = _sandbox_of(request, services, address)
+    endpoint, caller, query = _authorize_sandbox(request, services, address)
     lql = query.get("lql", "").strip()
     if not lql:
         raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
-    sql = await services.answers.sql_of(endpoint, caller, query["lql"], account_of(request, caller))
-    return no_store_json({"sql": sql})
+    sql = await services.query_service.translate_lql(endpoint, caller, query["lql"], account_of(request, caller))
+    return no_store_json_response({"sql": sql})
 
 
-def _sandbox_of(request: Request, services: Services, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
-    query = urlencoded_pairs(request.query_string, "query string")
+def _authorize_sandbox(request: Request, services: Services, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
+    query = parse_urlencoded(request.query_string, "query string")
     found = services.catalog.endpoint(address)
-    caller = services.access.authenticate_for_endpoint(presented(request, query), found, address)
+    caller = services.access.authenticate_for_endpoint(presented_key(request, query), found, address)
     request.facts["key"] = caller.key_id
-    require_query(caller, found)
+    require_query_permission(caller, found)
     found = found or existing_endpoint(services, address)
-    services.answers.admit(caller, account_of(request, caller))
+    services.query_service.charge_request(caller, account_of(request, caller))
     if not found.sandbox:
         raise BadParameter(f"{found.name} does not accept queries of callers.")
     return found, caller, query
@@ -306,23 +316,23 @@ def _column_json(column: SubQueryColumn) -> dict[str, Any]:
 _encode_json = msgspec.json.Encoder().encode
 
 
-def _encode_followed(rows: Rows) -> Iterator[bytes]:
-    names = distinct_names(rows.columns[:-HIDDEN_COLUMNS])
+def _encode_followed_rows(rows: Rows) -> Iterator[bytes]:
+    names = distinct_names(rows.columns[:-HIDDEN_COLUMN_COUNT])
     for batch in rows.batches:
         if batch:
             yield pack_rows([_followed_row(names, row) for row in batch])
 
 
 def _followed_row(names: list[str], row: Row) -> FollowedRow:
-    data = _encode_json(dict(zip(names, row[:-HIDDEN_COLUMNS], strict=True)))
+    data = _encode_json(dict(zip(names, row[:-HIDDEN_COLUMN_COUNT], strict=True)))
     if b"\n" in data or b"\r" in data:
         # The sender's JSON may have line breaks between its tokens, which would end the `data:` line of the event.
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
-    receipt_us, time_us, key = row[-HIDDEN_COLUMNS:]
+    receipt_us, time_us, key = row[-HIDDEN_COLUMN_COUNT:]
     return FollowedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
 
 
-FOLLOWED_ROWS_FORMAT = Format("tail", "text/event-stream", _encode_followed)
+FOLLOWED_ROWS_FORMAT = AnswerFormat("tail", "text/event-stream", _encode_followed_rows)
 
 
 _SINCE = "since"
@@ -338,7 +348,7 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     admitted = await admit_query(request, services, options, address, FOLLOWED_ROWS_FORMAT)
     query_request, allowance = admitted.request, admitted.allowance
     endpoint = query_request.endpoint
-    position = _start_position(request, admitted.texts, endpoint)
+    position = _start_position(request, admitted.query_values, endpoint)
 
     def access_fault() -> Fault | None:
         """Return why the caller may no longer follow the query: the endpoint or the key has changed."""
@@ -356,16 +366,16 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     write_part = write_part_of(request.scope)
     write = partial(_write_http_chunk, write_part) if write_part is not None else None
     client = account_of_key(request, "")
-    follower = await while_connected(
-        request, services.tails.follow(query_request, position, access_fault, write, client)
+    follower = await run_while_connected(
+        request, services.tail_service.follow(query_request, position, access_fault, write, client)
     )
     chunks = follower.chunks()
     # Reading the first chunk starts the generator. Closing a generator that was never started would not run its
     # `finally` block, which ends the follower.
     first = await anext(chunks)
-    ignored = ignored_headers(name for name in query_request.ignored if name != _SINCE)
-    notices = [(b"cordwood-notice", header_text(notice)) for notice in follower.notices]
-    rate = rate_headers(allowance) if allowance is not None else []
+    ignored = ignored_parameter_headers(name for name in query_request.ignored_parameters if name != _SINCE)
+    notices = [(b"cordwood-notice", escape_header_text(notice)) for notice in follower.notices]
+    rate = rate_limit_headers(allowance) if allowance is not None else []
     return Response(200, [*_EVENT_STREAM_HEADERS, *ignored, *notices, *rate], _prepend(first, chunks))
 
 
@@ -393,7 +403,7 @@ async def _prepend(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator
         yield chunk
 
 
-def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> Position | None:
+def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> FeedPosition | None:
     """Return the start position: after the last event that the client has, or some time ago; None means now."""
     last_id = request.header(b"last-event-id")
     if last_id:
@@ -405,4 +415,4 @@ def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoi
         seconds = read_duration(since)
     except ValueError as problem:
         raise BadParameter(f"since={problem}.", hint="Send how long ago to begin, as in since=10m.") from None
-    return Position(max(0, now_us() - round(seconds * 1e6)), 0)
+    return FeedPosition(max(0, now_us() - round(seconds * 1e6)), 0)

@@ -7,15 +7,15 @@ from itertools import islice
 import msgspec
 
 from cordwood.access import apply_pins
-from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
+from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, find_closest_name
 from cordwood.model.definitions import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA_TYPE, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
-from cordwood.serve.paging import Cursors
-from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
-from cordwood.web.asgi import Request, urlencoded_pairs
+from cordwood.serve.paging import CursorCodec
+from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxText
+from cordwood.web.asgi import Request, parse_urlencoded
 from cordwood.web.credentials import account_of, account_of_key
-from cordwood.web.encode import chosen_format
+from cordwood.web.encode import choose_format
 from cordwood.web.receiving import read_body
 from cordwood.web.services import WebOptions
 
@@ -25,11 +25,11 @@ REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_NAMES = ("sql", "lql")
 # Reserved names. If the endpoint declares a parameter with such a name, it is a parameter like others.
 FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
-_ROWS = re.compile(r"[0-9]{1,9}", re.ASCII)
+_ROW_COUNT_REGEX = re.compile(r"[0-9]{1,9}", re.ASCII)
 # The maximum number of ignored names that are reported, and the maximum length of each.
 _MAX_REPORTED = 5
 _MAX_REPORTED_LENGTH = 60
-_KNOWN_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_NAMES})
+_RESERVED_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_NAMES})
 
 
 async def parse_endpoint_request(
@@ -38,46 +38,49 @@ async def parse_endpoint_request(
     caller: Caller,
     query: Mapping[str, str],
     options: WebOptions,
-    cursors: Cursors,
-    only_format: Format | None = None,
+    cursors: CursorCodec,
+    only_format: AnswerFormat | None = None,
 ) -> QueryRequest:
     """Parse a request for an endpoint. `only_format` is set for a route with one answer format."""
     known_names = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, FORMAT, CURSOR, PAGE_SIZE}
     names_in_get_body = SANDBOX_NAMES if endpoint.sandbox else ()
     unknown_names: dict[str, None] = {}
-    _collect_unknown(query, known_names, unknown_names)
-    texts = {**query, **await texts_in_body(request, query, options, names_in_get_body, known_names, unknown_names)}
+    _collect_unknown_names(query, known_names, unknown_names)
+    texts = {
+        **query,
+        **await read_body_parameters(request, query, options, names_in_get_body, known_names, unknown_names),
+    }
     ignored = tuple(name[:_MAX_REPORTED_LENGTH] for name in islice(unknown_names, _MAX_REPORTED))
     # Undeclared parameters are ignored, and must not become part of the cache key.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = apply_pins(caller, given, endpoint) if caller.pins else given
-    _check_required(endpoint, parameters, ignored)
+    _check_misspelled_required(endpoint, parameters, ignored)
     cursor, page_size = _reserved_value(CURSOR, texts, endpoint), _reserved_value(PAGE_SIZE, texts, endpoint)
     query_request = QueryRequest(
         endpoint=endpoint,
         caller=caller,
         format=only_format
-        or chosen_format(request.joined(b"accept"), _reserved_value(FORMAT, texts, endpoint) or None),
+        or choose_format(request.joined_header(b"accept"), _reserved_value(FORMAT, texts, endpoint) or None),
         parameters=parameters,
-        sandbox=_sandbox(texts, endpoint),
+        sandbox=_sandbox_text(texts, endpoint),
         redact=read_redact_header(request),
-        fresh="no-cache" in request.joined(b"cache-control"),
-        page_rows=None if not page_size else _page_rows(page_size, endpoint),
-        tells_next=True,
+        bypasses_cache="no-cache" in request.joined_header(b"cache-control"),
+        page_size=None if not page_size else _parse_page_size(page_size, endpoint),
+        returns_next_cursor=True,
         is_paged=cursor is not None or page_size is not None,
-        counted_as=account_of(request, caller),
-        ignored=ignored,
+        substitute_account=account_of(request, caller),
+        ignored_parameters=ignored,
     )
     if not cursor:
         return query_request
     return msgspec.structs.replace(query_request, position=cursors.decode(cursor, query_request))
 
 
-def _check_required(endpoint: Endpoint, sent: Mapping[str, str], ignored: Collection[str]) -> None:
+def _check_misspelled_required(endpoint: Endpoint, sent: Mapping[str, str], ignored: Collection[str]) -> None:
     """Refuse a request that seems to misspell a required parameter. Binding refuses other missing parameters."""
     for parameter in endpoint.parameters:
         if parameter.required and parameter.default is None and parameter.name not in sent:
-            close = closest(parameter.name, ignored, 0.7)
+            close = find_closest_name(parameter.name, ignored, 0.7)
             if close:
                 said = f"The parameter {parameter.name} is required, and {close} was sent."
                 raise BadParameter(said, hint=f"Send it as {parameter.name}.")
@@ -90,15 +93,15 @@ def parse_ad_hoc_request(
     return QueryRequest(
         endpoint=endpoint,
         caller=caller,
-        format=chosen_format(request.joined(b"accept"), _reserved_value(FORMAT, texts, endpoint) or None),
+        format=choose_format(request.joined_header(b"accept"), _reserved_value(FORMAT, texts, endpoint) or None),
         parameters={one.name: texts[one.name] for one in endpoint.parameters if one.name in texts},
         redact=read_redact_header(request),
-        fresh=True,
+        bypasses_cache=True,
         is_ad_hoc=True,
     )
 
 
-async def texts_in_body(
+async def read_body_parameters(
     request: Request,
     query: Mapping[str, str],
     options: WebOptions,
@@ -115,22 +118,25 @@ async def texts_in_body(
         if not request.has_body() or not names_in_get_body or any(name in query for name in names_in_get_body):
             return {}
         known_names, unknown_names = names_in_get_body, None
-    with options.query_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
-        return _texts(
-            await read_body(request, options.queries, reservation), request.media_type(), known_names, unknown_names
+    with options.query_body_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
+        return _parse_body_parameters(
+            await read_body(request, options.query_body_bounds, reservation),
+            request.media_type(),
+            known_names,
+            unknown_names,
         )
 
 
-def _texts(
+def _parse_body_parameters(
     body: bytes, media_type: str, known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> Mapping[str, str]:
     if not body.strip():
         return {}
     if _is_json(media_type, body):
-        return _texts_of_json(body, known_names, unknown_names)
+        return _parse_json_parameters(body, known_names, unknown_names)
     if media_type == FORM_MEDIA_TYPE:
-        texts = urlencoded_pairs(body, "form")
-        _collect_unknown(texts, known_names, unknown_names)
+        texts = parse_urlencoded(body, "form")
+        _collect_unknown_names(texts, known_names, unknown_names)
         return {name: text for name, text in texts.items() if known_names is None or name in known_names}
     raise UnsupportedMedia(
         f"A body of the type {media_type!r} is not read here." if media_type else "A body needs a Content-Type.",
@@ -143,16 +149,16 @@ def _is_json(media_type: str, body: bytes) -> bool:
     return stated or is_json_sent_as_form(media_type, body)
 
 
-def _collect_unknown(
+def _collect_unknown_names(
     names: Iterable[str], known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> None:
     """Collect the first few unknown names."""
     if unknown_names is not None and known_names is not None:
-        found = (name for name in names if name not in known_names and name not in _KNOWN_NAMES)
+        found = (name for name in names if name not in known_names and name not in _RESERVED_NAMES)
         unknown_names.update(dict.fromkeys(islice(found, _MAX_REPORTED)))
 
 
-def _texts_of_json(
+def _parse_json_parameters(
     body: bytes, known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> Mapping[str, str]:
     try:
@@ -162,12 +168,12 @@ def _texts_of_json(
         raise BadBody("The body is not a JSON object of parameters.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, body)}.") from None
-    _collect_unknown(members, known_names, unknown_names)
+    _collect_unknown_names(members, known_names, unknown_names)
     said = {name: bytes(raw) for name, raw in members.items() if known_names is None or name in known_names}
-    return {name: text for name, raw in said.items() if (text := _text(name, raw)) is not None}
+    return {name: text for name, raw in said.items() if (text := _member_text(name, raw)) is not None}
 
 
-def _text(name: str, raw: bytes) -> str | None:
+def _member_text(name: str, raw: bytes) -> str | None:
     """Return the value of a JSON member as the text that a query string would have, or None for null."""
     if raw[:1] in b"[{":
         raise BadParameter(f"The parameter {name} is a list or an object; it must be one value.")
@@ -176,7 +182,7 @@ def _text(name: str, raw: bytes) -> str | None:
     return str(msgspec.json.decode(raw)) if raw[:1] == b'"' else raw.decode()
 
 
-def _sandbox(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None:
+def _sandbox_text(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None:
     sent = [name for name in SANDBOX_NAMES if texts.get(name, "").strip()]
     if not sent:
         return None
@@ -196,8 +202,8 @@ def _reserved_value(name: str, texts: Mapping[str, str], endpoint: Endpoint) -> 
     return None if any(parameter.name == name for parameter in endpoint.parameters) else texts.get(name)
 
 
-def _page_rows(text: str, endpoint: Endpoint) -> int:
-    if not _ROWS.fullmatch(text) or not 1 <= int(text) <= endpoint.max_rows:
+def _parse_page_size(text: str, endpoint: Endpoint) -> int:
+    if not _ROW_COUNT_REGEX.fullmatch(text) or not 1 <= int(text) <= endpoint.max_rows:
         raise BadParameter(
             f"The page_size is {text[:_MAX_REPORTED_LENGTH]!r}.",
             hint=f"Send a number of rows from 1 to {endpoint.max_rows}, the endpoint's max_rows.",
@@ -210,7 +216,7 @@ def read_redact_header(request: Request) -> bool | None:
     if REDACT not in request.headers:
         return None
     # A repeated header is joined and therefore refused, because a proxy may have added one of the values.
-    value = request.joined(REDACT)
+    value = request.joined_header(REDACT)
     redact = REDACT_VALUES.get(value.strip().lower())
     if redact is None:
         raise BadParameter(f"The header LF-ENDPOINT-REDACT-PII is {value!r}.", hint="It must be true or false.")

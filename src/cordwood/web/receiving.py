@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from cordwood.errors import BadBody, TooLarge, TooSlow, UnsupportedMedia
+from cordwood.errors import BadBody, BodyTooLarge, TooSlow, UnsupportedMedia
 from cordwood.ingest.limits import Reservation
 from cordwood.web.asgi import Message, Receive, Request
 
@@ -23,13 +23,13 @@ else:
     from backports import zstd
 
 # The maximum pause within a body, its maximum duration, and the minimum rate after the grace period.
-STALL_SECONDS: Final = 20.0
-MAX_SECONDS: Final = 300.0
-GRACE_SECONDS: Final = 10.0
+MAX_READ_STALL_SECONDS: Final = 20.0
+MAX_BODY_SECONDS: Final = 300.0
+RATE_GRACE_SECONDS: Final = 10.0
 MIN_BYTES_PER_SECOND: Final = 1024
 
 
-class CallerLeftError(Exception):
+class ClientDisconnectedError(Exception):
     """The client disconnected before the request was complete."""
 
 
@@ -41,13 +41,13 @@ class BodyBounds(msgspec.Struct, frozen=True):
 
 
 async def read_body(request: Request, bounds: BodyBounds, reservation: Reservation | None = None) -> bytes:
-    """Return the decompressed body; raise TooLarge or TooSlow if it exceeds its limits.
+    """Return the decompressed body; raise BodyTooLarge or TooSlow if it exceeds its limits.
 
     The reservation grows by the compressed and decompressed bytes as they arrive, and may be refused.
     """
-    take = reservation.take if reservation is not None else uncounted
+    take = reservation.reserve if reservation is not None else ignore_growth
     body = await _read_raw(request, bounds.sent_bytes, reservation)
-    codings = request.joined(b"content-encoding")
+    codings = request.joined_header(b"content-encoding")
     if codings and body:
         body = await asyncio.to_thread(inflate, body, codings, bounds.inflated_bytes, take)
     if reservation is not None:
@@ -62,39 +62,39 @@ _MAX_LENGTH_DIGITS: Final = 18
 async def _read_raw(request: Request, max_bytes: int, reservation: Reservation | None) -> bytes:
     announced = request.headers.get(b"content-length", b"").lstrip(b"0")
     if announced.isdigit() and (len(announced) > _MAX_LENGTH_DIGITS or int(announced) > max_bytes):
-        raise _too_large_error(max_bytes)
+        raise _too_large_fault(max_bytes)
     began = asyncio.get_running_loop().time()
     chunks: list[bytes] = []
     received = 0
     while True:
-        message = await next_message(request, reservation)
+        message = await receive_message(request, reservation)
         if message["type"] == "http.disconnect":
-            raise CallerLeftError
+            raise ClientDisconnectedError
         chunks.append(message.get("body", b""))
         received += len(chunks[-1])
         if received > max_bytes:
-            raise _too_large_error(max_bytes)
+            raise _too_large_fault(max_bytes)
         if reservation is not None:
-            reservation.take(len(chunks[-1]))
+            reservation.reserve(len(chunks[-1]))
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         seconds = asyncio.get_running_loop().time() - began
-        if seconds > MAX_SECONDS or received < (seconds - GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
-            raise too_slow()
+        if seconds > MAX_BODY_SECONDS or received < (seconds - RATE_GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
+            raise too_slow_fault()
 
 
-async def next_message(request: Request, reservation: Reservation | None) -> Message:
+async def receive_message(request: Request, reservation: Reservation | None) -> Message:
     """Receive the next chunk; raise TooSlow if none arrives in time, Backlog if the reservation is revoked."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(STALL_SECONDS) as limit:
+        async with asyncio.timeout(MAX_READ_STALL_SECONDS) as limit:
             if reservation is not None:
-                reservation.on_revoke(lambda: loop.call_soon_threadsafe(_expire, limit))
+                reservation.set_revoke_callback(lambda: loop.call_soon_threadsafe(_expire, limit))
             return await request.receive()
     except TimeoutError:
         if reservation is not None and reservation.is_revoked:
-            raise reservation.refusal() from None
-        raise too_slow() from None
+            raise reservation.refusal_fault() from None
+        raise too_slow_fault() from None
 
 
 def _expire(limit: asyncio.Timeout) -> None:
@@ -103,30 +103,30 @@ def _expire(limit: asyncio.Timeout) -> None:
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-def _too_large_error(max_bytes: int) -> TooLarge:
+def _too_large_fault(max_bytes: int) -> BodyTooLarge:
     size = f"{max_bytes // 2**20} MiB" if max_bytes >= 2**20 else f"{max_bytes // 1024} KiB"
-    return TooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
+    return BodyTooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
 
 
-def too_slow() -> TooSlow:
+def too_slow_fault() -> TooSlow:
     return TooSlow(
         "The body did not arrive in time.",
-        hint=f"It may pause for {STALL_SECONDS:.0f} s and take {MAX_SECONDS:.0f} s in all.",
+        hint=f"It may pause for {MAX_READ_STALL_SECONDS:.0f} s and take {MAX_BODY_SECONDS:.0f} s in all.",
     )
 
 
 T = TypeVar("T")
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the coroutine. If the client disconnects first, cancel it and raise CallerLeftError."""
+async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of the coroutine. If the client disconnects first, cancel it and raise ClientDisconnectedError."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise CallerLeftError
+        raise ClientDisconnectedError
     finally:
         leaving.cancel()
         if not working.done():
@@ -135,7 +135,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def chunks_while_connected(request: Request, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks. If the client disconnects, raise CallerLeftError."""
+    """Yield the chunks. If the client disconnects, raise ClientDisconnectedError."""
     leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
         while True:
@@ -144,7 +144,7 @@ async def chunks_while_connected(request: Request, chunks: AsyncIterator[bytes])
             if not coming.done():
                 coming.cancel()
                 await asyncio.wait({coming})
-                raise CallerLeftError
+                raise ClientDisconnectedError
             chunk = coming.result()
             if chunk is None:
                 return
@@ -175,7 +175,7 @@ SNAPPY = "snappy"
 OnGrowth = Callable[[int], object]
 
 
-def uncounted(_: int) -> None:
+def ignore_growth(_: int) -> None:
     """Accept any number of bytes: the `OnGrowth` of callers without a memory budget."""
 
 
@@ -210,29 +210,29 @@ class ZlibInflater:
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
-def _gzip(_: bytes) -> Inflater:
+def _create_gzip_inflater(_: bytes) -> Inflater:
     return ZlibInflater(zlib.MAX_WBITS | 16)
 
 
-def _deflate(data: bytes) -> Inflater:
+def _create_deflate_inflater(data: bytes) -> Inflater:
     """Return a decompressor for zlib-wrapped deflate, or for the raw deflate that some clients send."""
     wrapped = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
     return ZlibInflater(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
 
 
-def _zstd(_: bytes) -> Inflater:
+def _create_zstd_inflater(_: bytes) -> Inflater:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
 
 
 INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
-    "gzip": _gzip,
-    "x-gzip": _gzip,
-    "deflate": _deflate,
-    "zstd": _zstd,
+    "gzip": _create_gzip_inflater,
+    "x-gzip": _create_gzip_inflater,
+    "deflate": _create_deflate_inflater,
+    "zstd": _create_zstd_inflater,
 }
 
 
-def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnGrowth = uncounted) -> bytes:
+def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnGrowth = ignore_growth) -> bytes:
     """Decompress a body with up to two content codings, the last one first; `on_growth` is called as the result grows."""
     names = [part.strip().lower() for part in codings.split(",")]
     applied = [name for name in names if name not in ("", "identity")]
@@ -260,7 +260,9 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnGrowth) 
             on_growth(len(chunk))
             whole += chunk
             if len(whole) > max_bytes:
-                raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
+                raise BodyTooLarge(
+                    f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once."
+                )
     except (zlib.error, zstd.ZstdError, EOFError):
         raise BadBody(f"The body is not {coding}, or it is broken.") from None
     return bytes(whole)
@@ -272,7 +274,7 @@ def _inflated_chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) 
     while at < len(body):
         members += 1
         if members > MAX_MEMBERS:
-            raise TooLarge(f"The body has more than {MAX_MEMBERS} compressed members.", hint="Compress it as one.")
+            raise BodyTooLarge(f"The body has more than {MAX_MEMBERS} compressed members.", hint="Compress it as one.")
         inflater = create_inflater(body[at : at + 2])
         while not inflater.eof:
             if at >= len(body):
@@ -299,17 +301,17 @@ _SNAPPY_LENGTH_BYTES: Final = 5
 # By tag: the number of bytes that the element adds to the content. The two low bits of a tag are the kind of element:
 # 0 is a literal, 1 to 3 are copies with an offset of 11, 16 and 32 bits. For tags of literals of more than 60 bytes,
 # this number is 60 plus the number of bytes after the tag that contain the length.
-_SNAPPY_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
+_SNAPPY_ELEMENT_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 
 def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], object]) -> bytes:
     """Return the content of a block. `on_growth` is called with the announced length before memory is allocated."""
     length, position = _read_snappy_length(block)
     if length > max_bytes:
-        raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
+        raise BodyTooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
     on_growth(length)
     try:
-        content = _snappy_content(block, position, length)
+        content = _decode_snappy_elements(block, position, length)
     except IndexError:
         raise _broken_snappy() from None
     if len(content) != length:
@@ -327,15 +329,15 @@ def _read_snappy_length(block: bytes) -> tuple[int, int]:
     raise _broken_snappy()
 
 
-def _snappy_content(block: bytes, position: int, length: int) -> bytearray:
+def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearray:
     """Return the content of the elements from position `position` on, at most a few bytes more than `length`."""
     content = bytearray()
     end, left = len(block), MAX_SNAPPY_ELEMENTS
     while position < end:
         tag = block[position]
-        size, kind = _SNAPPY_SIZES[tag], tag & 3
+        size, kind = _SNAPPY_ELEMENT_SIZES[tag], tag & 3
         if kind == 0:
-            begin, size = (position + 1, size) if size <= 60 else _long_literal(block, position, size)
+            begin, size = (position + 1, size) if size <= 60 else _long_literal_bounds(block, position, size)
             position = begin + size
             content += block[begin:position]
         else:
@@ -368,7 +370,7 @@ def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
     return (content[begin:] * (size // offset + 1))[:size]
 
 
-def _long_literal(block: bytes, position: int, size: int) -> tuple[int, int]:
+def _long_literal_bounds(block: bytes, position: int, size: int) -> tuple[int, int]:
     """Return the position and the length of the bytes of a long literal."""
     begin = position + 1 + size - 60
     return begin, int.from_bytes(block[position + 1 : begin], "little") + 1
@@ -378,5 +380,5 @@ def _broken_snappy() -> BadBody:
     return BadBody("The body is not snappy, or it is broken.", hint="Send the block format, without frames.")
 
 
-def _too_many_elements() -> TooLarge:
-    return TooLarge(f"The body has more than {MAX_SNAPPY_ELEMENTS} compressed elements.", hint="Send less at once.")
+def _too_many_elements() -> BodyTooLarge:
+    return BodyTooLarge(f"The body has more than {MAX_SNAPPY_ELEMENTS} compressed elements.", hint="Send less at once.")

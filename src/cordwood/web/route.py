@@ -30,7 +30,7 @@ class HandlerContext(msgspec.Struct, frozen=True):
     """The input of a handler: the request, the name in its path (empty for a fixed path), and shared objects."""
 
     request: Request
-    address: str
+    path_argument: str
     shared: SharedObjects
 
     def services(self) -> Services:

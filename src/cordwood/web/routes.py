@@ -4,8 +4,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from cordwood.errors import BadMethod, UnknownRoute, closest
-from cordwood.ingest.accept import Form
+from cordwood.errors import BadMethod, UnknownRoute, find_closest_name
+from cordwood.ingest.accept import BodyForm
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.web import (
@@ -21,15 +21,15 @@ from cordwood.web import (
     stream_events,
 )
 from cordwood.web.answering import HttpApplication, SendBudget
-from cordwood.web.asgi import Receive, Request, Response, Scope, Send, percent_decoded, preflight
+from cordwood.web.asgi import Receive, Request, Response, Scope, Send, percent_decode, preflight_response
 from cordwood.web.describe import catalog
-from cordwood.web.ingest import ingest
-from cordwood.web.operations import back_up
+from cordwood.web.ingest import ingest_events
+from cordwood.web.operations import send_backup
 from cordwood.web.query import (
     RequestCache,
     answer_ad_hoc,
     answer_query,
-    answer_repeated,
+    answer_repeated_request,
     follow_query,
     parse_ad_hoc,
     show_scope,
@@ -46,40 +46,42 @@ READ_OR_CREATE = ("GET", "HEAD", "POST", "OPTIONS")
 READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-async def _query(context: HandlerContext) -> Response:
+async def _answer_query(context: HandlerContext) -> Response:
     return await answer_query(
-        context.request, context.services(), context.shared.options, context.address, context.shared.request_cache
+        context.request, context.services(), context.shared.options, context.path_argument, context.shared.request_cache
     )
 
 
-def _ingest(form: Form) -> Handler:
+def _ingest_handler(form: BodyForm) -> Handler:
     async def handle(context: HandlerContext) -> Response:
-        return await ingest(context.request, context.services(), context.shared.options, context.shared.observer, form)
+        return await ingest_events(
+            context.request, context.services(), context.shared.options, context.shared.observer, form
+        )
 
     return handle
 
 
-async def _follow(context: HandlerContext) -> Response:
-    return await follow_query(context.request, context.services(), context.shared.options, context.address)
+async def _follow_query(context: HandlerContext) -> Response:
+    return await follow_query(context.request, context.services(), context.shared.options, context.path_argument)
 
 
-async def _health(context: HandlerContext) -> Response:
-    return operations.health(context.shared.lifecycle)
+async def _answer_health(context: HandlerContext) -> Response:
+    return operations.show_health(context.shared.lifecycle)
 
 
 async def _answer_readiness(context: HandlerContext) -> Response:
-    return operations.ready(context.shared.lifecycle)
+    return operations.show_readiness(context.shared.lifecycle)
 
 
 async def _answer_liveness(_: HandlerContext) -> Response:
-    return operations.live()
+    return operations.show_liveness()
 
 
-async def _metrics(context: HandlerContext) -> Response:
-    return operations.metrics(context.shared.metrics)
+async def _answer_metrics(context: HandlerContext) -> Response:
+    return operations.show_metrics(context.shared.metrics)
 
 
-async def _keys(context: HandlerContext) -> Response:
+async def _list_or_create_keys(context: HandlerContext) -> Response:
     if context.request.method == "POST":
         return await keys.create_key(
             context.request, context.services(), context.shared.options, context.shared.observer
@@ -87,43 +89,45 @@ async def _keys(context: HandlerContext) -> Response:
     return await keys.list_keys(context.request, context.services())
 
 
-async def _key(context: HandlerContext) -> Response:
-    return await keys.revoke_key(context.request, context.services(), context.shared.observer, context.address)
+async def _revoke_key(context: HandlerContext) -> Response:
+    return await keys.revoke_key(context.request, context.services(), context.shared.observer, context.path_argument)
 
 
-async def _key_rotation(context: HandlerContext) -> Response:
+async def _rotate_key(context: HandlerContext) -> Response:
     return await keys.rotate_key(
-        context.request, context.services(), context.shared.options, context.shared.observer, context.address
+        context.request, context.services(), context.shared.options, context.shared.observer, context.path_argument
     )
 
 
-async def _quarantine(context: HandlerContext) -> Response:
+async def _list_quarantine(context: HandlerContext) -> Response:
     return await quarantine.list_quarantine(context.request, context.services())
 
 
-async def _quarantine_item(context: HandlerContext) -> Response:
-    return await quarantine.show_quarantine(context.request, context.services(), context.address)
+async def _show_quarantine_item(context: HandlerContext) -> Response:
+    return await quarantine.show_item(context.request, context.services(), context.path_argument)
 
 
 async def _replay_item(context: HandlerContext) -> Response:
-    return await quarantine.replay_quarantine(
-        context.request, context.services(), context.shared.observer, context.address
+    return await quarantine.replay_item(
+        context.request, context.services(), context.shared.observer, context.path_argument
     )
 
 
-async def _silences(context: HandlerContext) -> Response:
+async def _list_or_create_silences(context: HandlerContext) -> Response:
     if context.request.method == "POST":
         shared = context.shared
         return await alerts.create_silence(context.request, context.services(), shared.options, shared.observer)
     return await alerts.list_silences(context.request, context.services())
 
 
-async def _silence(context: HandlerContext) -> Response:
-    return await alerts.delete_silence(context.request, context.services(), context.shared.observer, context.address)
+async def _delete_silence(context: HandlerContext) -> Response:
+    return await alerts.delete_silence(
+        context.request, context.services(), context.shared.observer, context.path_argument
+    )
 
 
-async def _target_test(context: HandlerContext) -> Response:
-    return await alerts.test_target(context.request, context.services(), context.shared.observer, context.address)
+async def _test_target(context: HandlerContext) -> Response:
+    return await alerts.test_target(context.request, context.services(), context.shared.observer, context.path_argument)
 
 
 def _collection_handler(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
@@ -135,37 +139,39 @@ def _collection_handler(handle: Callable[[Request, Services], Awaitable[Response
 
 def _item_handler(handle: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
     async def answer(context: HandlerContext) -> Response:
-        return await handle(context.request, context.services(), context.address)
+        return await handle(context.request, context.services(), context.path_argument)
 
     return answer
 
 
-async def _ad_hoc(context: HandlerContext) -> Response:
+async def _answer_ad_hoc(context: HandlerContext) -> Response:
     return await answer_ad_hoc(context.request, context.services(), context.shared.options)
 
 
-async def _ad_hoc_parse(context: HandlerContext) -> Response:
+async def _parse_ad_hoc(context: HandlerContext) -> Response:
     return await parse_ad_hoc(context.request, context.services(), context.shared.options)
 
 
-def _definitions(kind: manage.DefinitionKind[Any], read: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
+def _definitions_handler(
+    kind: manage.DefinitionKind[Any], read: Callable[[Request, Services], Awaitable[Response]]
+) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         if context.request.method == "POST":
-            return await _managing(kind, context).create()
+            return await _definition_request(kind, context).create()
         return await read(context.request, context.services())
 
     return answer
 
 
-def _definition(
+def _definition_handler(
     kind: manage.DefinitionKind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]
 ) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         if context.request.method in ("PUT", "PATCH"):
-            return await _managing(kind, context).change(context.address)
+            return await _definition_request(kind, context).change(context.path_argument)
         if context.request.method == "DELETE":
-            return await _managing(kind, context).delete(context.address)
-        return await read(context.request, context.services(), context.address)
+            return await _definition_request(kind, context).delete(context.path_argument)
+        return await read(context.request, context.services(), context.path_argument)
 
     return answer
 
@@ -174,16 +180,16 @@ def _text_routes(kind: manage.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[byt
     """Return the routes of the text and of the versions of one kind."""
 
     async def text(context: HandlerContext) -> Response:
-        return await _managing(kind, context).show_text(context.address)
+        return await _definition_request(kind, context).show_text(context.path_argument)
 
     async def listed(context: HandlerContext) -> Response:
-        return await _managing(kind, context).list_versions(context.address)
+        return await _definition_request(kind, context).list_versions(context.path_argument)
 
     async def shown(context: HandlerContext) -> Response:
-        return await _managing(kind, context).show_version(context.address)
+        return await _definition_request(kind, context).show_version(context.path_argument)
 
     async def restored(context: HandlerContext) -> Response:
-        return await _managing(kind, context).restore(context.address)
+        return await _definition_request(kind, context).restore(context.path_argument)
 
     collection = f"{kind.name}s".encode()
     return (
@@ -194,141 +200,146 @@ def _text_routes(kind: manage.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[byt
     )
 
 
-def _managing(kind: manage.DefinitionKind[Any], context: HandlerContext) -> "manage.DefinitionRequest[Any]":
+def _definition_request(kind: manage.DefinitionKind[Any], context: HandlerContext) -> "manage.DefinitionRequest[Any]":
     return manage.DefinitionRequest(
         kind, context.request, context.services(), context.shared.options, context.shared.observer
     )
 
 
-async def _page(context: HandlerContext) -> Response:
+async def _show_explorer(context: HandlerContext) -> Response:
     if elastic.is_client(context.request):
         context.request.route = "elastic"
         return await elastic.show_cluster(context)
-    return explorer.show_page(context.request)
+    return explorer.show_explorer(context.request)
 
 
-async def _sign_in(context: HandlerContext) -> Response:
+async def _show_sign_in(context: HandlerContext) -> Response:
     if not context.shared.options.offers_sign_in:
         raise UnknownRoute("There is nothing at /sign-in: only a demo has it.")
     return explorer.show_sign_in(context.request)
 
 
-async def _explorer_file(context: HandlerContext) -> Response:
-    return explorer.show_file(context.request, context.address)
+async def _show_explorer_file(context: HandlerContext) -> Response:
+    return explorer.show_file(context.request, context.path_argument)
 
 
-async def _status(context: HandlerContext) -> Response:
+async def _show_status(context: HandlerContext) -> Response:
     return await operations.show_status(context.request, context.services(), context.shared.metrics)
 
 
 async def _export_or_reimport(context: HandlerContext) -> Response:
     if context.request.method == "POST":
         return await reimport_events(
-            context.request, context.services(), context.shared.options, context.shared.observer, context.address
+            context.request, context.services(), context.shared.options, context.shared.observer, context.path_argument
         )
-    return await export_events(context.request, context.services(), context.address)
+    return await export_events(context.request, context.services(), context.path_argument)
 
 
-async def _backup(context: HandlerContext) -> Response:
-    return await back_up(context.request, context.services(), context.shared.observer)
+async def _send_backup(context: HandlerContext) -> Response:
+    return await send_backup(context.request, context.services(), context.shared.observer)
 
 
-QUERIES = Route("query", QUERY, _query)
+QUERY_ROUTE = Route("query", QUERY, _answer_query)
 # By suffix of `/logs`, `/api/logs` and `/api/events`: the format of the body.
-FORMS: Mapping[bytes, Form] = {
-    b"": Form.EVENTS,
-    b"/json": Form.JSON,
-    b"/vector": Form.VECTOR,
-    b"/cloudflare": Form.LOGPUSH,
-    b"/logplex": Form.SYSLOG,
-    b"/syslogs": Form.SYSLOG,
-    b"/syslog": Form.SYSLOG,
-    b"/browser/reports": Form.REPORTS,
-    b"/cloud-event": Form.CLOUD_EVENT,
-    b"/typecasts": Form.TYPECASTS,
-    b"/elixir/logger": Form.ERLANG,
-    b"/erlang": Form.ERLANG,
-    b"/erlang/logger": Form.ERLANG,
-    b"/erlang/lager": Form.ERLANG,
-    b"/vercel": Form.VERCEL,
-    b"/zeit": Form.VERCEL,
-    b"/netlify": Form.NETLIFY,
-    b"/github": Form.GITHUB,
+FORMS_BY_SUFFIX: Mapping[bytes, BodyForm] = {
+    b"": BodyForm.EVENTS,
+    b"/json": BodyForm.JSON,
+    b"/vector": BodyForm.VECTOR,
+    b"/cloudflare": BodyForm.LOGPUSH,
+    b"/logplex": BodyForm.SYSLOG,
+    b"/syslogs": BodyForm.SYSLOG,
+    b"/syslog": BodyForm.SYSLOG,
+    b"/browser/reports": BodyForm.REPORTS,
+    b"/cloud-event": BodyForm.CLOUD_EVENT,
+    b"/typecasts": BodyForm.TYPECASTS,
+    b"/elixir/logger": BodyForm.ERLANG,
+    b"/erlang": BodyForm.ERLANG,
+    b"/erlang/logger": BodyForm.ERLANG,
+    b"/erlang/lager": BodyForm.ERLANG,
+    b"/vercel": BodyForm.VERCEL,
+    b"/zeit": BodyForm.VERCEL,
+    b"/netlify": BodyForm.NETLIFY,
+    b"/github": BodyForm.GITHUB,
 }
-EVENTS: Mapping[bytes, Route] = {
-    prefix + suffix: Route("ingest", WRITE, _ingest(form))
+EVENT_ROUTES: Mapping[bytes, Route] = {
+    prefix + suffix: Route("ingest", WRITE, _ingest_handler(form))
     for prefix in (b"/api/logs", b"/logs", b"/api/events")
-    for suffix, form in FORMS.items()
+    for suffix, form in FORMS_BY_SUFFIX.items()
 }
 ROUTES_BY_PATH: Mapping[bytes, Route] = {
-    **EVENTS,
+    **EVENT_ROUTES,
     **shippers.ROUTES_BY_PATH,
     **loki_api.ROUTES_BY_PATH,
-    b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
-    b"/v1/traces": Route("otlp", WRITE, _ingest(Form.OTLP_TRACES)),
-    b"/v1/metrics": Route("otlp", WRITE, _ingest(Form.OTLP_METRICS)),
-    b"/api/access-tokens": Route("keys", READ_OR_CREATE, _keys),
-    b"/api/quarantine": Route("quarantine", READ, _quarantine),
-    b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),
-    b"/api/openapi.json": Route("openapi", READ, _collection_handler(catalog.api_document)),
-    b"/api/openapi": Route("openapi", READ, _collection_handler(catalog.api_document)),
-    b"/api/client.py": Route("client", READ, _collection_handler(catalog.api_client)),
-    b"/docs": Route("docs", READ, _collection_handler(catalog.api_page)),
-    b"/api/endpoints": Route("endpoints", READ_OR_CREATE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
-    b"/api/sources": Route("sources", READ_OR_CREATE, _definitions(manage.SOURCES, catalog.list_sources)),
+    b"/v1/logs": Route("otlp", WRITE, _ingest_handler(BodyForm.OTLP)),
+    b"/v1/traces": Route("otlp", WRITE, _ingest_handler(BodyForm.OTLP_TRACES)),
+    b"/v1/metrics": Route("otlp", WRITE, _ingest_handler(BodyForm.OTLP_METRICS)),
+    b"/api/access-tokens": Route("keys", READ_OR_CREATE, _list_or_create_keys),
+    b"/api/quarantine": Route("quarantine", READ, _list_quarantine),
+    b"/api/backup": Route("backup", ("GET", "OPTIONS"), _send_backup),
+    b"/api/openapi.json": Route("openapi", READ, _collection_handler(catalog.show_api_document)),
+    b"/api/openapi": Route("openapi", READ, _collection_handler(catalog.show_api_document)),
+    b"/api/client.py": Route("client", READ, _collection_handler(catalog.show_api_client)),
+    b"/docs": Route("docs", READ, _collection_handler(catalog.show_api_page)),
+    b"/api/endpoints": Route(
+        "endpoints", READ_OR_CREATE, _definitions_handler(manage.ENDPOINT_KIND, catalog.list_endpoints)
+    ),
+    b"/api/sources": Route("sources", READ_OR_CREATE, _definitions_handler(manage.SOURCE_KIND, catalog.list_sources)),
     b"/api/alerts": Route("alerts", READ, _collection_handler(alerts.list_alerts)),
     b"/api/alerts/history": Route("alerts", READ, _collection_handler(alerts.list_history)),
-    b"/api/alerts/silences": Route("silences", READ_OR_CREATE, _silences),
+    b"/api/alerts/silences": Route("silences", READ_OR_CREATE, _list_or_create_silences),
     b"/api/key": Route("key_view", READ, _collection_handler(agents.show_key)),
     b"/mcp": Route("mcp", WRITE, agents.answer_mcp),
     b"/api/account": Route("account", READ, _collection_handler(catalog.show_account)),
     b"/api/backends": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_backends)),
     b"/api/rules": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_rules)),
     b"/api/queries": Route("queries", READ, _collection_handler(operations.list_queries)),
-    b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
-    b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
-    b"/api/status": Route("status", READ, _status),
-    b"/": Route("explorer", READ, _page),
-    b"/sign-in": Route("explorer", READ, _sign_in),
-    b"/health": Route("health", READ, _health),
+    b"/api/query": Route("ad_hoc", QUERY, _answer_ad_hoc),
+    b"/api/query/parse": Route("ad_hoc", QUERY, _parse_ad_hoc),
+    b"/api/status": Route("status", READ, _show_status),
+    b"/": Route("explorer", READ, _show_explorer),
+    b"/sign-in": Route("explorer", READ, _show_sign_in),
+    b"/health": Route("health", READ, _answer_health),
     b"/ready": Route("ready", READ, _answer_readiness),
     b"/readyz": Route("ready", READ, _answer_readiness),
     b"/livez": Route("live", READ, _answer_liveness),
-    b"/metrics": Route("metrics", READ, _metrics),
+    b"/metrics": Route("metrics", READ, _answer_metrics),
 }
 # URL paths with one variable part, which is the `address` in the handler's context.
-NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
-    (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
-    (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow)),
+PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
+    (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERY_ROUTE),
+    (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow_query)),
     (
         re.compile(rb"/api/endpoints/([^/]+)"),
-        Route("endpoint", READ_OR_CHANGE, _definition(manage.ENDPOINTS, catalog.show_endpoint)),
+        Route("endpoint", READ_OR_CHANGE, _definition_handler(manage.ENDPOINT_KIND, catalog.show_endpoint)),
     ),
-    (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _explorer_file)),
+    (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _show_explorer_file)),
     (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _item_handler(show_scope))),
     (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _item_handler(show_sql))),
     (
         re.compile(rb"/api/sources/([^/]+)"),
-        Route("source", READ_OR_CHANGE, _definition(manage.SOURCES, catalog.show_source)),
+        Route("source", READ_OR_CHANGE, _definition_handler(manage.SOURCE_KIND, catalog.show_source)),
     ),
     (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _item_handler(catalog.show_schema))),
-    (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _item_handler(stream_events.recent_events))),
-    (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
-    (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
+    (
+        re.compile(rb"/api/sources/([^/]+)/recent"),
+        Route("recent", READ, _item_handler(stream_events.show_recent_events)),
+    ),
+    (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _revoke_key)),
+    (keys.ROTATE_ADDRESS, Route("key", WRITE, _rotate_key)),
     (EVENTS_ADDRESS, Route("export", READ_OR_CREATE, _export_or_reimport)),
     (alerts.ALERT_ADDRESS, Route("alert", READ, _item_handler(alerts.preview_alert))),
-    (alerts.TARGET_ADDRESS, Route("alert_target", WRITE, _target_test)),
-    (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _silence)),
-    (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantine_item)),
+    (alerts.TARGET_ADDRESS, Route("alert_target", WRITE, _test_target)),
+    (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _delete_silence)),
+    (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _show_quarantine_item)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay_item)),
-    *_text_routes(manage.ENDPOINTS),
-    *_text_routes(manage.SOURCES),
-    *shippers.NAMED,
-    *loki_api.NAMED,
+    *_text_routes(manage.ENDPOINT_KIND),
+    *_text_routes(manage.SOURCE_KIND),
+    *shippers.PATTERN_ROUTES,
+    *loki_api.PATTERN_ROUTES,
 )
 
 
-_ADDRESSES = (
+_KNOWN_PATHS = (
     *(path.decode() for path in ROUTES_BY_PATH),
     "/api/endpoints/query/logs.all",
     "/api/sources/{stream}/recent",
@@ -341,21 +352,23 @@ def find_route(request: Request) -> tuple[Route, str]:
     route = ROUTES_BY_PATH.get(path)
     if route is not None:
         return route, ""
-    for address, named in NAMED:
+    for address, named in PATTERN_ROUTES:
         match = address.fullmatch(path)
         if match is not None:
-            return named, percent_decoded(match[1], "path")
-    decoded_path = percent_decoded(request.path, "path")
-    raise UnknownRoute(f"There is nothing at {decoded_path}.", hint=_nearest_address(decoded_path))
+            return named, percent_decode(match[1], "path")
+    decoded_path = percent_decode(request.path, "path")
+    raise UnknownRoute(f"There is nothing at {decoded_path}.", hint=_nearest_path_hint(decoded_path))
 
 
-def _nearest_address(address: str) -> str | None:
+def _nearest_path_hint(address: str) -> str | None:
     """Return a hint with the most similar known path."""
-    close = closest(address.rstrip("/"), _ADDRESSES, 0.75)
+    close = find_closest_name(address.rstrip("/"), _KNOWN_PATHS, 0.75)
     return f"Did you mean {close}?" if close else None
 
 
-def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics) -> HttpApplication:
+def create_application(
+    lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics
+) -> HttpApplication:
     """Create the ASGI application. It answers with 503 until `lifecycle` is opened."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
@@ -370,14 +383,14 @@ def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, m
             request.methods = route.methods
             raise BadMethod(f"{request.method} is not taken here.", hint="There are: " + ", ".join(route.methods) + ".")
         if request.method == "OPTIONS":
-            return preflight(", ".join(route.methods))
+            return preflight_response(", ".join(route.methods))
         return await route.handler(HandlerContext(request, address, shared))
 
     def respond_at_once(request: Request) -> Response | None:
         if lifecycle.phase is not Phase.READY or lifecycle.services is None:
             return None
-        return answer_repeated(request, lifecycle.services, shared.request_cache)
+        return answer_repeated_request(request, lifecycle.services, shared.request_cache)
 
-    send_budget = SendBudget(options.unread_bytes)
+    send_budget = SendBudget(options.max_unsent_bytes)
     made = HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)
     return made

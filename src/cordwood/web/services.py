@@ -6,36 +6,36 @@ from enum import StrEnum
 
 import msgspec
 
-from cordwood.access import Access, may_manage, require_ingest
-from cordwood.alerts.service import Alerts
-from cordwood.catalog.catalog import Catalog, Definitions, StreamMaker
+from cordwood.access import Authenticator, may_manage, require_ingest_permission
+from cordwood.alerts.service import AlertService
+from cordwood.catalog.catalog import Catalog, DefinitionEditor, StreamCreator
 from cordwood.errors import Busy, Forbidden, UnknownEndpoint, UnknownStream, did_you_mean
 from cordwood.ingest.accept import Intake
 from cordwood.ingest.limits import BodyBudget
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller
-from cordwood.serve.answer import Answers
-from cordwood.serve.backup_archive import Backups
-from cordwood.serve.tails import Tails
+from cordwood.serve.answer import QueryService
+from cordwood.serve.backup_archive import BackupService
+from cordwood.serve.tails import TailService
 from cordwood.web.receiving import BodyBounds
 
 
 class Services(msgspec.Struct, frozen=True):
     """The services that request handlers use."""
 
-    answers: Answers
+    query_service: QueryService
     intake: Intake
-    access: Access
+    access: Authenticator
     catalog: Catalog
-    backups: Backups
-    tails: Tails
-    alerts: Alerts
-    stream_maker: StreamMaker | None = None
-    endpoint_definitions: Definitions[Endpoint] | None = None
-    stream_definitions: Definitions[Stream] | None = None
+    backup_service: BackupService
+    tail_service: TailService
+    alerts: AlertService
+    stream_creator: StreamCreator | None = None
+    endpoint_definitions: DefinitionEditor[Endpoint] | None = None
+    stream_definitions: DefinitionEditor[Stream] | None = None
     # A lock for changes of definitions, so that waiting requests do not occupy threads of the pool.
-    changing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    definition_lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class Phase(StrEnum):
@@ -45,7 +45,7 @@ class Phase(StrEnum):
 
 
 class Lifecycle:
-    """The phase of the process: STARTING until `open`, READY, and DRAINING from `drain` on.
+    """The phase of the process: STARTING until `set_ready`, READY, and DRAINING from `start_draining` on.
 
     While it is READY, `set_unready` may declare a part unavailable, for example while the engine is replaced.
     Thread-safe.
@@ -56,11 +56,11 @@ class Lifecycle:
         self.services: Services | None = None
         self._unready: dict[str, str] = {}
 
-    def open(self, services: Services) -> None:
+    def set_ready(self, services: Services) -> None:
         self.services = services
         self.phase = Phase.READY
 
-    def drain(self) -> None:
+    def start_draining(self) -> None:
         self.phase = Phase.DRAINING
 
     def set_unready(self, part: str, reason: str | None) -> None:
@@ -73,13 +73,13 @@ class Lifecycle:
     def unready_reasons(self) -> list[str]:
         """Return the reasons why queries cannot be answered although the process runs."""
         reasons = [*self._unready.copy().values()]
-        if self.services is not None and (starved := self.services.answers.queue_stalled_seconds):
+        if self.services is not None and (starved := self.services.query_service.queue_stalled_seconds):
             reasons.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
         return reasons
 
     def degraded_reasons(self) -> list[str]:
         """Return what does not work although queries are answered."""
-        fault = self.services.intake.fault if self.services is not None else None
+        fault = self.services.intake.last_write_error if self.services is not None else None
         return [] if fault is None else [f"Events are not stored: {fault}"]
 
 
@@ -104,22 +104,22 @@ class Webhooks(msgspec.Struct, frozen=True):
 class WebOptions(msgspec.Struct, frozen=True):
     """Options of the HTTP layer. `logflare_errors` returns failed queries as Logflare does: 200 with a message.
 
-    `events` limits bodies of events, `queries` all others. `unread_bytes` bounds the memory of answers that are being
+    `event_body_bounds` limits bodies of events, `query_body_bounds` all others. `max_unsent_bytes` bounds the memory of answers that are being
     sent. `webhooks` has the secrets of signing senders. `query_budget` is the memory budget of bodies other than events.
     `stream_mapping` maps the labels of shippers to streams. `offers_sign_in` enables the page that signs in by a link.
     """
 
     logflare_errors: bool = False
-    events: BodyBounds = EVENT_BODY_BOUNDS
-    queries: BodyBounds = QUERY_BODY_BOUNDS
-    unread_bytes: int = 64 * _MEBIBYTE
+    event_body_bounds: BodyBounds = EVENT_BODY_BOUNDS
+    query_body_bounds: BodyBounds = QUERY_BODY_BOUNDS
+    max_unsent_bytes: int = 64 * _MEBIBYTE
     webhooks: Webhooks = Webhooks()
-    query_budget: BodyBudget = msgspec.field(default_factory=lambda: query_budget(32 * _MEBIBYTE))
+    query_body_budget: BodyBudget = msgspec.field(default_factory=lambda: new_query_body_budget(32 * _MEBIBYTE))
     stream_mapping: StreamMapping = StreamMapping()
     offers_sign_in: bool = False
 
 
-def query_budget(max_bytes: int) -> BodyBudget:
+def new_query_body_budget(max_bytes: int) -> BodyBudget:
     """Return the memory budget of query bodies, which raises Busy when it is used up."""
     return BodyBudget(max_bytes, refusal=_budget_fault)
 
@@ -141,14 +141,14 @@ def existing_stream(services: Services, address: str) -> Stream:
     stream = services.catalog.stream(address)
     if stream is None:
         near = did_you_mean(address, [one.name for one in services.catalog.streams()])
-        hint = _stream_of_sub_query(services, address) or near or "Add it to your streams file."
+        hint = _sub_query_hint(services, address) or near or "Add it to your streams file."
         raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
     return stream
 
 
-def _stream_of_sub_query(services: Services, name: str) -> str | None:
+def _sub_query_hint(services: Services, name: str) -> str | None:
     """Return a hint if the name is a sub-query of an endpoint, which is often confused with its stream."""
-    if not _SUB_QUERY.fullmatch(name):
+    if not _SUB_QUERY_NAME_REGEX.fullmatch(name):
         return None
     pattern = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
     for endpoint in services.catalog.endpoints():
@@ -158,23 +158,23 @@ def _stream_of_sub_query(services: Services, name: str) -> str | None:
     return None
 
 
-_SUB_QUERY = re.compile(r"\w{1,60}", re.ASCII)
+_SUB_QUERY_NAME_REGEX = re.compile(r"\w{1,60}", re.ASCII)
 
 
-async def stream_of_events(services: Services, caller: Caller, name: str) -> Stream:
+async def find_or_create_stream(services: Services, caller: Caller, name: str) -> Stream:
     """Return the stream of this name, and create it if the settings allow that; otherwise raise UnknownStream."""
     stream = services.catalog.stream(name)
-    if stream is not None or services.stream_maker is None:
+    if stream is not None or services.stream_creator is None:
         return stream or existing_stream(services, name)
     try:
-        return await _create_stream(services.stream_maker, caller, name)
+        return await _create_stream(services.stream_creator, caller, name)
     except UnknownStream as fault:
-        fault.hint = _stream_of_sub_query(services, name) or fault.hint
+        fault.hint = _sub_query_hint(services, name) or fault.hint
         raise
 
 
-async def _create_stream(maker: StreamMaker, caller: Caller, name: str) -> Stream:
-    require_ingest(caller, maker.proposed(name))
+async def _create_stream(maker: StreamCreator, caller: Caller, name: str) -> Stream:
+    require_ingest_permission(caller, maker.proposed_stream(name))
     if caller.pins:
         raise Forbidden(
             f"There is no stream {name!r}, and a pinned key may not create one.",
@@ -182,4 +182,4 @@ async def _create_stream(maker: StreamMaker, caller: Caller, name: str) -> Strea
         )
     # No key id is charged: a private key may create any number of streams.
     key_id = None if may_manage(caller) else caller.key_id
-    return await asyncio.to_thread(maker.make_stream, name, key_id)
+    return await asyncio.to_thread(maker.create_stream, name, key_id)

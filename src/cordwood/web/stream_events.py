@@ -13,30 +13,30 @@ from cordwood.errors import BadParameter, Forbidden, NotAcceptable
 from cordwood.ingest.build_events import read_timestamp
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller
-from cordwood.observe.observation import Ingested, Observer
-from cordwood.serve.jobs import Range
-from cordwood.serve.query_request import Format, QueryRequest
+from cordwood.observe.observation import EventsIngested, Observer
+from cordwood.serve.jobs import ExportRange
+from cordwood.serve.query_request import AnswerFormat, QueryRequest
 from cordwood.web.answer_rendering import render_answer
-from cordwood.web.asgi import Request, Response, no_store_json, read_count
-from cordwood.web.credentials import private_caller
-from cordwood.web.encode import FORMATS, JSON_ROWS, arrow, parquet
+from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
+from cordwood.web.credentials import require_private_caller
+from cordwood.web.encode import FORMATS, JSON_FORMAT, arrow, parquet
 from cordwood.web.encode.text import encode_event_array, encode_event_lines
 from cordwood.web.ingest import accepted_response
 from cordwood.web.query_request_parser import read_redact_header
-from cordwood.web.receiving import read_body, while_connected
+from cordwood.web.receiving import read_body, run_while_connected
 from cordwood.web.services import Services, WebOptions, existing_stream
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 
 # Unlike answers, exports are streamed in all of these formats, so that they are never held in memory.
-_FORMATS: Mapping[str, Format] = {
-    "parquet": Format("parquet", "application/vnd.apache.parquet", parquet.encode, streams=True),
-    "ndjson": Format("ndjson", "application/x-ndjson", encode_event_lines, streams=True),
-    "json": Format("json", "application/json; charset=utf-8", encode_event_array, streams=True),
+_FORMATS: Mapping[str, AnswerFormat] = {
+    "parquet": AnswerFormat("parquet", "application/vnd.apache.parquet", parquet.encode_parquet, is_streamable=True),
+    "ndjson": AnswerFormat("ndjson", "application/x-ndjson", encode_event_lines, is_streamable=True),
+    "json": AnswerFormat("json", "application/json; charset=utf-8", encode_event_array, is_streamable=True),
     "csv": FORMATS["csv"],
-    "arrow": Format("arrow", "application/vnd.apache.arrow.stream", arrow.encode, streams=True),
+    "arrow": AnswerFormat("arrow", "application/vnd.apache.arrow.stream", arrow.encode_arrow, is_streamable=True),
 }
-_EXPORT = Endpoint(
+_EXPORT_ENDPOINT = Endpoint(
     name="stream.export",
     id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a03"),
     sql="",
@@ -48,34 +48,36 @@ _EARLIEST_US, _LATEST_US = -(10**16), 10**17
 
 async def export_events(request: Request, services: Services, name: str) -> Response:
     began = time.perf_counter()
-    caller, query = private_caller(request, services)
+    caller, query = require_private_caller(request, services)
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
     stream = existing_stream(services, name)
     request.facts["stream"] = stream.name
-    since_us, until_us = _bounds(query)
-    export_range = Range(stream.name, since_us, until_us, project=apply_pins(caller, {}, _EXPORT).get("project"))
-    query_request = QueryRequest(_EXPORT, caller, _format(query.get("format") or "parquet"))
+    since_us, until_us = _read_time_bounds(query)
+    export_range = ExportRange(
+        stream.name, since_us, until_us, project=apply_pins(caller, {}, _EXPORT_ENDPOINT).get("project")
+    )
+    query_request = QueryRequest(_EXPORT_ENDPOINT, caller, _format(query.get("format") or "parquet"))
     return await render_answer(
-        request, query_request, await services.answers.export(query_request, export_range, request.id), began
+        request, query_request, await services.query_service.export(query_request, export_range, request.id), began
     )
 
 
-def _format(name: str) -> Format:
+def _format(name: str) -> AnswerFormat:
     if name not in _FORMATS:
         raise NotAcceptable(f"There is no format {name!r}.", hint="There are: " + ", ".join(_FORMATS) + ".")
     return _FORMATS[name]
 
 
-def _bounds(query: Mapping[str, str]) -> tuple[int, int]:
-    since_us = _bound("from", query.get("from"), _EARLIEST_US)
-    until_us = _bound("to", query.get("to"), _LATEST_US)
+def _read_time_bounds(query: Mapping[str, str]) -> tuple[int, int]:
+    since_us = _read_time_bound("from", query.get("from"), _EARLIEST_US)
+    until_us = _read_time_bound("to", query.get("to"), _LATEST_US)
     if since_us >= until_us:
         raise BadParameter("Nothing lies between from and to: to is not later.", hint="from is included, to is not.")
     return since_us, until_us
 
 
-def _bound(name: str, text: str | None, default: int) -> int:
+def _read_time_bound(name: str, text: str | None, default: int) -> int:
     if not text:
         return default
     found = read_timestamp(text)
@@ -87,14 +89,16 @@ def _bound(name: str, text: str | None, default: int) -> int:
 async def reimport_events(
     request: Request, services: Services, options: WebOptions, observer: Observer, name: str
 ) -> Response:
-    caller, _ = private_caller(request, services)
+    caller, _ = require_private_caller(request, services)
     stream = existing_stream(services, name)
     request.facts["stream"] = stream.name
     with services.intake.body_budget.reserve(caller.key_id) as reservation:
-        body = await read_body(request, options.events, reservation)
+        body = await read_body(request, options.event_body_bounds, reservation)
         accepted = await services.intake.reimport(stream, body, _pinned_project(caller))
-    observer.note(
-        Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late)
+    observer.record(
+        EventsIngested(
+            stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late
+        )
     )
     return accepted_response(accepted)
 
@@ -109,26 +113,26 @@ _MAX_RECENT = 100
 _RECENT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 
 
-async def recent_events(request: Request, services: Services, address: str) -> Response:
+async def show_recent_events(request: Request, services: Services, address: str) -> Response:
     """Return the newest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
-    caller, query = private_caller(request, services)
+    caller, query = require_private_caller(request, services)
     stream = existing_stream(services, address)
     request.facts["stream"] = stream.name
     endpoint = _recent_endpoint(stream, read_count(query.get("limit"), _MAX_RECENT, _MAX_RECENT))
     redact = read_redact_header(request)
     query_request = QueryRequest(
-        endpoint, caller, JSON_ROWS, apply_pins(caller, {}, endpoint), redact=redact, is_ad_hoc=True
+        endpoint, caller, JSON_FORMAT, apply_pins(caller, {}, endpoint), redact=redact, is_ad_hoc=True
     )
-    answer = await while_connected(request, services.answers.answer(query_request, request.id))
-    rows = msgspec.json.decode(answer.finished.body)["result"]
-    return no_store_json([_event(row) for row in rows])
+    answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
+    rows = msgspec.json.decode(answer.complete_answer.body)["result"]
+    return no_store_json_response([_event_json(row) for row in rows])
 
 
 def _recent_endpoint(stream: Stream, limit: int) -> Endpoint:
     sql = f"""
       select to_json_string(e) as event, e.timestamp, e.ingested_at
       from (
-        select * from {_quoted(stream.name)}
+        select * from {_quote_name(stream.name)}
         where @project is null or project = @project
         order by timestamp desc, id limit {limit}
       ) as e
@@ -137,13 +141,13 @@ def _recent_endpoint(stream: Stream, limit: int) -> Endpoint:
     return Endpoint("stream.recent", _RECENT_ID, sql, revision, max_rows=limit, parameters=(Parameter("project"),))
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Write a name in SQL, in backquotes."""
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")
     return f"`{escaped}`"
 
 
-def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+def _event_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event without null columns and with times as numbers."""
     event = {name: value for name, value in msgspec.json.decode(row["event"]).items() if value is not None}
     return event | {"timestamp": row["timestamp"], "ingested_at": row["ingested_at"]}

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from cordwood import access
-from cordwood.access import ANONYMOUS, Access, FixedKey
-from cordwood.catalog.key_store import digest
-from cordwood.catalog.sqlite_keys import SQLiteKeys
+from cordwood.access import ANONYMOUS, Authenticator, FixedKey
+from cordwood.catalog.key_store import hash_secret
+from cordwood.catalog.sqlite_keys import SQLiteKeyStore
 from cordwood.errors import BadKey, Forbidden, NoKey
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller, KeyTerms
@@ -26,16 +26,16 @@ NOW_SECONDS = 1_700_000_000.0
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Iterator[SQLiteKeys]:
-    keys = SQLiteKeys(tmp_path / "keys.db", lambda: NOW_SECONDS)
+def keys(tmp_path: Path) -> Iterator[SQLiteKeyStore]:
+    keys = SQLiteKeyStore(tmp_path / "keys.db", lambda: NOW_SECONDS)
     yield keys
     keys.close()
 
 
 @pytest.fixture
-def authenticator(keys: SQLiteKeys) -> Access:
-    fixed = FixedKey(Caller("settings:private", frozenset({"private"})), digest("from-settings"))
-    return Access(keys, (fixed,), clock=lambda: NOW_SECONDS)
+def authenticator(keys: SQLiteKeyStore) -> Authenticator:
+    fixed = FixedKey(Caller("settings:private", frozenset({"private"})), hash_secret("from-settings"))
+    return Authenticator(keys, (fixed,), clock=lambda: NOW_SECONDS)
 
 
 def caller_with_scopes(*scopes: str) -> Caller:
@@ -43,31 +43,31 @@ def caller_with_scopes(*scopes: str) -> Caller:
 
 
 @pytest.mark.parametrize("presented", [None, ""])
-def test_a_request_without_a_key_is_refused(authenticator: Access, presented: str | None) -> None:
+def test_a_request_without_a_key_is_refused(authenticator: Authenticator, presented: str | None) -> None:
     with pytest.raises(NoKey):
         authenticator.authenticate(presented)
 
 
-def test_an_unknown_key_is_refused_and_not_printed(authenticator: Access) -> None:
+def test_an_unknown_key_is_refused_and_not_printed(authenticator: Authenticator) -> None:
     with pytest.raises(BadKey) as caught:
         authenticator.authenticate("cw_wrong")
-    assert "cw_wrong" not in caught.value.in_one_line()
+    assert "cw_wrong" not in caught.value.one_line_text()
 
 
-def test_a_key_in_the_settings_is_accepted(authenticator: Access) -> None:
+def test_a_key_in_the_settings_is_accepted(authenticator: Authenticator) -> None:
     assert authenticator.authenticate("from-settings").key_id == "settings:private"
 
 
-def test_a_stored_key_has_its_terms_and_its_use_is_recorded(authenticator: Access, keys: SQLiteKeys) -> None:
+def test_a_stored_key_has_its_terms_and_its_use_is_recorded(authenticator: Authenticator, keys: SQLiteKeyStore) -> None:
     terms = KeyTerms(frozenset({"query"}), pins={"project": "acme"}, rate_per_second=3.0, redact_always=True)
     new = keys.create(terms)
     assert authenticator.authenticate(new.secret) == Caller(
         new.key.id, terms.scopes, terms.pins, 3.0, redact_always=True
     )
-    assert keys.in_force()[0].last_used_at == NOW_SECONDS
+    assert keys.active_keys()[0].last_used_at == NOW_SECONDS
 
 
-def test_a_key_is_refused_from_its_time_of_expiry(authenticator: Access, keys: SQLiteKeys) -> None:
+def test_a_key_is_refused_from_its_time_of_expiry(authenticator: Authenticator, keys: SQLiteKeyStore) -> None:
     over = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW_SECONDS))
     alive = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW_SECONDS + 0.001))
     with pytest.raises(BadKey):
@@ -109,35 +109,37 @@ def test_each_scope_allows_its_actions_only(
 
 def test_a_refusal_names_the_scopes_of_the_key() -> None:
     with pytest.raises(Forbidden, match=r"may not query the endpoint logs\.all") as caught:
-        access.require_query(caller_with_scopes("public"), LOGS_ENDPOINT)
-    assert "public" in caught.value.in_one_line()
+        access.require_query_permission(caller_with_scopes("public"), LOGS_ENDPOINT)
+    assert "public" in caught.value.one_line_text()
     with pytest.raises(Forbidden, match=r"may not send to the stream postgres\.logs"):
-        access.require_ingest(caller_with_scopes("query"), DATABASE_STREAM)
+        access.require_ingest_permission(caller_with_scopes("query"), DATABASE_STREAM)
     with pytest.raises(Forbidden, match="private key"):
-        access.require_management(caller_with_scopes("query"))
+        access.require_management_permission(caller_with_scopes("query"))
 
 
 def test_an_unknown_name_is_forbidden_to_keys_without_any_such_scope() -> None:
     with pytest.raises(Forbidden):
-        access.require_query(caller_with_scopes("public"), None)
+        access.require_query_permission(caller_with_scopes("public"), None)
     with pytest.raises(Forbidden):
-        access.require_ingest(caller_with_scopes("query"), None)
-    access.require_query(caller_with_scopes("query:endpoint:other"), None)
-    access.require_ingest(caller_with_scopes("ingest:source:other"), None)
+        access.require_ingest_permission(caller_with_scopes("query"), None)
+    access.require_query_permission(caller_with_scopes("query:endpoint:other"), None)
+    access.require_ingest_permission(caller_with_scopes("ingest:source:other"), None)
 
 
-def test_a_public_endpoint_needs_no_key_when_called_by_uuid(authenticator: Access) -> None:
+def test_a_public_endpoint_needs_no_key_when_called_by_uuid(authenticator: Authenticator) -> None:
     visitor = authenticator.authenticate_for_endpoint(None, PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id).upper())
     assert visitor is ANONYMOUS
-    access.require_query(visitor, PUBLIC_ENDPOINT)
+    access.require_query_permission(visitor, PUBLIC_ENDPOINT)
 
 
-def test_a_public_endpoint_needs_a_key_when_called_by_name(authenticator: Access) -> None:
+def test_a_public_endpoint_needs_a_key_when_called_by_name(authenticator: Authenticator) -> None:
     with pytest.raises(NoKey):
         authenticator.authenticate_for_endpoint(None, PUBLIC_ENDPOINT, "open")
 
 
-def test_an_invalid_key_on_a_public_endpoint_is_treated_as_none(authenticator: Access, keys: SQLiteKeys) -> None:
+def test_an_invalid_key_on_a_public_endpoint_is_treated_as_none(
+    authenticator: Authenticator, keys: SQLiteKeyStore
+) -> None:
     assert authenticator.authenticate_for_endpoint("cw_wrong", PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id)) is ANONYMOUS
     assert (
         authenticator.authenticate_for_endpoint(
@@ -147,18 +149,18 @@ def test_an_invalid_key_on_a_public_endpoint_is_treated_as_none(authenticator: A
     )
 
 
-def test_a_valid_key_on_a_public_endpoint_identifies_its_caller(authenticator: Access) -> None:
+def test_a_valid_key_on_a_public_endpoint_identifies_its_caller(authenticator: Authenticator) -> None:
     assert (
         authenticator.authenticate_for_endpoint("from-settings", PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id)).key_id
         == "settings:private"
     )
 
 
-def test_a_private_endpoint_needs_a_key_when_called_by_uuid(authenticator: Access) -> None:
+def test_a_private_endpoint_needs_a_key_when_called_by_uuid(authenticator: Authenticator) -> None:
     with pytest.raises(NoKey):
         authenticator.authenticate_for_endpoint(None, LOGS_ENDPOINT, str(LOGS_ENDPOINT.id))
     with pytest.raises(Forbidden):
-        access.require_query(ANONYMOUS, LOGS_ENDPOINT)
+        access.require_query_permission(ANONYMOUS, LOGS_ENDPOINT)
 
 
 def caller_pinned_to(**pins: str) -> Caller:

@@ -8,21 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.agents.tool import MAX_BYTES, MAX_LINE_BYTES, MAX_READ_BYTES, AgentRows, Bounds, Shortening, shortened
+from cordwood.agents.tool import (
+    MAX_ANSWER_BYTES,
+    MAX_LINE_BYTES,
+    MAX_READ_BYTES,
+    AnswerLimits,
+    RowCollector,
+    ShorteningLimits,
+    shorten_value,
+)
 
 
 def as_lines(rows: list[Any]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-def decode(rows: AgentRows) -> list[Any]:
+def decode(rows: RowCollector) -> list[Any]:
     return [json.loads(bytes(row)) for row in rows.rows]
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text())), st.integers(1, 50))
 def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: int) -> None:
     body = as_lines(rows)
-    collected = AgentRows(Bounds(1000))
+    collected = RowCollector(AnswerLimits(1000))
     assert all(collected.add_chunk(body[begin : begin + size]) for begin in range(0, len(body), size))
     assert decode(collected) == rows
     assert collected.cut is None
@@ -30,7 +38,7 @@ def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: 
 
 
 def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
-    exact, more = AgentRows(Bounds(3)), AgentRows(Bounds(3))
+    exact, more = RowCollector(AnswerLimits(3)), RowCollector(AnswerLimits(3))
     assert exact.add_chunk(as_lines([{"n": 1}] * 3))
     assert exact.cut is None
     assert not more.add_chunk(as_lines([{"n": 1}] * 4))
@@ -40,15 +48,15 @@ def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
 
 
 def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
-    rows = AgentRows(Bounds(1000))
+    rows = RowCollector(AnswerLimits(1000))
     assert not rows.add_chunk(as_lines([{"text": "x" * 1500}] * 100))
-    assert sum(len(bytes(row)) for row in rows.rows) <= MAX_BYTES
+    assert sum(len(bytes(row)) for row in rows.rows) <= MAX_ANSWER_BYTES
     assert rows.cut is not None
     assert "bytes" in rows.cut
 
 
 def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
-    rows = AgentRows(Bounds(10))
+    rows = RowCollector(AnswerLimits(10))
     chunks = 0
     while rows.add_chunk(b"x" * 100_000):
         chunks += 1
@@ -58,7 +66,7 @@ def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
 
 
 def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
-    rows = AgentRows(Bounds(1000))
+    rows = RowCollector(AnswerLimits(1000))
     line = as_lines([{"text": "x" * 1_000_000}])
     chunks_read = 1
     while rows.add_chunk(line):
@@ -68,17 +76,17 @@ def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
 
 
 def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
-    rows = AgentRows(Bounds(10))
+    rows = RowCollector(AnswerLimits(10))
     assert rows.add_chunk(as_lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
     (row,) = decode(rows)
-    assert len(bytes(rows.rows[0])) <= MAX_BYTES // 2
+    assert len(bytes(rows.rows[0])) <= MAX_ANSWER_BYTES // 2
     assert row["column 0"] == "x" * 200 + "… (1500 characters)"
     assert rows.is_shortened
 
 
 @pytest.mark.parametrize("line", [b"[" * 5000 + b"]" * 5000, b"{broken", b'{"a": 1e999}', b'"\xff"'])
 def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> None:
-    rows = AgentRows(Bounds(10))
+    rows = RowCollector(AnswerLimits(10))
     assert rows.add_chunk(line + b"\n")
     assert len(rows.rows) == 1
     assert rows.is_shortened or decode(rows)
@@ -86,14 +94,14 @@ def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> 
 
 def test_long_values_are_shortened_and_marked_at_any_depth() -> None:
     value = {"a": [{"b": "x" * 30}, *range(20)], **{f"m{n}": n for n in range(20)}}
-    short, is_shortened = shortened(value, Shortening(max_characters=10, elements=3, members=2))
+    short, is_shortened = shorten_value(value, ShorteningLimits(max_characters=10, elements=3, members=2))
     assert is_shortened
     assert short == {
         "a": [{"b": "x" * 10 + "… (30 characters)"}, 0, 1, "… (21 elements)"],
         "m0": 0,
         "…": "(21 members)",
     }
-    assert shortened({"a": [1, None, True, 1.5, "x"]}, Shortening(10, 10, 10)) == (
+    assert shorten_value({"a": [1, None, True, 1.5, "x"]}, ShorteningLimits(10, 10, 10)) == (
         {"a": [1, None, True, 1.5, "x"]},
         False,
     )

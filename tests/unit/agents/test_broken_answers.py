@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from cordwood.agents.api import ApiCall, Reply, WholeBody
-from cordwood.cli.client import Remote
+from cordwood.agents.api import ApiCall, BodyCollector, Reply
+from cordwood.cli.client import RemoteService
 from cordwood.cli.mcp import RemoteApi
-from cordwood.errors import Busy, Refused, Unreachable
+from cordwood.errors import Busy, RefusedByService, Unreachable
 from cordwood.model.key import Caller
 from cordwood.web.agents import InProcessApi
 from cordwood.web.asgi import Receive, Scope, Send
 from cordwood.web.route import HandlerContext
-from cordwood.web.services import query_budget
+from cordwood.web.services import new_query_body_budget
 
 RESPONSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 CHUNK = b'9\r\n{"n": 1}\n\r\n'
@@ -41,8 +41,8 @@ def answers(request: pytest.FixtureRequest) -> Iterator[str]:
         thread.join()
 
 
-def send_request(url: str, body: WholeBody) -> Reply:
-    api = RemoteApi(lambda: Remote(url, "key", 5.0), {})
+def send_request(url: str, body: BodyCollector) -> Reply:
+    api = RemoteApi(lambda: RemoteService(url, "key", 5.0), {})
     return asyncio.run(api.send(ApiCall("/x", {}), body.add_chunk))
 
 
@@ -56,23 +56,23 @@ def send_request(url: str, body: WholeBody) -> Reply:
     indirect=True,
 )
 def test_a_body_that_ends_early_is_refused(answers: str) -> None:
-    with pytest.raises(Refused, match="while its rows were sent"):
-        send_request(answers, WholeBody())
+    with pytest.raises(RefusedByService, match="while its rows were sent"):
+        send_request(answers, BodyCollector())
 
 
 @pytest.mark.parametrize("answers", [b"", b"nonsense\r\n\r\n"], indirect=True)
 def test_an_answer_that_is_not_http_means_that_there_is_no_service(answers: str) -> None:
     with pytest.raises(Unreachable):
-        send_request(answers, WholeBody())
+        send_request(answers, BodyCollector())
 
 
 @pytest.mark.parametrize("answers", [RESPONSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 3], indirect=True)
 def test_the_rest_of_a_body_that_is_not_needed_is_not_awaited(answers: str) -> None:
-    body = WholeBody(max_bytes=5)
+    body = BodyCollector(max_bytes=5)
     assert send_request(answers, body).status == 200
     assert body.is_cut
-    with pytest.raises(Refused, match="larger than"):
-        body.json()
+    with pytest.raises(RefusedByService, match="larger than"):
+        body.decode_json()
 
 
 @contextmanager
@@ -85,9 +85,9 @@ def application_api(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[
 
     request = SimpleNamespace(id="1", scope={"headers": []})
     context = SimpleNamespace(request=request, shared=SimpleNamespace(dispatch=application))
-    shared = query_budget(budget)
+    shared = new_query_body_budget(budget)
     with shared.reserve("1") as reservation, shared.reserve("2") as other:
-        other.take(2**20 + 1)
+        other.reserve(2**20 + 1)
         other.mark_complete()
         yield InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()), reservation)
 
@@ -101,21 +101,21 @@ def chunk(body: bytes) -> dict[str, Any]:
 
 
 def test_an_application_that_stops_in_the_middle_is_an_error() -> None:
-    body = WholeBody()
+    body = BodyCollector()
     with application_api(START_MESSAGE, chunk(b"{}\n"), LAST_MESSAGE) as api:
         assert asyncio.run(api.send(ApiCall("/x"), body.add_chunk)).status == 200
-    assert body.json() == {}
+    assert body.decode_json() == {}
     with (
         application_api(START_MESSAGE, chunk(b"{}\n")) as api,
-        pytest.raises(Refused, match="while its rows were sent"),
+        pytest.raises(RefusedByService, match="while its rows were sent"),
     ):
-        asyncio.run(api.send(ApiCall("/x"), WholeBody().add_chunk))
+        asyncio.run(api.send(ApiCall("/x"), BodyCollector().add_chunk))
 
 
 def test_memory_for_a_large_document_is_reserved_as_it_arrives() -> None:
     chunks = [chunk(b"x" * 2**18) for _ in range(12)]
     for budget, is_enough in ((2**21, False), (2**23, True)):
-        body = WholeBody()
+        body = BodyCollector()
         with application_api(START_MESSAGE, *chunks, LAST_MESSAGE, budget=budget) as api:
             if is_enough:
                 assert asyncio.run(api.send(ApiCall("/x"), body.add_chunk)).status == 200

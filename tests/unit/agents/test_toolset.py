@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Reply
+from cordwood.agents.api import ApiCall, KeyPermissions, OfferedEndpoint, OnChunk, Reply
 from cordwood.agents.mcp_server import answer_message
-from cordwood.agents.toolset import ToolAnswer, call_tool, instructions, quoted_name, quoted_text, tools_of
+from cordwood.agents.toolset import ToolAnswer, agent_instructions, call_tool, quoted_name, quoted_text, tools_for_key
 from cordwood.sql.parse import parse
 
 
@@ -23,19 +23,21 @@ def endpoint(name: str, token: str = "0" * 8, **changes: Any) -> OfferedEndpoint
     return msgspec.structs.replace(offered, **changes)
 
 
-def key_view(*endpoints: OfferedEndpoint, scopes: str = "query", pins: Mapping[str, str] | None = None) -> KeyView:
-    return KeyView("7", scopes, pins or {}, False, None, endpoints)  # noqa: FBT003 - as declared
+def key_view(
+    *endpoints: OfferedEndpoint, scopes: str = "query", pins: Mapping[str, str] | None = None
+) -> KeyPermissions:
+    return KeyPermissions("7", scopes, pins or {}, False, None, endpoints)  # noqa: FBT003 - as declared
 
 
 class RecordingApi:
     """An API that answers each call with the next reply, and records the calls."""
 
-    def __init__(self, of_key: KeyView, *replies: tuple[Reply, bytes]) -> None:
+    def __init__(self, of_key: KeyPermissions, *replies: tuple[Reply, bytes]) -> None:
         self.calls: list[ApiCall] = []
         self._view = of_key
         self._replies = list(replies)
 
-    async def key(self) -> KeyView:
+    async def fetch_permissions(self) -> KeyPermissions:
         return self._view
 
     async def send(self, call: ApiCall, take: OnChunk) -> Reply:
@@ -57,7 +59,7 @@ OK_REPLY = Reply(200, [NDJSON])
 def test_names_of_tools_are_valid_and_unique() -> None:
     names = ["a.b", "a b", "a/b", "query", "é" * 100, "x" * 100, "list_tables", "..."]
     offered = [endpoint(name, f"{number:08}-0000") for number, name in enumerate(names)]
-    tools = [tool.name for tool in tools_of(key_view(*offered))]
+    tools = [tool.name for tool in tools_for_key(key_view(*offered))]
     assert len(set(tools)) == len(tools)
     for name in tools:
         assert 0 < len(name) <= 64
@@ -82,9 +84,9 @@ def test_an_invalid_number_of_rows_is_refused_without_a_request(max_rows: object
 
 def test_every_schema_is_valid_and_names_the_endpoints() -> None:
     for of_key in (key_view(), key_view(endpoint("a"), endpoint("b")), key_view(endpoint("a"), scopes="private")):
-        for tool in tools_of(of_key):
+        for tool in tools_for_key(of_key):
             Draft202012Validator.check_schema(tool.schema)
-    query = next(tool for tool in tools_of(key_view(endpoint("a"), endpoint("b"))) if tool.name == "query")
+    query = next(tool for tool in tools_for_key(key_view(endpoint("a"), endpoint("b"))) if tool.name == "query")
     assert query.schema["properties"]["endpoint"]["enum"] == ["a", "b"]
 
 
@@ -100,12 +102,12 @@ def test_every_schema_is_valid_and_names_the_endpoints() -> None:
         (key_view(scopes="ingest public"), set()),
     ],
 )
-def test_the_tools_follow_the_permissions_of_the_key(of_key: KeyView, names: set[str]) -> None:
-    assert {tool.name for tool in tools_of(of_key)} == names
+def test_the_tools_follow_the_permissions_of_the_key(of_key: KeyPermissions, names: set[str]) -> None:
+    assert {tool.name for tool in tools_for_key(of_key)} == names
 
 
 def test_the_instructions_for_an_agent_mention_pins_and_redaction() -> None:
-    text = instructions(msgspec.structs.replace(key_view(endpoint("e"), pins={"project": "acme"}), redact=True))
+    text = agent_instructions(msgspec.structs.replace(key_view(endpoint("e"), pins={"project": "acme"}), redact=True))
     assert "project = acme" in text
     assert "redacted" in text
 
@@ -148,11 +150,11 @@ def test_quoted_texts_and_names_are_parsed_back_unchanged(text: str) -> None:
 class FailingApi(RecordingApi):
     """An API with a bug."""
 
-    async def key(self) -> KeyView:
+    async def fetch_permissions(self) -> KeyPermissions:
         if self.calls:
             raise RuntimeError
         self.calls.append(ApiCall("/"))
-        return await super().key()
+        return await super().fetch_permissions()
 
 
 def test_an_unexpected_failure_is_raised_and_not_shown_to_the_agent() -> None:
@@ -184,7 +186,7 @@ class AcceptingApi(RecordingApi):
 @given(st.data())
 def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> None:
     of_key = key_view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))
-    tool = data.draw(st.sampled_from(tools_of(of_key)))
+    tool = data.draw(st.sampled_from(tools_for_key(of_key)))
     names = st.sampled_from([*tool.schema["properties"], "other"])
     values: st.SearchStrategy[object] = st.sampled_from(
         ["e", "text", "", "\n", "x" * 301, 0, 5, 20, 21, 1001, -1, 1.5, True, None, [], {}, {"project": "x"}]

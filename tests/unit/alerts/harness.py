@@ -4,8 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid5
 
-from cordwood.alerts.evaluation import Evaluation, Instance, StateUpdate, Verdict, advance, evaluate_groups
-from cordwood.catalog.alert_table import NAMESPACE, read_condition
+from cordwood.alerts.evaluation import (
+    Evaluation,
+    GroupState,
+    StateUpdate,
+    Verdict,
+    evaluate_groups,
+    update_group_states,
+)
+from cordwood.catalog.alert_table import ALERT_ID_NAMESPACE, read_condition
 from cordwood.model.definitions import Alert
 
 SECOND_US = 1_000_000
@@ -17,7 +24,7 @@ def make_alert(condition: str = "rows", name: str = "a", **settings: Any) -> Ale
     assert parsed is not None, condition
     return Alert(
         name=name,
-        id=uuid5(NAMESPACE, name),
+        id=uuid5(ALERT_ID_NAMESPACE, name),
         endpoint="errors",
         condition=parsed,
         every_seconds=60.0,
@@ -40,26 +47,28 @@ class AlertGroups:
 
     def __init__(self, definition: Alert, repeat: Mapping[str, float] | None = None) -> None:
         self.alert = definition
-        self.instances: Mapping[str, Instance] = {}
+        self.instances: Mapping[str, GroupState] = {}
         self.silenced = False
         self._repeat = repeat or {}
 
     def evaluate_at(self, seconds: float, rows: Sequence[Mapping[str, object]], *, is_cut: bool = False) -> StateUpdate:
         known = {fingerprint: instance.labels for fingerprint, instance in self.instances.items()}
         verdicts: list[Verdict] = evaluate_groups(self.alert, rows, (), known)
-        step = advance(
+        step = update_group_states(
             self.alert,
             self.instances,
             Evaluation(verdicts, START_US + round(seconds * SECOND_US), is_cut),
             lambda target: self._repeat.get(target, self.alert.repeat_seconds),
             lambda _: self.silenced,
         )
-        self.instances = step.instances
+        self.instances = step.groups
         return step
 
     def notified(self, seconds: float, rows: Sequence[Mapping[str, object]], **more: bool) -> list[tuple[str, str]]:
         """Evaluate the rows; return the targets to notify, with the new state of the group."""
-        return [(target, str(change.state)) for target, change in self.evaluate_at(seconds, rows, **more).outgoing]
+        return [
+            (target, str(change.state)) for target, change in self.evaluate_at(seconds, rows, **more).outgoing_changes
+        ]
 
     @property
     def phases(self) -> list[str]:

@@ -65,8 +65,8 @@ def test_valid_alerts_pass(definition: Any) -> None:
 def test_invalid_alerts_are_refused_with_the_reason(definition: Any, message: str) -> None:
     with pytest.raises(BadEndpointFile) as caught:
         check_alert(definition, ENDPOINT, DuckDBTarget())
-    assert message in caught.value.in_one_line()
-    assert "The alert a" in caught.value.in_one_line()
+    assert message in caught.value.one_line_text()
+    assert "The alert a" in caught.value.one_line_text()
 
 
 def test_relative_times_are_resolved_to_the_type_of_their_parameter() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cordwood.alerts.notification import DeliveryFailed, Notification, State
-from cordwood.alerts.sender import LAST_PAUSE_SECONDS, Sender, SendLimits
+from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState
+from cordwood.alerts.sender import LAST_PAUSE_SECONDS, NotificationSender, SendLimits
 from cordwood.alerts.store import AlertFacts, AlertStore
 from cordwood.errors import OutOfDisk
 from cordwood.model.definitions import Severity
@@ -29,7 +29,9 @@ class SenderHarness:
         self.received: list[Notification] = []
         self.failure: Exception | None = None
         self.notes: list[object] = []
-        self.sender = Sender(self.store, {"x": (limit, self._receive)}, limits, lambda: self.now_us, self.notes.append)
+        self.sender = NotificationSender(
+            self.store, {"x": (limit, self._receive)}, limits, lambda: self.now_us, self.notes.append
+        )
 
     async def _receive(self, notification: Notification) -> None:
         if self.failure is not None:
@@ -38,14 +40,14 @@ class SenderHarness:
 
     def queue(self, rows: int, facts: AlertFacts = ALERT_FACTS, target: str = "x") -> AlertGroups:
         groups = AlertGroups(make_alert(name=facts.name, group_by=("n",), send_to=(target,)))
-        self.store.apply(facts, groups.evaluate_at(0, [{"n": number} for number in range(rows)]), self.now_us)
+        self.store.store_update(facts, groups.evaluate_at(0, [{"n": number} for number in range(rows)]), self.now_us)
         return groups
 
     async def advance(self, seconds: float = 0.0) -> int:
         """Advance the clock and send; return how many notifications arrived."""
         self.now_us += round(seconds * SECOND_US)
         before = len(self.received)
-        await asyncio.gather(*await self.sender.tick())
+        await asyncio.gather(*await self.sender.start_due_sends())
         return len(self.received) - before
 
     @property
@@ -99,11 +101,14 @@ def test_a_failed_notification_is_retried_with_exponential_backoff(tmp_path: Pat
         harness.queue(1)
         harness.failure = DeliveryFailed("It does not answer.")
         await harness.advance()
-        attempts, pauses = harness.sender.attempts("x"), []
+        attempts, pauses = harness.sender.delivery_state("x"), []
         for _ in range(12):
-            pauses.append((attempts.next_us - harness.now_us) / SECOND_US)
+            pauses.append((attempts.next_attempt_us - harness.now_us) / SECOND_US)
             assert await harness.advance(pauses[-1] - 0.001) == 0
-            assert (harness.sender.attempts("x").failures, attempts.error) == (len(pauses), "It does not answer.")
+            assert (harness.sender.delivery_state("x").consecutive_failures, attempts.last_error) == (
+                len(pauses),
+                "It does not answer.",
+            )
             await harness.advance(0.001)
         assert all(0.8 * 2**number <= pause <= 2**number for number, pause in enumerate(pauses[:8]))
         assert max(pauses) <= LAST_PAUSE_SECONDS
@@ -112,7 +117,7 @@ def test_a_failed_notification_is_retried_with_exponential_backoff(tmp_path: Pat
         assert kinds.count("failed") == 1, "one failure of a series is in the history"
         harness.failure = None
         assert await harness.advance(LAST_PAUSE_SECONDS) == 1
-        assert (harness.sender.attempts("x").failures, harness.store.queued()) == (0, [])
+        assert (harness.sender.delivery_state("x").consecutive_failures, harness.store.queued_changes()) == (0, [])
 
     run_async(test)
 
@@ -150,7 +155,7 @@ def test_a_target_that_fails_does_not_delay_another(tmp_path: Path) -> None:
         async def take(notification: Notification) -> None:
             received.append(notification)
 
-        sender = Sender(
+        sender = NotificationSender(
             harness.store,
             {"x": (10, harness._receive), "y": (10, take)},
             SendLimits(),
@@ -160,7 +165,7 @@ def test_a_target_that_fails_does_not_delay_another(tmp_path: Path) -> None:
         harness.failure = DeliveryFailed("down")
         harness.queue(1)
         harness.queue(1, OTHER_ALERT_FACTS, "y")
-        await asyncio.gather(*await sender.tick())
+        await asyncio.gather(*await sender.start_due_sends())
         assert [sent.alert for sent in received] == ["b"]
 
     run_async(test)
@@ -173,9 +178,9 @@ def test_a_notification_is_given_up_after_the_retry_time_and_logged(tmp_path: Pa
         harness.failure = DeliveryFailed("down")
         await harness.advance()
         await harness.advance(3_000)
-        assert len(harness.store.queued()) == 1
+        assert len(harness.store.queued_changes()) == 1
         await harness.advance(600)
-        assert harness.store.queued() == []
+        assert harness.store.queued_changes() == []
         (newest,) = harness.store.history("a", 1)
         assert (newest.kind, newest.reason) == ("given_up", "down")
         assert harness.outcomes == ["failed", "failed", "given_up"]
@@ -188,7 +193,7 @@ def test_changes_for_a_removed_target_are_given_up_and_recorded(tmp_path: Path) 
         harness = SenderHarness(tmp_path)
         harness.queue(1, target="gone")
         await harness.advance()
-        assert harness.store.queued() == []
+        assert harness.store.queued_changes() == []
         assert harness.store.history("a", 1)[0].reason == "There is no target of this name any more."
 
     run_async(test)
@@ -200,7 +205,7 @@ def test_an_internal_error_of_a_delivery_is_recorded_and_retried(tmp_path: Path)
         harness.queue(1)
         harness.failure = ZeroDivisionError()
         await harness.advance()
-        assert "internal error" in harness.sender.attempts("x").error
+        assert "internal error" in harness.sender.delivery_state("x").last_error
         harness.failure = None
         assert await harness.advance(1) == 1
 
@@ -218,7 +223,7 @@ def test_a_notification_that_cannot_be_dequeued_is_resent_with_the_same_id(
             raise OutOfDisk("The disk is full.")
 
         with monkeypatch.context() as without_room:
-            without_room.setattr(harness.store, "finish", raise_disk_full)
+            without_room.setattr(harness.store, "remove_queued_changes", raise_disk_full)
             assert await harness.advance() == 1
         assert await harness.advance(1) == 1
         assert harness.received[0].id == harness.received[1].id
@@ -230,11 +235,11 @@ def test_a_change_during_a_delivery_is_sent_after_it(tmp_path: Path) -> None:
     async def test() -> None:
         harness = SenderHarness(tmp_path)
         groups = harness.queue(1)
-        tasks = await harness.sender.tick()
-        harness.store.apply(ALERT_FACTS, groups.evaluate_at(60, []), harness.now_us)
-        assert await harness.sender.tick() == [], "one notification at a time for each target"
+        tasks = await harness.sender.start_due_sends()
+        harness.store.store_update(ALERT_FACTS, groups.evaluate_at(60, []), harness.now_us)
+        assert await harness.sender.start_due_sends() == [], "one notification at a time for each target"
         await asyncio.gather(*tasks)
         await harness.advance()
-        assert [sent.changes[0].state for sent in harness.received] == [State.FIRING, State.RESOLVED]
+        assert [sent.changes[0].state for sent in harness.received] == [NotifiedState.FIRING, NotifiedState.RESOLVED]
 
     run_async(test)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.checks import checked_contents, sources_of, target_for
+from cordwood.app.checks import check_contents, sources_of, target_for
 from cordwood.model.definitions import Alert
-from cordwood.settings.settings import Serve, Settings
+from cordwood.settings.settings import ServeSettings, Settings
 from cordwood.trials.runner import find_pages, run_pages
 
 SHIPPED_FILES = {
@@ -61,8 +61,8 @@ def uncommented_file(name: str) -> str:
 
 
 def alerts_in(folder: Path) -> tuple[Alert, ...]:
-    settings = Settings(serve=Serve(endpoints=str(folder)))
-    return tuple(checked_contents(sources_of(settings), target_for(settings)).alerts)
+    settings = Settings(serve=ServeSettings(endpoints=str(folder)))
+    return tuple(check_contents(sources_of(settings), target_for(settings)).alerts)
 
 
 @pytest.mark.parametrize("name", SHIPPED_FILES)
@@ -87,6 +87,6 @@ def test_an_example_fires(name: str, tmp_path: Path) -> None:
     page = "\n\n".join([f"# {name}", clock, dated, "## it fires", f"```alerts\n{notifications}\n```"])
     (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example_lines(name)]))
     (tmp_path / "mine.alert.test.md").write_text(f"{page}\n")
-    settings = Settings(serve=Serve(endpoints=str(tmp_path)))
+    settings = Settings(serve=ServeSettings(endpoints=str(tmp_path)))
     (trial,) = run_pages(settings, find_pages(tmp_path))
     assert trial.passed, trial.differences

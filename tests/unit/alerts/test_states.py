@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.alerts.evaluation import GROUP_RETENTION_SECONDS, withdraw
+from cordwood.alerts.evaluation import GROUP_RETENTION_SECONDS, end_all_groups
 from tests.unit.alerts.harness import START_US, AlertGroups, make_alert
 
 FULFILLING_ROWS = [{"n": 1}]
@@ -47,8 +47,8 @@ def test_a_pending_group_restarts_after_a_gap_and_is_not_sent() -> None:
 def test_start_and_fingerprint_are_the_same_when_firing_and_resolved() -> None:
     groups = AlertGroups(make_alert(for_seconds=60.0, send_to=("x",)))
     groups.evaluate_at(0, FULFILLING_ROWS)
-    ((_, firing),) = groups.evaluate_at(60, FULFILLING_ROWS).outgoing
-    ((_, resolved),) = groups.evaluate_at(90, []).outgoing
+    ((_, firing),) = groups.evaluate_at(60, FULFILLING_ROWS).outgoing_changes
+    ((_, resolved),) = groups.evaluate_at(90, []).outgoing_changes
     assert firing.started_us == resolved.started_us == START_US
     assert firing.fingerprint == resolved.fingerprint
     assert (firing.ended_us, resolved.ended_us) == (None, START_US + 90_000_000)
@@ -112,7 +112,7 @@ def test_a_missing_group_fires_until_it_returns_or_is_forgotten() -> None:
 
 def test_an_unchanged_group_is_stored_once_an_hour() -> None:
     groups = AlertGroups(make_alert("missing", group_by=("service",)))
-    written = [len(groups.evaluate_at(at, ROWS_OF_TWO_SERVICES).changed) for at in range(0, 7_300, 60)]
+    written = [len(groups.evaluate_at(at, ROWS_OF_TWO_SERVICES).changed_groups) for at in range(0, 7_300, 60)]
     assert written[0] == 2
     assert sum(written) == 6
 
@@ -120,9 +120,12 @@ def test_an_unchanged_group_is_stored_once_an_hour() -> None:
 def test_removing_an_alert_resolves_its_firing_groups() -> None:
     groups = AlertGroups(make_alert(group_by=("service",), send_to=("x",)))
     groups.evaluate_at(0, ROWS_OF_TWO_SERVICES)
-    step = withdraw(groups.instances, START_US)
-    assert [(target, str(change.state)) for target, change in step.outgoing] == [("x", "resolved"), ("x", "resolved")]
-    assert step.instances == {}
+    step = end_all_groups(groups.instances, START_US)
+    assert [(target, str(change.state)) for target, change in step.outgoing_changes] == [
+        ("x", "resolved"),
+        ("x", "resolved"),
+    ]
+    assert step.groups == {}
 
 
 @given(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.alerts import store as module
-from cordwood.alerts.evaluation import MAX_SILENCES, Silence, withdraw
-from cordwood.alerts.notification import State
+from cordwood.alerts.evaluation import MAX_SILENCES, Silence, end_all_groups
+from cordwood.alerts.notification import NotifiedState
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.errors import DataFolderUnusable, TooManyDefinitions
 from cordwood.model.definitions import Severity
@@ -18,7 +18,7 @@ ALERT_FACTS = AlertFacts("id of a", "a", "errors", Severity.ERROR, 60.0)
 
 
 def apply_rows(groups: AlertGroups, store: AlertStore, seconds: float, rows: Sequence[Mapping[str, object]]) -> None:
-    store.apply(ALERT_FACTS, groups.evaluate_at(seconds, rows), START_US + int(seconds * 1e6))
+    store.store_update(ALERT_FACTS, groups.evaluate_at(seconds, rows), START_US + int(seconds * 1e6))
 
 
 def test_states_queue_and_history_are_durable(tmp_path: Path) -> None:
@@ -27,11 +27,11 @@ def test_states_queue_and_history_are_durable(tmp_path: Path) -> None:
     apply_rows(groups, store, 0, FULFILLING_ROWS)
     store.close()
     reopened = AlertStore(tmp_path / "alerts.db")
-    assert reopened.instances(ALERT_FACTS.id) == groups.instances
-    assert reopened.alerts_with_instances() == [ALERT_FACTS]
-    assert [(item.target, item.alert, item.change.state) for item in reopened.queued()] == [
-        ("x", ALERT_FACTS, State.FIRING),
-        ("y", ALERT_FACTS, State.FIRING),
+    assert reopened.group_states(ALERT_FACTS.id) == groups.instances
+    assert reopened.alerts_with_groups() == [ALERT_FACTS]
+    assert [(item.target, item.alert, item.change.state) for item in reopened.queued_changes()] == [
+        ("x", ALERT_FACTS, NotifiedState.FIRING),
+        ("y", ALERT_FACTS, NotifiedState.FIRING),
     ]
     assert [item.kind for item in reopened.history(None, 10)] == ["firing"]
 
@@ -40,34 +40,34 @@ def test_a_later_change_replaces_a_queued_one(tmp_path: Path) -> None:
     groups, store = AlertGroups(make_alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
     apply_rows(groups, store, 0, FULFILLING_ROWS)
     apply_rows(groups, store, 60, [])
-    (queued,) = store.queued()
-    assert queued.change.state is State.RESOLVED
+    (queued,) = store.queued_changes()
+    assert queued.change.state is NotifiedState.RESOLVED
     assert queued.queued_us == START_US, "the time from which it is given up does not begin again"
 
 
 def test_finishing_a_delivery_keeps_a_change_queued_meanwhile(tmp_path: Path) -> None:
     groups, store = AlertGroups(make_alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
     apply_rows(groups, store, 0, FULFILLING_ROWS)
-    sending = store.queued()
+    sending = store.queued_changes()
     apply_rows(groups, store, 60, [])
-    store.finish(sending, HistoryEntry(START_US, "a", "sent", target="x", count=1))
-    assert [item.change.state for item in store.queued()] == [State.RESOLVED]
+    store.remove_queued_changes(sending, HistoryEntry(START_US, "a", "sent", target="x", count=1))
+    assert [item.change.state for item in store.queued_changes()] == [NotifiedState.RESOLVED]
     assert store.queued_counts() == {"x": 1}
 
 
 def test_the_queue_is_read_fairly_across_targets(tmp_path: Path) -> None:
     groups, store = AlertGroups(make_alert(group_by=("n",), send_to=("x", "y"))), AlertStore(tmp_path / "alerts.db")
     apply_rows(groups, store, 0, [{"n": number} for number in range(20)])
-    assert [item.target for item in store.queued(3)] == ["x", "y"] * 3
+    assert [item.target for item in store.queued_changes(3)] == ["x", "y"] * 3
 
 
 def test_a_removed_alert_leaves_no_states(tmp_path: Path) -> None:
     groups, store = AlertGroups(make_alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
     apply_rows(groups, store, 0, FULFILLING_ROWS)
-    store.apply(ALERT_FACTS, withdraw(store.instances(ALERT_FACTS.id), START_US), START_US)
-    assert store.alerts_with_instances() == []
+    store.store_update(ALERT_FACTS, end_all_groups(store.group_states(ALERT_FACTS.id), START_US), START_US)
+    assert store.alerts_with_groups() == []
     store.close()
-    assert AlertStore(tmp_path / "alerts.db").instances(ALERT_FACTS.id) == {}
+    assert AlertStore(tmp_path / "alerts.db").group_states(ALERT_FACTS.id) == {}
 
 
 def test_an_evaluation_without_changes_writes_nothing(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from cordwood.app.checks import CachingChecker, compiler_version
-from cordwood.app.in_process import open_service
-from cordwood.catalog.catalog import Sources
+from cordwood.app.in_process import open_in_process_app
+from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.files import read_contents
 from cordwood.errors import BadEndpointFile, BrokenFiles
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.settings.settings import Serve, Settings
+from cordwood.settings.settings import ServeSettings, Settings
 
 VALID_ENDPOINT = '/* name = "{name}" */\nselect id from `{stream}`'
 
@@ -42,8 +42,8 @@ class DefinitionFiles:
                 raise BadEndpointFile("It is broken.")
 
         checks = CachingChecker(self.data, target, check, code)
-        read_contents(Sources(endpoints=self.endpoints, streams=self.streams, shipped=False), checks.check)
-        checks.write()
+        read_contents(CatalogSources(endpoints=self.endpoints, streams=self.streams, shipped=False), checks.check)
+        checks.write_passed_digests()
         return compiled
 
 
@@ -126,13 +126,13 @@ def test_the_service_skips_known_endpoints_and_finds_a_new_error(tmp_path: Path)
     """Use the real check: at the second start the endpoint is known, and at the third it does not compile."""
     files = DefinitionFiles(tmp_path)
     serve = msgspec.structs.replace(
-        Serve(), data_dir=str(files.data), endpoints=str(files.endpoints), streams=str(files.streams)
+        ServeSettings(), data_dir=str(files.data), endpoints=str(files.endpoints), streams=str(files.streams)
     )
     files.write("a")
     for _ in range(2):
-        with open_service(Settings(serve=serve)) as service:
+        with open_in_process_app(Settings(serve=serve)) as service:
             assert service.send("GET", "/api/endpoints/query/a", b"", {})[0] == 200
         assert (files.data / "checked.json").stat().st_mode & 0o777 == 0o600
     files.write("a", '/* name = "a" */\nselect nosuch(1) as x')
-    with pytest.raises(BrokenFiles), open_service(Settings(serve=serve)):
+    with pytest.raises(BrokenFiles), open_in_process_app(Settings(serve=serve)):
         pass

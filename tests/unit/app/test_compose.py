@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.compose import build
+from cordwood.app.compose import build_components
 from cordwood.errors import BadSetting, BrokenFiles
 from cordwood.folder import DataFolder
 from cordwood.observe.observation import Observer
@@ -28,26 +28,26 @@ def settings(tmp_path: Path) -> Settings:
 def test_broken_files_close_the_engine(tmp_path: Path, settings: Settings) -> None:
     before = set(threading.enumerate())
     with pytest.raises(BrokenFiles, match=r"own\.sql"):
-        build(settings, DataFolder(tmp_path), Observer())
+        build_components(settings, DataFolder(tmp_path), Observer())
     assert not set(threading.enumerate()) - before
 
 
 def test_repaired_files_can_be_opened(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(BrokenFiles):
-        build(settings, DataFolder(tmp_path), Observer())
+        build_components(settings, DataFolder(tmp_path), Observer())
     (tmp_path / "endpoints" / "own.sql").write_text(_ENDPOINT_FILE.format("1"))
-    components = build(settings, DataFolder(tmp_path), Observer())
+    components = build_components(settings, DataFolder(tmp_path), Observer())
     assert components.catalog.endpoint("own") is not None
     components.close()
 
 
 def test_with_two_errors_the_broken_files_are_reported(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(BrokenFiles):
-        build(msgspec.structs.replace(settings, engine="nope"), DataFolder(tmp_path), Observer())
+        build_components(msgspec.structs.replace(settings, engine="nope"), DataFolder(tmp_path), Observer())
 
 
 def test_a_wrong_engine_setting_is_reported(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with pytest.raises(BadSetting, match="nope"):
-        build(Settings(engine="nope"), DataFolder(tmp_path), Observer())
+        build_components(Settings(engine="nope"), DataFolder(tmp_path), Observer())
     assert not set(threading.enumerate()) - before

@@ -14,15 +14,15 @@ import pytest
 
 from cordwood.app.demo import (
     AUTH,
-    BACKGROUND_LINES,
+    BACKGROUND_EVENTS,
     EDGE,
     FUNCTIONS,
     INCIDENT_DURATION,
-    LIVE_SECONDS,
-    PATH,
+    INCIDENT_PATH,
+    LIVE_REQUEST_INTERVAL_SECONDS,
     POSTGRES,
     RELAY,
-    SLOW,
+    SLOW_PHASE_DURATION,
     STORAGE,
     LiveTraffic,
     history_events,
@@ -41,7 +41,7 @@ def events_of_week() -> dict[str, list[dict[str, Any]]]:
 def live_hours_of_events(hours: int) -> Sequence[tuple[str, datetime]]:
     traffic = LiveTraffic(NOW, random.Random(1))
     ticks = (NOW + timedelta(seconds=second) for second in range(hours * 3600))
-    return [(stream, time_of(event)) for tick in ticks for stream, event in traffic.due(tick)]
+    return [(stream, time_of(event)) for tick in ticks for stream, event in traffic.due_events(tick)]
 
 
 def time_of(event: dict[str, Any]) -> datetime:
@@ -76,12 +76,12 @@ def test_the_incident_begins_at_five_past_an_hour_about_three_hours_ago(minute: 
 
 def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
     start = incident_start(NOW)
-    slow = [time_of(event) for event, _, response in edge_calls(PATH) if response["origin_time"] > 1_900]
-    failed = [time_of(event) for event, _, response in edge_calls(PATH) if response["status_code"] >= 500]
-    failures_by_time = [time for time in failed if start + SLOW <= time < start + INCIDENT_DURATION]
+    slow = [time_of(event) for event, _, response in edge_calls(INCIDENT_PATH) if response["origin_time"] > 1_900]
+    failed = [time_of(event) for event, _, response in edge_calls(INCIDENT_PATH) if response["status_code"] >= 500]
+    failures_by_time = [time for time in failed if start + SLOW_PHASE_DURATION <= time < start + INCIDENT_DURATION]
     assert len(failures_by_time) > 100
     assert len(failed) - len(failures_by_time) < 10
-    assert start < min(slow) < start + SLOW
+    assert start < min(slow) < start + SLOW_PHASE_DURATION
     assert max(slow) < start + INCIDENT_DURATION
     deployed = [time_of(event) for event in events_of_week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
     assert deployed == [start, start + INCIDENT_DURATION]
@@ -90,7 +90,7 @@ def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
 def test_no_other_path_fails_as_often() -> None:
     failed = Counter(request["path"] for _, request, response in edge_calls("/") if response["status_code"] >= 500)
     (first, limit), (_, second) = failed.most_common(2)
-    assert first == PATH
+    assert first == INCIDENT_PATH
     assert limit > 4 * second
 
 
@@ -98,7 +98,7 @@ def test_a_request_of_the_incident_has_one_id_in_every_stream() -> None:
     start = incident_start(NOW)
     ids = {
         request["headers"]["x_request_id"]
-        for event, request, response in edge_calls(PATH)
+        for event, request, response in edge_calls(INCIDENT_PATH)
         if start < time_of(event) < start + INCIDENT_DURATION and response["origin_time"] > 1_900
     }
     assert len(ids) > 140
@@ -131,7 +131,7 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
     for (stream, hour), count in of_week.items():
         if hour != incident:
             busiest[stream] = max(busiest[stream], count)
-    assert set(busiest) == {*BACKGROUND_LINES, EDGE, AUTH, STORAGE, RELAY}
+    assert set(busiest) == {*BACKGROUND_EVENTS, EDGE, AUTH, STORAGE, RELAY}
     live_hours = {hour for _, hour in of_live}
     for stream, limit in busiest.items():
         mean = sum(of_live[stream, hour] for hour in live_hours) / len(live_hours)
@@ -142,7 +142,7 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
 def test_a_request_arrives_at_once_and_then_about_every_half_minute() -> None:
     times = sorted(time for stream, time in live_hours_of_events(24) if stream == EDGE)
     assert times[0] == NOW
-    least, limit = (timedelta(seconds=seconds) for seconds in LIVE_SECONDS)
+    least, limit = (timedelta(seconds=seconds) for seconds in LIVE_REQUEST_INTERVAL_SECONDS)
     assert all(least <= after - before <= limit for before, after in itertools.pairwise(times))
 
 

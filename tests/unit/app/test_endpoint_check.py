@@ -4,7 +4,7 @@ from importlib import resources
 
 import pytest
 
-from cordwood.app.checks import TARGETS, check
+from cordwood.app.checks import COMPILE_TARGETS, check_endpoint
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile
@@ -13,14 +13,14 @@ SHIPPED_FOLDER = resources.files("cordwood") / "endpoints"
 STREAMS = read_stream_file("streams.toml", (SHIPPED_FOLDER / "streams.toml").read_text())
 
 
-def check_endpoint(text: str, engine: str = "duckdb") -> None:
-    check(read_endpoint_file("my.sql", text), STREAMS, TARGETS[engine]())
+def check_text(text: str, engine: str = "duckdb") -> None:
+    check_endpoint(read_endpoint_file("my.sql", text), STREAMS, COMPILE_TARGETS[engine]())
 
 
-@pytest.mark.parametrize("engine", TARGETS)
+@pytest.mark.parametrize("engine", COMPILE_TARGETS)
 @pytest.mark.parametrize("name", ["logs.all.sql", "usage.api-counts.sql"])
 def test_shipped_endpoints_compile_for_every_engine(name: str, engine: str) -> None:
-    check_endpoint((SHIPPED_FOLDER / name).read_text(), engine)
+    check_text((SHIPPED_FOLDER / name).read_text(), engine)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def test_shipped_endpoints_compile_for_every_engine(name: str, engine: str) -> N
 )
 def test_an_endpoint_that_does_not_compile_is_refused_with_its_position(sql: str, place: str, message: str) -> None:
     with pytest.raises(BadEndpointFile) as caught:
-        check_endpoint(f'/*\nname = "a" */\n{sql}')
+        check_text(f'/*\nname = "a" */\n{sql}')
     assert message in caught.value.message
     assert str(caught.value.span).startswith(f"my.sql:{place}")
 
 
 def test_an_unknown_stream_is_refused_with_the_most_similar_one() -> None:
     with pytest.raises(BadEndpointFile) as caught:
-        check_endpoint('/* name = "a" */ select id from `postgres.logz`')
+        check_text('/* name = "a" */ select id from `postgres.logz`')
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("Did you mean postgres.logs?")
 
@@ -52,5 +52,5 @@ def test_an_unknown_stream_is_refused_with_the_most_similar_one() -> None:
 def test_an_unread_sub_query_is_compiled_too() -> None:
     text = '/* name = "a"\nsandbox = true */\nwith a as (select 1 as x),\n  b as (select format("%a", x) as y from a)\nselect * from a'
     with pytest.raises(BadEndpointFile, match="The sub-query b: ") as caught:
-        check_endpoint(text)
+        check_text(text)
     assert str(caught.value.span).startswith("my.sql:4:")

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.app.event_files import MAX_EVENT_BYTES, Reading, Record, opened_events, with_id
+from cordwood.app.event_files import MAX_EVENT_BYTES, FileItem, ReadOptions, add_missing_id, open_event_file
 from cordwood.errors import BadBody
 from cordwood.ingest.formats.csv import ColumnTypes, CsvOptions
 
@@ -20,17 +20,17 @@ else:
     from backports import zstd
 
 
-def records_in(file: Path, reading: Reading = Reading()) -> Sequence[Record]:  # noqa: B008 - frozen
-    with opened_events(file, reading) as opened:
+def records_in(file: Path, reading: ReadOptions = ReadOptions()) -> Sequence[FileItem]:  # noqa: B008 - frozen
+    with open_event_file(file, reading) as opened:
         return list(opened.events())
 
 
-def events_in(file: Path, reading: Reading = Reading()) -> Sequence[bytes]:  # noqa: B008 - frozen
+def events_in(file: Path, reading: ReadOptions = ReadOptions()) -> Sequence[bytes]:  # noqa: B008 - frozen
     return [record.data for record in records_in(file, reading)]
 
 
 def with_ids(*events: bytes) -> Sequence[bytes]:
-    return [with_id(number, event) for number, event in enumerate(events)]
+    return [add_missing_id(number, event) for number, event in enumerate(events)]
 
 
 def derived_ids(*events: bytes) -> Sequence[object]:
@@ -103,7 +103,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv_types_are_optional_and_do_not_change_ids(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("status;m\n200;x\n200;x\n1;2;3\n")
-    as_text, typed = records_in(file), records_in(file, Reading(csv=CsvOptions(types=ColumnTypes("auto"))))
+    as_text, typed = records_in(file), records_in(file, ReadOptions(csv=CsvOptions(types=ColumnTypes("auto"))))
     first, second, refused = (json.loads(record.data) for record in as_text)
     assert (first["status"], first["m"], refused) == ("200", "x", "1;2;3")
     assert first["id"] != second["id"]
@@ -116,10 +116,10 @@ def test_text_formats_must_be_named_and_the_refusal_suggests_one(tmp_path: Path)
     file.write_text("ts=1 level=info msg=a\n  not logfmt\nts=2 level=info msg=b\n")
     with pytest.raises(BadBody) as refused:
         records_in(file)
-    assert "--as logfmt" in refused.value.in_one_line()
-    as_logfmt = records_in(file, Reading("logfmt"))
+    assert "--as logfmt" in refused.value.one_line_text()
+    as_logfmt = records_in(file, ReadOptions("logfmt"))
     assert [record.fault for record in as_logfmt] == [None, "The line is not in the format logfmt.", None]
-    as_lines = [json.loads(event) for event in events_in(file, Reading("lines"))]
+    as_lines = [json.loads(event) for event in events_in(file, ReadOptions("lines"))]
     assert [event["event_message"] for event in as_lines] == file.read_text().splitlines()
     assert len({event["id"] for event in as_lines}) == 3
 
@@ -148,7 +148,7 @@ def test_a_file_of_another_format_is_refused_with_a_hint(tmp_path: Path, content
     file.write_bytes(content)
     with pytest.raises(BadBody) as refused:
         records_in(file)
-    assert message in refused.value.in_one_line()
+    assert message in refused.value.one_line_text()
 
 
 def test_parquet_is_not_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +220,8 @@ def test_progress_grows_from_zero_to_one(tmp_path: Path, name: str) -> None:
         duckdb.execute("copy (select 1 as id from range(50000)) to '" + str(file) + "' (format parquet)")
     else:
         file.write_bytes(text if name.endswith("ndjson") else gzip.compress(text))
-    with opened_events(file, Reading()) as read:
-        shares = [read.share or 0.0 for _ in read.events()]
+    with open_event_file(file, ReadOptions()) as read:
+        shares = [read.share_read or 0.0 for _ in read.events()]
     assert shares == sorted(shares)
     assert shares[0] < 0.5 or name.endswith("gz")
     assert shares[-1] == 1.0

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.in_process import open_service
+from cordwood.app.in_process import open_in_process_app
 from cordwood.settings.settings import Settings
 
 
@@ -14,7 +14,7 @@ def test_a_streamed_answer_that_cannot_be_written_ends_with_the_error(tmp_path: 
     defaults = Settings()
     serve = msgspec.structs.replace(defaults.serve, data_dir=str(tmp_path / "data"))
     events = b"\n".join(b'{"id": "%d", "event_message": "%b"}' % (number, b"x" * 1000) for number in range(4000))
-    with open_service(msgspec.structs.replace(defaults, serve=serve)) as inside:
+    with open_in_process_app(msgspec.structs.replace(defaults, serve=serve)) as inside:
         headers = {"content-type": "application/x-ndjson"}
         status, _, response = inside.send("POST", "/api/logs?source_name=postgres.logs", events, headers)
         assert (status, msgspec.json.decode(response)["accepted"]) == (200, 4000)

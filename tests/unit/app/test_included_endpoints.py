@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.checks import checked_contents
-from cordwood.app.in_process import open_service
-from cordwood.catalog.catalog import Sources
+from cordwood.app.checks import check_contents
+from cordwood.app.in_process import open_in_process_app
+from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BrokenFiles
 from cordwood.sql import included
-from cordwood.sql.included import MAX_LEVELS, link_included_endpoints
+from cordwood.sql.included import MAX_INCLUSION_DEPTH, link_included_endpoints
 from tests.chdb_databases import fresh_database
 from tests.unit.app.test_management import ManagedService, settings_at
 
@@ -67,7 +67,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     )
     if request.param == "clickhouse":
         settings = msgspec.structs.replace(settings, engine=fresh_database())
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
         components = ManagedService(inside, folder)
         assert components.request("POST", "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
         yield components
@@ -101,8 +101,10 @@ CYCLIC_ENDPOINTS = {
     "two": endpoint_text("two", "select * from `one`"),
 }
 DEEPLY_NESTED_ENDPOINTS = {
-    f"e{level}": endpoint_text(f"e{level}", f"select * from e{level + 1}" if level <= MAX_LEVELS else "select 1 as x")
-    for level in range(MAX_LEVELS + 2)
+    f"e{level}": endpoint_text(
+        f"e{level}", f"select * from e{level + 1}" if level <= MAX_INCLUSION_DEPTH else "select 1 as x"
+    )
+    for level in range(MAX_INCLUSION_DEPTH + 2)
 }
 
 
@@ -135,12 +137,12 @@ def test_incompatible_endpoints_are_refused_with_the_position(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(BrokenFiles, match=expected):
-        checked_contents(Sources(endpoints=write_files(tmp_path, **files)))
+        check_contents(CatalogSources(endpoints=write_files(tmp_path, **files)))
 
 
 def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) -> None:
     text = endpoint_text("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
-    contents = checked_contents(Sources(endpoints=write_files(tmp_path, same=text)))
+    contents = check_contents(CatalogSources(endpoints=write_files(tmp_path, same=text)))
     assert not next(endpoint for endpoint in contents.endpoints if endpoint.name == "cloudflare.logs.prod").included
 
 
@@ -158,7 +160,7 @@ def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def managed_service(tmp_path: Path) -> Iterator[ManagedService]:
-    with open_service(settings_at(tmp_path / "data")) as inside:
+    with open_in_process_app(settings_at(tmp_path / "data")) as inside:
         components = ManagedService(inside, tmp_path / "data")
         components.endpoint("base.rows", "select 1 as x")
         components.endpoint("made.rows", "select x from base.rows")

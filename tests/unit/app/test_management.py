@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cordwood.app import definitions
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.settings.settings import Ingest, Serve, Settings
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.settings.settings import IngestSettings, ServeSettings, Settings
 
 SQL = "select t.id, t.event_message from `postgres.logs` as t where t.event_message = @message"
 JSON_HEADERS = {"content-type": "application/json"}
@@ -68,15 +68,15 @@ class ManagedService:
 
 
 def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Settings:
-    serve = Serve(data_dir=str(folder), endpoints=endpoints, streams=streams)
-    return Settings(serve=serve, ingest=Ingest(new_streams=1000))
+    serve = ServeSettings(data_dir=str(folder), endpoints=endpoints, streams=streams)
+    return Settings(serve=serve, ingest=IngestSettings(new_streams=1000))
 
 
 @pytest.fixture(scope="module")
 def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedService]:
     """Yield one service for all tests whose names of endpoints and streams are distinct."""
     folder = tmp_path_factory.mktemp("managing") / "data"
-    with open_service(settings_at(folder)) as inside:
+    with open_in_process_app(settings_at(folder)) as inside:
         yield ManagedService(inside, folder)
 
 
@@ -435,12 +435,12 @@ def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(share
 def test_a_name_that_differs_from_a_deleted_stream_in_case_is_refused_after_a_restart(tmp_path: Path) -> None:
     """The engine's table names are case-insensitive, so the new stream would have the events of the deleted one."""
     settings = settings_at(tmp_path / "data")
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
         components = ManagedService(inside, tmp_path / "data")
         components.stream("Spelled.Once")
         assert components.send("Spelled.Once", "kept") == 200
         assert components.request("DELETE", "/api/sources/Spelled.Once")[0] == 204
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
         components = ManagedService(inside, tmp_path / "data")
         status, response = components.request("POST", "/api/sources", {"name": "spelled.once"})
         assert (status, response["error"]["status"]) == (422, "request.bad-definition")
@@ -467,7 +467,7 @@ def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path)
     (queries / "theirs.sql").write_text('/* name = "theirs" */ select 1 as n')
     streams.write_text('[[stream]]\nname = "their.stream"\n')
     settings = settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
         components = ManagedService(inside, tmp_path / "data")
         for method in ("PUT", "PATCH", "DELETE"):
             for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
@@ -479,7 +479,7 @@ def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path)
         components.endpoint("mine", "select 2 as n")
         components.stream("my.stream", retention_days=3)
     (queries / "mine.sql").write_text('/* name = "mine" */ select 3 as n')
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
         components = ManagedService(inside, tmp_path / "data")
         assert components.rows("mine") == [{"n": 3}]
         assert components.error("PUT", "/api/endpoints/mine", {"description": "x"}) == (409, "request.read-only")
@@ -494,7 +494,7 @@ def test_the_texts_of_the_operators_definitions_are_shown_and_never_changed(tmp_
     (queries / "theirs.sql").write_text(text)
     enrich = 'enrich = {file = "users.json", from = "metadata.user_id", to = "metadata.user"}'
     streams.write_text(f'[[stream]]\nname = "their.stream"\nretention = "90m"\n[[stream.transform]]\n{enrich}\n')
-    with open_service(settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))) as inside:
+    with open_in_process_app(settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))) as inside:
         components = ManagedService(inside, tmp_path / "data")
         # The text is that of the definition that is served.
         (queries / "theirs.sql").unlink()
@@ -517,7 +517,7 @@ def test_an_error_in_a_file_with_an_operators_own_name_has_its_position(tmp_path
     folder = tmp_path / "data"
     (folder / "endpoints").mkdir(parents=True)
     (folder / "endpoints" / "by-hand.sql").write_text('/* name = "by.hand" */\nselect 1 as n')
-    with open_service(settings_at(folder)) as inside:
+    with open_in_process_app(settings_at(folder)) as inside:
         components = ManagedService(inside, folder)
         status, response = components.request("PUT", "/api/endpoints/by.hand", {"query": "select\n  nope(1) as n"})
         assert (status, response["error"]["line"], response["error"]["column"]) == (422, 2, 3)
@@ -529,7 +529,7 @@ def test_a_file_that_the_operator_edited_is_changed_in_place(tmp_path: Path) -> 
     file = folder / "endpoints" / "by-hand.sql"
     file.write_text('/* name = "by.hand"\ntimeout = "3s" */\nselect 1 as n -- mine\n')
     (folder / "streams.toml").write_text('[[stream]]\nname = "by.hand"\nretention = "2d" # two\n')
-    with open_service(settings_at(folder)) as inside:
+    with open_in_process_app(settings_at(folder)) as inside:
         components = ManagedService(inside, folder)
         assert components.request("PUT", "/api/endpoints/by.hand", {"max_limit": 3})[1]["timeout_seconds"] == 3
         assert [place.name for place in (folder / "endpoints").iterdir()] == ["by-hand.sql"]
@@ -543,7 +543,7 @@ def test_a_file_that_the_operator_edited_is_changed_in_place(tmp_path: Path) -> 
 
 def test_a_definition_that_cannot_be_written_is_not_served(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with open_service(settings_at(folder)) as inside:
+    with open_in_process_app(settings_at(folder)) as inside:
         components = ManagedService(inside, folder)
         components.stream("kept", retention_days=5)
         for place in ("history", "endpoints"):
@@ -567,7 +567,7 @@ def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypa
     monkeypatch.setattr(definitions, "MAX_ENDPOINTS", 2)
     monkeypatch.setattr(definitions, "MAX_STREAMS", 2)
     monkeypatch.setattr("cordwood.catalog.files.MAX_DELETED_HISTORIES", 2)
-    with open_service(settings_at(tmp_path / "data")) as inside:
+    with open_in_process_app(settings_at(tmp_path / "data")) as inside:
         components = ManagedService(inside, tmp_path / "data")
         for number in range(5):
             components.endpoint(f"e{number}", "select 1 as n")
@@ -579,9 +579,9 @@ def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypa
         assert components.error("POST", "/api/endpoints", {"name": "third", "query": SQL}) == (422, "limit.definitions")
         assert components.error("POST", "/api/sources", {"name": "third"}) == (422, "limit.definitions")
         assert components.request("PUT", "/api/sources/kept0", {"rate": "5/s"})[0] == 200
-        large = f"select '{'x' * definitions.MAX_ENDPOINT_BYTES}' as n"
+        large = f"select '{'x' * definitions.MAX_ENDPOINT_FILE_BYTES}' as n"
         assert components.error("PUT", "/api/endpoints/kept0", {"query": large}) == (413, "request.too-large")
-        text = {"description": "x" * definitions.MAX_STREAM_BYTES}
+        text = {"description": "x" * definitions.MAX_STREAM_DEFINITION_BYTES}
         assert components.error("PUT", "/api/sources/kept0", text) == (413, "request.too-large")
         for number in range(60):
             query = f"select {number} as n, '{'x' * 20_000}' as filling"
@@ -593,8 +593,8 @@ def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypa
 
 
 def test_an_endpoint_that_compiles_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.app.compose.CHECK_SECONDS", 0.0)
-    with open_service(settings_at(tmp_path / "data")) as inside:
+    monkeypatch.setattr("cordwood.app.compose.MAX_CHECK_SECONDS", 0.0)
+    with open_in_process_app(settings_at(tmp_path / "data")) as inside:
         components = ManagedService(inside, tmp_path / "data")
         query = "with a as (select 1 as n), b as (select n from a) select n from b"
         components.endpoint("plain", query)

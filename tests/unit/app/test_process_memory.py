@@ -9,11 +9,11 @@ import pytest
 
 _ALLOCATING_PROGRAM = """
 import ctypes, threading
-from cordwood.app.engine_process import limit_heap
+from cordwood.app.engine_process import configure_malloc
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
-limit_heap(CEILING)
+configure_malloc(CEILING)
 together = threading.Barrier(THREADS)
 
 def allocate():

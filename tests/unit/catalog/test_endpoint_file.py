@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.catalog.endpoint_file import read_endpoint_file, text_of, with_id
+from cordwood.catalog.endpoint_file import add_endpoint_id, endpoint_text, read_endpoint_file
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
-from cordwood.model.definitions import Endpoint, Parameter, TextKind
+from cordwood.model.definitions import Endpoint, Parameter, TextParameterKind
 
 ENDPOINT_WITH_ALL_SETTINGS = """
 -- A word before the settings is allowed.
@@ -54,7 +54,7 @@ def test_every_setting_of_a_file_is_read() -> None:
     assert endpoint.zone == "Europe/Berlin"
     assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth) == (True, True, False)
     assert endpoint.parameters == (
-        Parameter("project", required=True, kind=TextKind.REGEX, description="Which one.", example="a.*"),
+        Parameter("project", required=True, kind=TextParameterKind.REGEX, description="Which one.", example="a.*"),
         Parameter("size", type=Kind.INT64, default="5", one_of=("5", "10")),
     )
 
@@ -180,16 +180,16 @@ def test_settings_without_a_query_are_refused() -> None:
     ],
 )
 def test_the_text_of_an_endpoint_is_that_of_its_file(text: str) -> None:
-    assert text_of(read_endpoint(text)) == text
-    assert text_of(read_endpoint("\ufeff" + text.replace("\n", "\r\n"))) == text
+    assert endpoint_text(read_endpoint(text)) == text
+    assert endpoint_text(read_endpoint("\ufeff" + text.replace("\n", "\r\n"))) == text
 
 
 @pytest.mark.parametrize("text", ['-- a\n/* name = "a" */  select\n nope', '/*\nname = "a"\n*/\nselect nope'])
 def test_an_id_is_added_above_the_settings(text: str) -> None:
     endpoint_id = UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01")
-    before, endpoint = read_endpoint(text), read_endpoint(with_id(text, endpoint_id))
+    before, endpoint = read_endpoint(text), read_endpoint(add_endpoint_id(text, endpoint_id))
     assert (endpoint.id, endpoint.name, endpoint.sql) == (endpoint_id, "a", before.sql)
-    added = with_id(text, endpoint_id).count("\n") - text.count("\n")
+    added = add_endpoint_id(text, endpoint_id).count("\n") - text.count("\n")
     assert endpoint.body_line - added == before.body_line
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.catalog.catalog import Contents, Sources
+from cordwood.catalog.catalog import CatalogContents, CatalogSources
 from cordwood.catalog.files import FileCatalog, read_contents
-from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, QuerySyntax, Span
+from cordwood.errors import BadEndpointFile, BadQuerySyntax, BadStreamFile, BrokenFiles, Span
 from cordwood.model.definitions import Endpoint, Stream
 
 SHIPPED_STREAM_NAMES = {
@@ -37,19 +37,19 @@ def endpoint_text(name: str, extra: str = "") -> str:
     return f'/* name = "{name}"\n{extra} */ select 1'
 
 
-def without_shipped(endpoints: Path) -> Sources:
-    return Sources(endpoints=endpoints, shipped=False)
+def without_shipped(endpoints: Path) -> CatalogSources:
+    return CatalogSources(endpoints=endpoints, shipped=False)
 
 
 def test_nine_streams_are_shipped() -> None:
-    streams = read_contents(Sources(), accept_endpoint).streams
+    streams = read_contents(CatalogSources(), accept_endpoint).streams
     assert {stream.name for stream in streams} == SHIPPED_STREAM_NAMES
     assert len({stream.id for stream in streams}) == 9
 
 
 def test_endpoints_and_streams_are_found_by_name_and_by_uuid(tmp_path: Path) -> None:
     catalog = FileCatalog(
-        read_contents(Sources(endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint)
+        read_contents(CatalogSources(endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint)
     )
     endpoint, stream = catalog.endpoint("a"), catalog.stream("postgres.logs")
     assert endpoint is not None
@@ -61,7 +61,7 @@ def test_endpoints_and_streams_are_found_by_name_and_by_uuid(tmp_path: Path) -> 
 
 
 def test_names_are_case_sensitive() -> None:
-    assert FileCatalog(read_contents(Sources(), accept_endpoint)).stream("POSTGRES.LOGS") is None
+    assert FileCatalog(read_contents(CatalogSources(), accept_endpoint)).stream("POSTGRES.LOGS") is None
 
 
 def test_files_in_subfolders_are_read(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_all_broken_files_are_reported(tmp_path: Path) -> None:
     files = write_folder(tmp_path, a="select 1", b=endpoint_text("b"), c=endpoint_text("c", "x = 1"))
 
     def check(endpoint: Endpoint, _: Sequence[Stream]) -> None:
-        raise QuerySyntax("No.", span=Span(7, 3, endpoint.file))
+        raise BadQuerySyntax("No.", span=Span(7, 3, endpoint.file))
 
     with pytest.raises(BrokenFiles) as caught:
         read_contents(without_shipped(files), check)
@@ -104,7 +104,7 @@ def test_a_missing_folder_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadEndpointFile, match="does not exist"):
         read_contents(without_shipped(tmp_path / "gone"), accept_endpoint)
     with pytest.raises(BadStreamFile, match="cannot be read"):
-        read_contents(Sources(streams=tmp_path / "gone"), accept_endpoint)
+        read_contents(CatalogSources(streams=tmp_path / "gone"), accept_endpoint)
 
 
 def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
 def test_own_streams_add_to_the_shipped_ones_and_override_by_name(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text('[[stream]]\nname = "mine"\n[[stream]]\nname = "postgres.logs"\nretention = "1d"')
-    streams = {stream.name: stream for stream in read_contents(Sources(streams=file), accept_endpoint).streams}
+    streams = {stream.name: stream for stream in read_contents(CatalogSources(streams=file), accept_endpoint).streams}
     assert set(streams) == SHIPPED_STREAM_NAMES | {"mine"}
     assert streams["postgres.logs"].retention_seconds == 86_400
 
@@ -126,25 +126,25 @@ def test_an_overridden_stream_keeps_the_shipped_id(tmp_path: Path) -> None:
     file.write_text('[[stream]]\nname = "postgres.logs"\nretention = "1d"')
     shipped, mine = (
         next(stream for stream in read_contents(sources, accept_endpoint).streams if stream.name == "postgres.logs")
-        for sources in (Sources(), Sources(streams=file))
+        for sources in (CatalogSources(), CatalogSources(streams=file))
     )
     assert shipped.id == mine.id
 
 
 def test_a_stream_with_the_id_of_another_is_refused(tmp_path: Path) -> None:
-    shipped_id = next(iter(read_contents(Sources(), accept_endpoint).streams)).id
+    shipped_id = next(iter(read_contents(CatalogSources(), accept_endpoint).streams)).id
     file = tmp_path / "streams.toml"
     file.write_text(f'[[stream]]\nname = "mine"\nid = "{shipped_id}"')
     with pytest.raises(BadStreamFile, match="is also that of"):
-        read_contents(Sources(streams=file), accept_endpoint)
+        read_contents(CatalogSources(streams=file), accept_endpoint)
 
 
 def test_replace_exchanges_all_contents(tmp_path: Path) -> None:
     before = read_contents(
-        Sources(shipped=False, endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint
+        CatalogSources(shipped=False, endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint
     )
     catalog = FileCatalog(before)
-    catalog.replace(Contents((), before.streams))
+    catalog.replace_contents(CatalogContents((), before.streams))
     assert catalog.endpoint("a") is None
     assert catalog.endpoints() == ()
 
@@ -159,4 +159,4 @@ def test_an_extension_in_capitals_is_an_error(tmp_path: Path) -> None:
 def test_a_stream_that_differs_from_a_shipped_one_only_in_case_is_refused(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text('[[stream]]\nname = "Postgres.Logs"')
     with pytest.raises(BadStreamFile, match=r"postgres\.logs and Postgres\.Logs differ only in small and capital"):
-        read_contents(Sources(streams=tmp_path / "streams.toml"), accept_endpoint)
+        read_contents(CatalogSources(streams=tmp_path / "streams.toml"), accept_endpoint)

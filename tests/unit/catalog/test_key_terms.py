@@ -5,13 +5,13 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.catalog.catalog import Contents
+from cordwood.catalog.catalog import CatalogContents
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import FileCatalog
-from cordwood.catalog.key_store import WrittenTerms, is_anchored, read_terms, warnings
+from cordwood.catalog.key_store import KeySettingsInput, is_anchored, read_key_settings, unanchored_pin_warnings
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.catalog.toml_document import numeric_id
-from cordwood.errors import BadTerms
+from cordwood.errors import BadKeyTerms
 from cordwood.model.key import KeyTerms
 
 NOW_SECONDS = 1_700_000_000.0
@@ -19,14 +19,14 @@ LOGS_ENDPOINT = read_endpoint_file("a.sql", '/* name = "logs"\n[parameters.proje
 COUNTS_ENDPOINT = read_endpoint_file("b.sql", '/* name = "counts"\n[parameters.project]\nkind = "regex" */ select 1')
 ENDPOINT_WITH_SPACE = read_endpoint_file("c.sql", '/* name = "with space" */ select 1')
 CATALOG = FileCatalog(
-    Contents(
+    CatalogContents(
         (LOGS_ENDPOINT, COUNTS_ENDPOINT, ENDPOINT_WITH_SPACE), read_stream_file("s.toml", '[[stream]]\nname = "edge"')
     )
 )
 
 
 def parse_key_terms(*scopes: str, **more: object) -> KeyTerms:
-    return read_terms(WrittenTerms(scopes, **more), CATALOG, NOW_SECONDS)  # type: ignore[arg-type]  # each test gives its own
+    return read_key_settings(KeySettingsInput(scopes, **more), CATALOG, NOW_SECONDS)  # type: ignore[arg-type]  # each test gives its own
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_a_target_named_by_its_numeric_id_is_stored_by_uuid() -> None:
 
 def test_a_numeric_id_of_two_endpoints_is_refused() -> None:
     twin = msgspec.structs.replace(LOGS_ENDPOINT, name="twin", id=UUID(int=LOGS_ENDPOINT.id.int ^ 1))
-    catalog = FileCatalog(Contents((LOGS_ENDPOINT, twin), ()))
-    with pytest.raises(BadTerms) as caught:
-        read_terms(WrittenTerms([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW_SECONDS)
+    catalog = FileCatalog(CatalogContents((LOGS_ENDPOINT, twin), ()))
+    with pytest.raises(BadKeyTerms) as caught:
+        read_key_settings(KeySettingsInput([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW_SECONDS)
     assert caught.value.problem == "names more than one endpoint"
 
 
@@ -80,7 +80,7 @@ def test_a_target_whose_name_has_spaces_is_stored_by_uuid() -> None:
     ],
 )
 def test_an_unknown_scope_or_target_is_refused(scopes: list[str], problem: str) -> None:
-    with pytest.raises(BadTerms) as caught:
+    with pytest.raises(BadKeyTerms) as caught:
         parse_key_terms(*scopes)
     assert (caught.value.field, caught.value.problem) == ("scopes", problem)
 
@@ -107,13 +107,13 @@ def test_the_other_terms_are_read_with_their_units() -> None:
     ],
 )
 def test_errors_name_the_field(field: str, value: object) -> None:
-    with pytest.raises(BadTerms) as caught:
+    with pytest.raises(BadKeyTerms) as caught:
         parse_key_terms("query", **{field: value})
     assert caught.value.field == field
 
 
 def test_the_length_of_a_note_is_limited() -> None:
-    with pytest.raises(BadTerms, match="description"):
+    with pytest.raises(BadKeyTerms, match="description"):
         parse_key_terms("query", note="x" * 501)
 
 
@@ -131,12 +131,12 @@ def test_a_pattern_with_an_open_end_is_not_anchored(pattern: str) -> None:
 
 @pytest.mark.parametrize("scope", ["query", "private", "query:endpoint:counts", f"query:endpoint:{COUNTS_ENDPOINT.id}"])
 def test_an_unanchored_pin_of_a_regex_parameter_has_a_warning(scope: str) -> None:
-    (warning,) = warnings(parse_key_terms(scope, pins={"project": "acme"}), CATALOG)
+    (warning,) = unanchored_pin_warnings(parse_key_terms(scope, pins={"project": "acme"}), CATALOG)
     assert "counts" in warning
     assert "'acme2'" in warning
 
 
 def test_no_warning_for_plain_anchored_or_unreachable_pins() -> None:
-    assert not list(warnings(parse_key_terms("query:endpoint:logs", pins={"project": "acme"}), CATALOG))
-    assert not list(warnings(parse_key_terms("query", pins={"project": "^acme$"}), CATALOG))
-    assert not list(warnings(parse_key_terms("ingest", pins={"project": "acme"}), CATALOG))
+    assert not list(unanchored_pin_warnings(parse_key_terms("query:endpoint:logs", pins={"project": "acme"}), CATALOG))
+    assert not list(unanchored_pin_warnings(parse_key_terms("query", pins={"project": "^acme$"}), CATALOG))
+    assert not list(unanchored_pin_warnings(parse_key_terms("ingest", pins={"project": "acme"}), CATALOG))

@@ -11,7 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from cordwood.catalog.signed_keys import JWTKeys
+from cordwood.catalog.signed_keys import JWTVerifier
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.key import Caller
 
@@ -39,12 +39,12 @@ def encode_unsigned(header: Claims, claims_to_encode: Claims, signature: bytes =
 
 
 @pytest.fixture
-def keys_by_secret() -> JWTKeys:
-    return JWTKeys(secret=SIGNING_SECRET)
+def keys_by_secret() -> JWTVerifier:
+    return JWTVerifier(secret=SIGNING_SECRET)
 
 
 @pytest.fixture
-def keys_by_jwks(tmp_path: Path) -> JWTKeys:
+def keys_by_jwks(tmp_path: Path) -> JWTVerifier:
     file = tmp_path / "jwks.json"
     written = [
         {**jwt.algorithms.RSAAlgorithm.to_jwk(RSA_KEY.public_key(), as_dict=True), "kid": "rsa"},
@@ -52,48 +52,48 @@ def keys_by_jwks(tmp_path: Path) -> JWTKeys:
         {**jwt.algorithms.OKPAlgorithm.to_jwk(ED_KEY.public_key(), as_dict=True), "kid": "ed"},
     ]
     file.write_text(json.dumps({"keys": written}))
-    return JWTKeys(jwks_file=file)
+    return JWTVerifier(jwks_file=file)
 
 
-def assert_refused(keys: JWTKeys, token: str, message: str) -> None:
+def assert_refused(keys: JWTVerifier, token: str, message: str) -> None:
     with pytest.raises(BadKey, match=message) as caught:
-        keys.caller(token)
-    assert token not in caught.value.in_one_line()
+        keys.find_caller(token)
+    assert token not in caught.value.one_line_text()
 
 
-def accepted_caller(keys: JWTKeys, token: str) -> Caller:
-    caller = keys.caller(token)
+def accepted_caller(keys: JWTVerifier, token: str) -> Caller:
+    caller = keys.find_caller(token)
     assert caller is not None
     return caller
 
 
-def test_claims_become_the_terms_of_the_caller(keys_by_secret: JWTKeys) -> None:
+def test_claims_become_the_terms_of_the_caller(keys_by_secret: JWTVerifier) -> None:
     token = sign(claims(scope="query ingest", pins={"project": "acme"}, rate="10/s", redact=True, sub="dashboard"))
     assert accepted_caller(keys_by_secret, token) == Caller(
         "jwt:dashboard", frozenset({"query", "ingest"}), {"project": "acme"}, 10.0, redact_always=True
     )
 
 
-def test_the_claim_endpoints_narrows_the_query_scope(keys_by_secret: JWTKeys) -> None:
+def test_the_claim_endpoints_narrows_the_query_scope(keys_by_secret: JWTVerifier) -> None:
     token = sign(claims(scope="query ingest", endpoints=["logs.all", "mine"]))
     assert accepted_caller(keys_by_secret, token).scopes == {"ingest", "query:endpoint:logs.all", "query:endpoint:mine"}
 
 
-def test_an_empty_list_of_endpoints_allows_none(keys_by_secret: JWTKeys) -> None:
+def test_an_empty_list_of_endpoints_allows_none(keys_by_secret: JWTVerifier) -> None:
     assert accepted_caller(keys_by_secret, sign(claims(endpoints=[]))).scopes == frozenset()
 
 
-def test_without_a_scope_nothing_is_allowed(keys_by_secret: JWTKeys) -> None:
+def test_without_a_scope_nothing_is_allowed(keys_by_secret: JWTVerifier) -> None:
     assert accepted_caller(keys_by_secret, sign({"exp": int(time.time()) + 60})).scopes == frozenset()
 
 
 def test_errors_of_a_jwks_file_have_a_hint(tmp_path: Path) -> None:
     file = tmp_path / "jwks.json"
     with pytest.raises(BadSetting, match=r"jwks\.json cannot be read: No such file"):
-        JWTKeys(jwks_file=file)
+        JWTVerifier(jwks_file=file)
     file.write_text('{"kty": "RSA"}')
     with pytest.raises(BadSetting, match="cannot be read as a JWKS file") as raised:
-        JWTKeys(jwks_file=file)
+        JWTVerifier(jwks_file=file)
     assert '{"keys": [' in str(raised.value.hint)
 
 
@@ -103,7 +103,7 @@ def test_errors_of_a_jwks_file_have_a_hint(tmp_path: Path) -> None:
     ids=["RS256", "ES256", "EdDSA"],
 )
 def test_tokens_are_verified_by_jwks_keys_with_and_without_a_key_id(
-    keys_by_jwks: JWTKeys, key: Any, algorithm: str, kid: str
+    keys_by_jwks: JWTVerifier, key: Any, algorithm: str, kid: str
 ) -> None:
     assert accepted_caller(keys_by_jwks, sign(claims(), key, algorithm, kid=kid)).scopes == {"query"}
     assert accepted_caller(keys_by_jwks, sign(claims(), key, algorithm)).scopes == {"query"}
@@ -112,7 +112,7 @@ def test_tokens_are_verified_by_jwks_keys_with_and_without_a_key_id(
     )
 
 
-def test_another_key_of_the_same_type_is_refused(keys_by_jwks: JWTKeys, keys_by_secret: JWTKeys) -> None:
+def test_another_key_of_the_same_type_is_refused(keys_by_jwks: JWTVerifier, keys_by_secret: JWTVerifier) -> None:
     assert_refused(
         keys_by_jwks, sign(claims(), OTHER_EC_KEY, "ES256", kid="ec"), "signature of this signed key is not valid"
     )
@@ -120,7 +120,7 @@ def test_another_key_of_the_same_type_is_refused(keys_by_jwks: JWTKeys, keys_by_
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", "HS512", "HS384", "RS256", "foo"])
-def test_other_algorithms_in_the_header_are_refused(keys_by_secret: JWTKeys, algorithm: str) -> None:
+def test_other_algorithms_in_the_header_are_refused(keys_by_secret: JWTVerifier, algorithm: str) -> None:
     assert_refused(
         keys_by_secret,
         encode_unsigned({"alg": algorithm, "typ": "JWT"}, claims()),
@@ -128,7 +128,7 @@ def test_other_algorithms_in_the_header_are_refused(keys_by_secret: JWTKeys, alg
     )
 
 
-def test_a_token_without_a_signature_is_refused(keys_by_secret: JWTKeys) -> None:
+def test_a_token_without_a_signature_is_refused(keys_by_secret: JWTVerifier) -> None:
     assert_refused(
         keys_by_secret,
         encode_unsigned({"alg": "HS256", "typ": "JWT"}, claims()),
@@ -136,7 +136,7 @@ def test_a_token_without_a_signature_is_refused(keys_by_secret: JWTKeys) -> None
     )
 
 
-def test_a_public_key_is_not_used_as_an_hmac_secret(keys_by_jwks: JWTKeys) -> None:
+def test_a_public_key_is_not_used_as_an_hmac_secret(keys_by_jwks: JWTVerifier) -> None:
     assert_refused(
         keys_by_jwks,
         encode_unsigned({"alg": "HS256", "kid": "rsa"}, claims(), b"x" * 32),
@@ -144,41 +144,41 @@ def test_a_public_key_is_not_used_as_an_hmac_secret(keys_by_jwks: JWTKeys) -> No
     )
 
 
-def test_claims_that_were_changed_after_signing_are_refused(keys_by_secret: JWTKeys) -> None:
+def test_claims_that_were_changed_after_signing_are_refused(keys_by_secret: JWTVerifier) -> None:
     header, _, signature = sign(claims()).split(".")
     _, forged, _ = sign(claims(scope="private"), "x" * 40).split(".")
     assert_refused(keys_by_secret, f"{header}.{forged}.{signature}", "signature of this signed key is not valid")
 
 
-def test_an_expiry_is_required(keys_by_secret: JWTKeys) -> None:
+def test_an_expiry_is_required(keys_by_secret: JWTVerifier) -> None:
     assert_refused(keys_by_secret, sign({"scope": "query"}), "lacks the claim exp")
 
 
-def test_an_expired_token_is_refused_with_tolerance_for_clock_skew(keys_by_secret: JWTKeys) -> None:
+def test_an_expired_token_is_refused_with_tolerance_for_clock_skew(keys_by_secret: JWTVerifier) -> None:
     now = int(time.time())
     assert_refused(keys_by_secret, sign(claims(exp=now - 30)), "has expired")
     assert accepted_caller(keys_by_secret, sign(claims(exp=now - 3)))
 
 
-def test_a_not_yet_valid_token_is_refused_with_tolerance_for_clock_skew(keys_by_secret: JWTKeys) -> None:
+def test_a_not_yet_valid_token_is_refused_with_tolerance_for_clock_skew(keys_by_secret: JWTVerifier) -> None:
     now = int(time.time())
     assert_refused(keys_by_secret, sign(claims(nbf=now + 60)), "not yet valid")
     assert accepted_caller(keys_by_secret, sign(claims(nbf=now + 3)))
 
 
-def test_the_time_of_issue_is_ignored(keys_by_secret: JWTKeys) -> None:
+def test_the_time_of_issue_is_ignored(keys_by_secret: JWTVerifier) -> None:
     assert accepted_caller(keys_by_secret, sign(claims(iat=int(time.time()) + 60)))
 
 
 def test_an_audience_is_required_when_one_is_set() -> None:
-    keys = JWTKeys(secret=SIGNING_SECRET, audience="cordwood")
+    keys = JWTVerifier(secret=SIGNING_SECRET, audience="cordwood")
     assert_refused(keys, sign(claims()), "lacks the claim aud")
     assert_refused(keys, sign(claims(aud="another")), "another audience")
     assert accepted_caller(keys, sign(claims(aud="cordwood")))
     assert accepted_caller(keys, sign(claims(aud=["another", "cordwood"])))
 
 
-def test_the_audience_is_ignored_when_none_is_set(keys_by_secret: JWTKeys) -> None:
+def test_the_audience_is_ignored_when_none_is_set(keys_by_secret: JWTVerifier) -> None:
     assert accepted_caller(keys_by_secret, sign(claims(aud="another")))
 
 
@@ -204,15 +204,15 @@ def test_the_audience_is_ignored_when_none_is_set(keys_by_secret: JWTKeys) -> No
         ({"nbf": "soon"}, "signed key"),
     ],
 )
-def test_invalid_claims_are_refused(keys_by_secret: JWTKeys, more: Claims, message: str) -> None:
+def test_invalid_claims_are_refused(keys_by_secret: JWTVerifier, more: Claims, message: str) -> None:
     assert_refused(keys_by_secret, sign(claims(**more)), message)
 
 
-def test_a_rate_may_be_a_number_per_second(keys_by_secret: JWTKeys) -> None:
+def test_a_rate_may_be_a_number_per_second(keys_by_secret: JWTVerifier) -> None:
     assert accepted_caller(keys_by_secret, sign(claims(rate=5))).rate_per_second == 5.0
 
 
-def test_a_token_without_a_subject_is_named_by_its_digest(keys_by_secret: JWTKeys) -> None:
+def test_a_token_without_a_subject_is_named_by_its_digest(keys_by_secret: JWTVerifier) -> None:
     token = sign(claims())
     name = accepted_caller(keys_by_secret, token).key_id
     assert name.startswith("jwt:")
@@ -220,18 +220,18 @@ def test_a_token_without_a_subject_is_named_by_its_digest(keys_by_secret: JWTKey
 
 
 @pytest.mark.parametrize("presented", ["cw_abc", "a.b", "a.b.c.d", "a b.c.d", ""])
-def test_a_key_that_is_not_a_jwt_returns_none(keys_by_secret: JWTKeys, presented: str) -> None:
-    assert keys_by_secret.caller(presented) is None
+def test_a_key_that_is_not_a_jwt_returns_none(keys_by_secret: JWTVerifier, presented: str) -> None:
+    assert keys_by_secret.find_caller(presented) is None
 
 
 @pytest.mark.parametrize("presented", ["a.b.c", "eyJ.eyJ.x", "eyJhbGciOiJIUzI1NiJ9.e30."])
-def test_a_malformed_jwt_is_refused(keys_by_secret: JWTKeys, presented: str) -> None:
+def test_a_malformed_jwt_is_refused(keys_by_secret: JWTVerifier, presented: str) -> None:
     assert_refused(keys_by_secret, presented, "signed")
 
 
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(BadSetting, match="shorter than 32 bytes"):
-        JWTKeys(secret="short")
+        JWTVerifier(secret="short")
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_an_invalid_jwks_file_is_refused(tmp_path: Path, text: str, message: str
     file = tmp_path / "jwks.json"
     file.write_text(text)
     with pytest.raises(BadSetting, match=message):
-        JWTKeys(jwks_file=file)
+        JWTVerifier(jwks_file=file)
 
 
 def test_a_missing_jwks_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="cannot be read"):
-        JWTKeys(jwks_file=tmp_path / "gone.json")
+        JWTVerifier(jwks_file=tmp_path / "gone.json")

@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.catalog.alert_table import read_condition
-from cordwood.catalog.toml_document import Document
+from cordwood.catalog.toml_document import TomlDocument
 from cordwood.errors import BadEndpointFile, SetupFault
 
 LONG_TEXT_SIZE = 100_000
@@ -16,8 +16,8 @@ def fault_of(text: str) -> SetupFault:
 
 
 def parse_supported(text: str) -> None:
-    document = Document("", text, 1, BadEndpointFile).parse()
-    document.check_names(document.tables, ("known", "list"))
+    document = TomlDocument("", text, 1, BadEndpointFile).parse()
+    document.check_setting_names(document.tables, ("known", "list"))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_text_is_refused_with_its_place(text: str, message: str, place: tuple[
 def test_brackets_and_dots_in_texts_and_comments_do_not_count_as_nesting() -> None:
     written = "[{." * 100
     text = f'known = "{written}" # {written}\nlist = [\'{written}\', \'\'\'{written}\n\'\'\', """"\\"{written}"""]'
-    assert Document("", text, 1, BadEndpointFile).parse().tables["known"] == written
+    assert TomlDocument("", text, 1, BadEndpointFile).parse().tables["known"] == written
 
 
 def test_long_numbers_in_conditions_are_refused() -> None:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from cordwood.cli.commands import COMMANDS, parser
+from cordwood.cli.commands import COMMANDS, parser_of_command
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 PAGE_HEAD = """# Commands
@@ -29,7 +29,7 @@ def _names() -> list[str]:
 
 
 def _command(name: str) -> Iterator[str]:
-    command_parser = parser(name)
+    command_parser = parser_of_command(name)
     yield from (f"## cordwood {name}", "", command_parser.description or "", "")
     yield from _options(command_parser)
     for action, below in _actions(command_parser):

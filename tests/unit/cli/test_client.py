@@ -5,29 +5,29 @@ import socket
 
 import pytest
 
-from cordwood.cli.client import Answer, Remote
-from cordwood.errors import Refused, Unreachable
+from cordwood.cli.client import RemoteService, ServiceResponse
+from cordwood.errors import RefusedByService, Unreachable
 
 
-def answer(status: int, body: object) -> Answer:
-    return Answer(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
+def answer(status: int, body: object) -> ServiceResponse:
+    return ServiceResponse(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 def test_an_address_without_a_service_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(Unreachable, match=f"No service answers at http://127.0.0.1:{port}"):
-        Remote(f"http://127.0.0.1:{port}", None).send("GET", "/ready")
+        RemoteService(f"http://127.0.0.1:{port}", None).send("GET", "/ready")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4000", "ftp://x", "http://", ""])
 def test_the_error_of_an_invalid_address_has_an_example(url: str) -> None:
     with pytest.raises(Unreachable, match=r"write it like http://127\.0\.0\.1:4000"):
-        Remote(url, None).send("GET", "/ready")
+        RemoteService(url, None).send("GET", "/ready")
 
 
 def test_a_success_passes_the_check() -> None:
-    assert answer(200, {"result": []}).checked().json() == {"result": []}
+    assert answer(200, {"result": []}).raise_for_error().json() == {"result": []}
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_a_success_passes_the_check() -> None:
     ],
 )
 def test_a_refusal_has_the_message_of_the_service(body: object, message: str) -> None:
-    with pytest.raises(Refused) as caught:
-        answer(400, body).checked()
+    with pytest.raises(RefusedByService) as caught:
+        answer(400, body).raise_for_error()
     assert caught.value.message == message
 
 
 def test_an_answer_that_is_not_json_is_refused() -> None:
-    with pytest.raises(Refused, match="not JSON"):
+    with pytest.raises(RefusedByService, match="not JSON"):
         answer(200, b"<html>").json()

@@ -16,7 +16,7 @@ NAMES = [name for group in commands.COMMANDS.values() for name in group]
 
 def run_command(*arguments: str) -> int:
     try:
-        return commands.run(arguments)
+        return commands.run_command_line(arguments)
     except SystemExit as ended:
         return int(ended.code or 0)
 
@@ -48,12 +48,12 @@ def test_every_command_has_examples(name: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_has_a_help_text(name: str) -> None:
-    assert all(action.help for action in commands.parser(name)._actions if action.dest != "action")
+    assert all(action.help for action in commands.parser_of_command(name)._actions if action.dest != "action")
 
 
 def test_objects_of_imported_modules_are_frozen_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are unfrozen at exit, where the interpreter would report leaked objects."""
-    monkeypatch.setattr(commands, "_parser", lambda *_: sys.exit(gc.get_freeze_count()))
+    monkeypatch.setattr(commands, "_build_parser", lambda *_: sys.exit(gc.get_freeze_count()))
     assert run_command("serve") > 100_000
     assert gc.get_freeze_count() == 0
     assert gc.isenabled()
@@ -100,7 +100,7 @@ def test_a_fault_is_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_small_commands_import_neither_engine_nor_compiler(arguments: list[str]) -> None:
     script = (
-        f"import sys; from cordwood.cli import commands\ntry: commands.run({arguments!r})\nexcept SystemExit: pass\n"
+        f"import sys; from cordwood.cli import commands\ntry: commands.run_command_line({arguments!r})\nexcept SystemExit: pass\n"
         "heavy = {'duckdb', 'sqlglot', 'uvicorn'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cordwood.cli.doctor import Verdict, check_forecast
+from cordwood.cli.doctor import Verdict, check_disk_forecast
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,12 @@ from cordwood.cli.doctor import Verdict, check_forecast
     ],
 )
 def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict, message: str) -> None:
-    finding = check_forecast(seconds)
+    finding = check_disk_forecast(seconds)
     assert finding is not None
-    assert (finding.verdict, message in finding.seen) == (verdict, True)
+    assert (finding.verdict, message in finding.observation) == (verdict, True)
     assert "limits.store_size" in finding.advice
 
 
 @pytest.mark.parametrize("seconds", [math.inf, 30 * 86_400.0])
 def test_a_distant_forecast_is_not_reported(seconds: float) -> None:
-    assert check_forecast(seconds) is None
+    assert check_disk_forecast(seconds) is None

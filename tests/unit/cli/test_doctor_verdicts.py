@@ -6,10 +6,10 @@ from cordwood.cli.doctor import (
     Verdict,
     check_clock,
     check_disk,
-    check_files,
+    check_key_variables,
     check_memory,
-    check_tokens,
-    open_files,
+    check_open_file_limit,
+    open_file_limit,
 )
 
 GB = 10**9
@@ -37,7 +37,7 @@ def test_the_memory_limit_must_fit_the_allowed_memory(allowed: int | None, verdi
     ("limit", "verdict"), [(65_536, Verdict.GOOD), (1024, Verdict.GOOD), (512, Verdict.DOUBTFUL), (64, Verdict.BAD)]
 )
 def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: Verdict) -> None:
-    assert check_files(limit).verdict is verdict
+    assert check_open_file_limit(limit).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | N
 
 
 def test_conflicting_tokens_are_reported() -> None:
-    assert [finding.verdict for finding in check_tokens({PUBLIC: "a", OLDER_PUBLIC: "b", PRIVATE: "c"})] == [
+    assert [finding.verdict for finding in check_key_variables({PUBLIC: "a", OLDER_PUBLIC: "b", PRIVATE: "c"})] == [
         Verdict.DOUBTFUL
     ]
-    assert [finding.verdict for finding in check_tokens({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
-    assert list(check_tokens({PUBLIC: "a", OLDER_PUBLIC: "a", PRIVATE: "c"})) == []
+    assert [finding.verdict for finding in check_key_variables({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
+    assert list(check_key_variables({PUBLIC: "a", OLDER_PUBLIC: "a", PRIVATE: "c"})) == []
 
 
 def test_the_limit_on_open_files_of_this_process_is_read() -> None:
-    assert open_files(None) > 0
+    assert open_file_limit(None) > 0

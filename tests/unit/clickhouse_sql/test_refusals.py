@@ -5,8 +5,8 @@ import pytest
 from cordwood.clickhouse_sql.functions import FUNCTIONS
 from cordwood.clickhouse_sql.functions.aggregates import AGGREGATE_NAMES
 from cordwood.clickhouse_sql.parse import admit, parse
-from cordwood.clickhouse_sql.permitted import AGGREGATES
-from cordwood.clickhouse_sql.permitted import FUNCTIONS as PERMITTED
+from cordwood.clickhouse_sql.permitted import PERMITTED_AGGREGATES
+from cordwood.clickhouse_sql.permitted import PERMITTED_FUNCTIONS as PERMITTED
 from cordwood.errors import QueryFault
 
 
@@ -39,4 +39,4 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
 
 def test_permitted_and_translated_functions_are_the_same() -> None:
     assert set(PERMITTED) == {*FUNCTIONS, *AGGREGATE_NAMES}
-    assert AGGREGATES == AGGREGATE_NAMES
+    assert PERMITTED_AGGREGATES == AGGREGATE_NAMES

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.faults import reword
+from cordwood.engines.duckdb.faults import reword_message
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_errors_have_the_class_and_text_that_error_messages_rewords(
     with pytest.raises(kind) as caught:
         cursor.execute(sql).fetchall()
     error_text = str(caught.value).split(": ", 1)[1].split("\n")[0].strip()
-    assert message in (reword(error_text) or "words that are not known")
+    assert message in (reword_message(error_text) or "words that are not known")
 
 
 def test_a_type_has_a_name_and_children(cursor: duckdb.DuckDBPyConnection) -> None:

@@ -37,7 +37,7 @@ def functions_of_duckdb() -> set[str]:
 
 def functions_of_clickhouse() -> set[str]:
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
-    names = {str(name) for (name,) in session.rows("SELECT name FROM system.functions")}
+    names = {str(name) for (name,) in session.fetch_rows("SELECT name FROM system.functions")}
     session.close()
     return names
 

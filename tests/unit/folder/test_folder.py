@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
-from cordwood.folder import DataFolder, Outcome
+from cordwood.folder import DataFolder, ReloadOutcome
 
 
 @pytest.fixture
@@ -17,25 +17,25 @@ def folder(tmp_path: Path) -> DataFolder:
 
 
 def test_a_missing_folder_is_created_for_its_user_only(folder: DataFolder) -> None:
-    with folder.owned():
+    with folder.take_ownership():
         assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
 
 
 def test_a_folder_has_one_owner_at_a_time(folder: DataFolder) -> None:
-    with folder.owned() as ownership:
-        ownership.announce("http://127.0.0.1:4000")
+    with folder.take_ownership() as ownership:
+        ownership.publish_owner("http://127.0.0.1:4000")
         with (
             pytest.raises(DataFolderInUse, match=rf"process {os.getpid()} at http://127\.0\.0\.1:4000"),
-            folder.owned(),
+            folder.take_ownership(),
         ):
             pass
-    with folder.owned():
+    with folder.take_ownership():
         pass
 
 
 def test_an_owner_without_an_announcement_holds_the_lock(folder: DataFolder) -> None:
-    with folder.owned():
-        with pytest.raises(DataFolderInUse, match="another process"), folder.owned():
+    with folder.take_ownership():
+        with pytest.raises(DataFolderInUse, match="another process"), folder.take_ownership():
             pass
         owner = folder.owner()
         assert owner is not None
@@ -43,16 +43,16 @@ def test_an_owner_without_an_announcement_holds_the_lock(folder: DataFolder) -> 
 
 
 def test_the_owner_s_url_and_key_can_be_read_from_the_folder(folder: DataFolder) -> None:
-    with folder.owned() as ownership:
-        announced = ownership.announce("http://127.0.0.1:4000")
+    with folder.take_ownership() as ownership:
+        announced = ownership.publish_owner("http://127.0.0.1:4000")
         assert folder.owner() == announced
         assert len(announced.key) > 40
     assert folder.owner() is None
 
 
 def test_the_announcement_is_readable_by_its_user_only(folder: DataFolder) -> None:
-    with folder.owned() as ownership:
-        ownership.announce("http://127.0.0.1:4000")
+    with folder.take_ownership() as ownership:
+        ownership.publish_owner("http://127.0.0.1:4000")
         assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in folder.path.iterdir())
 
 
@@ -62,7 +62,7 @@ def test_a_missing_folder_has_no_owner(folder: DataFolder) -> None:
 
 def test_a_file_cannot_be_a_data_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataFolderUnusable, match="cannot be used"), DataFolder(tmp_path / "file").owned():
+    with pytest.raises(DataFolderUnusable, match="cannot be used"), DataFolder(tmp_path / "file").take_ownership():
         pass
 
 
@@ -73,33 +73,33 @@ def test_a_reload_is_requested_by_signal_and_returns_its_outcome(
 
     def owner_reloads(_: int, number: int) -> None:
         signals.append(number)
-        folder.publish_outcome(Outcome(2.0, ok=False, message="a.sql:1:1: No."))
+        folder.publish_reload_outcome(ReloadOutcome(2.0, ok=False, message="a.sql:1:1: No."))
 
     monkeypatch.setattr(os, "kill", owner_reloads)
-    with folder.owned() as ownership:
-        owner = ownership.announce("http://127.0.0.1:4000")
-        folder.publish_outcome(Outcome(1.0, ok=True, message="before"))
-        assert folder.ask_to_reload(owner) == Outcome(2.0, ok=False, message="a.sql:1:1: No.")
+    with folder.take_ownership() as ownership:
+        owner = ownership.publish_owner("http://127.0.0.1:4000")
+        folder.publish_reload_outcome(ReloadOutcome(1.0, ok=True, message="before"))
+        assert folder.ask_to_reload(owner) == ReloadOutcome(2.0, ok=False, message="a.sql:1:1: No.")
     assert signals == [signal.SIGHUP]
 
 
 def test_a_reload_that_is_not_answered_times_out(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "kill", lambda *_: None)
-    with folder.owned() as ownership:
-        owner = ownership.announce("http://127.0.0.1:4000")
+    with folder.take_ownership() as ownership:
+        owner = ownership.publish_owner("http://127.0.0.1:4000")
         assert folder.ask_to_reload(owner, timeout_seconds=0.05) is None
 
 
 def test_a_secret_is_created_once_for_its_user_only(folder: DataFolder) -> None:
     folder.create()
-    secret = folder.secret("redaction.key")
+    secret = folder.read_or_create_secret("redaction.key")
     assert len(secret) == 64
-    assert folder.secret("redaction.key") == secret
+    assert folder.read_or_create_secret("redaction.key") == secret
     assert stat.S_IMODE((folder.path / "redaction.key").stat().st_mode) == 0o600
-    assert folder.contents() == ["redaction.key"]
+    assert folder.file_names() == ["redaction.key"]
 
 
 def test_an_incomplete_secret_file_is_replaced(folder: DataFolder) -> None:
     folder.create()
     (folder.path / "redaction.key").write_text("")
-    assert len(folder.secret("redaction.key")) == 64
+    assert len(folder.read_or_create_secret("redaction.key")) == 64

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cordwood.errors import BadBody, TooLarge
+from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.csv import detected_delimiter
+from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats.csv import detect_delimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.model.event import Event
 
@@ -23,7 +23,7 @@ FEWER_EXAMPLES = settings(max_examples=60)
 
 
 def read_csv(text: str, media: str = "text/csv", *, max_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
-    return read_body(Form.EVENTS, Body(text.encode(), media, max_items=max_items, item_bytes=item_bytes))
+    return read_body(BodyForm.EVENTS, Body(text.encode(), media, max_items=max_items, max_item_bytes=item_bytes))
 
 
 def events(text: str, media: str = "text/csv") -> list[Event]:
@@ -83,13 +83,13 @@ def test_types_auto_infers_the_type_of_each_cell() -> None:
 def test_a_record_that_does_not_fit_is_quarantined_with_its_line() -> None:
     parsed = read_csv('id,m\n1,"a\nb"\n2\n3,c,d\n\n4,"e"f\n5,g\n6,"open\n')
     assert [event.id for event in parsed.events] == ["1", "5"]
-    assert [(item.index + 1, item.text) for item in parsed.refused] == [
+    assert [(item.index + 1, item.text) for item in parsed.refused_items] == [
         (4, "2"),
         (5, "3,c,d"),
         (7, '4,"e"f'),
         (9, '6,"open'),
     ]
-    assert [item.reason for item in parsed.refused] == [
+    assert [item.reason for item in parsed.refused_items] == [
         "The record has 1 fields, but the header has 2.",
         "The record has 3 fields, but the header has 2.",
         "The record is not CSV: ',' expected after '\"'.",
@@ -120,7 +120,7 @@ def test_invalid_csv_is_refused_as_a_whole(text: str, media: str, message: str) 
 
 def test_a_line_that_is_too_long_is_quarantined_and_the_next_is_read() -> None:
     parsed = read_csv("a,b\n1," + "x" * 200_000 + "\n2,y\n")
-    (item,) = parsed.refused
+    (item,) = parsed.refused_items
     assert (item.index, item.reason) == (1, "The line is longer than 100,000 characters.")
     assert len(item.text) <= 100_001
     assert len(parsed.events) == 1
@@ -130,7 +130,7 @@ def test_a_line_that_is_too_long_is_quarantined_and_the_next_is_read() -> None:
     "bomb", ["a,b\n" + "1,2\n" * 1001, "a\n" * 8010, "a,b\n" + "," * 70_000, f"{'n' * 9000}\n" + "1\n" * 900]
 )
 def test_bodies_of_too_many_records_or_cells_or_repeated_names_are_refused(bomb: str) -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         read_csv(bomb)
 
 
@@ -161,11 +161,11 @@ def test_output_of_pythons_csv_module_is_parsed(rows: list[list[str]], delimiter
 @FEWER_EXAMPLES
 @given(sample=st.text(string.ascii_letters + ',;\t|"\n', max_size=300))
 def test_any_text_has_a_delimiter_and_is_parsed_or_refused(sample: str) -> None:
-    assert detected_delimiter(sample) in ",;\t|"
+    assert detect_delimiter(sample) in ",;\t|"
     try:
         parsed = read_csv(sample)
     except BadBody:
         return
-    places = [*(parsed.indexes or ()), *(item.index for item in parsed.refused)]
+    places = [*(parsed.item_indexes or ()), *(item.index for item in parsed.refused_items)]
     assert len(set(places)) == len(places)
     assert all(0 < place <= sample.count("\n") for place in places)

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.ingest.derived_fields import derived_fields, filled
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.derived_fields import derived_fields_of_stream, fill_template
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, Shape
 
@@ -15,7 +15,7 @@ EDGE_STREAM = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https
 
 def derived_url(metadata: object, project: str | None = "proj") -> object:
     event = Event("a", 1, project=project, metadata=json.dumps(metadata))
-    return json.loads(derived_fields(EDGE_STREAM).filled(event).metadata or "null")
+    return json.loads(derived_fields_of_stream(EDGE_STREAM).fill(event).metadata or "null")
 
 
 @pytest.mark.parametrize(
@@ -50,20 +50,20 @@ def test_nothing_is_derived_without_values() -> None:
 
 
 def test_every_name_outside_a_host_is_required() -> None:
-    assert filled("{a}-{b}", {"a": "x"}.get) is None
-    assert filled("{a}-{b}", {"a": "x", "b": "y"}.get) == "x-y"
+    assert fill_template("{a}-{b}", {"a": "x"}.get) is None
+    assert fill_template("{a}-{b}", {"a": "x", "b": "y"}.get) == "x-y"
 
 
 def test_only_events_without_the_field_are_filled() -> None:
     shapes: dict[str, Shape] = {}
-    reader = ShapeReader(lambda: shapes)
+    reader = ShapeInferrer(lambda: shapes)
     full = Event("a", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co","url":"https://own/"}}')
     bare = Event("b", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co"}}')
-    _, learnt = reader.learn("edge", [full, bare], derived_fields(EDGE_STREAM))
-    shapes["edge"] = Shape().with_learnt(learnt)
-    reader = ShapeReader(lambda: shapes)
+    _, learnt = reader.infer_stream_shape("edge", [full, bare], derived_fields_of_stream(EDGE_STREAM))
+    shapes["edge"] = Shape().merged_with_kinds(learnt)
+    reader = ShapeInferrer(lambda: shapes)
     for _ in range(2):
-        inspected, _ = reader.learn("edge", [full, bare], derived_fields(EDGE_STREAM))
+        inspected, _ = reader.infer_stream_shape("edge", [full, bare], derived_fields_of_stream(EDGE_STREAM))
         urls = [json.loads(event.metadata or "null")["request"]["url"] for event in inspected]
         assert urls == ["https://own/", "https://p.example.co/x"]
 
@@ -72,7 +72,7 @@ def test_only_events_without_the_field_are_filled() -> None:
 def test_numbers_beyond_all_types_do_not_prevent_derivation(number: str) -> None:
     """Regression: such a number at the top level caused status 500, and in the metadata it left the field empty."""
     metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
-    event = derived_fields(EDGE_STREAM).filled(
+    event = derived_fields_of_stream(EDGE_STREAM).fill(
         Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}')
     )
     assert json.loads(event.metadata or "null") == {"request": {"path": "/x", "url": "https://p/x"}, "in": [number]}
@@ -83,4 +83,4 @@ def test_a_too_deep_event_is_unchanged() -> None:
     deep = Event(
         "a", 1, project="p", metadata='{"request":{"path":"/x"}}', extras='{"in":' + "[" * 9000 + "]" * 9000 + "}"
     )
-    assert derived_fields(EDGE_STREAM).filled(deep) == deep
+    assert derived_fields_of_stream(EDGE_STREAM).fill(deep) == deep

@@ -9,7 +9,13 @@ import pytest
 
 from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import fluent
-from cordwood.ingest.formats.fluent import ForwardMessage, NotForwardError, ValueScanner, read_entries, read_message
+from cordwood.ingest.formats.fluent import (
+    ForwardMessage,
+    NotForwardProtocolError,
+    ValueScanner,
+    read_entries,
+    read_message,
+)
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.model.event import Event
 
@@ -60,7 +66,11 @@ def test_each_mode_gives_the_same_events(elements: tuple[Any, ...]) -> None:
 
 def test_chunk_and_compression_are_read_from_the_options() -> None:
     parsed_message = message("app", b"\x1f\x8b", {"chunk": "c1", "compressed": "gzip"})
-    assert (parsed_message.chunk, parsed_message.compression, parsed_message.packed) == ("c1", "gzip", b"\x1f\x8b")
+    assert (parsed_message.chunk_id, parsed_message.compression, parsed_message.packed_entries) == (
+        "c1",
+        "gzip",
+        b"\x1f\x8b",
+    )
     assert message("app", b"", {"compressed": "text"}).compression == ""
     assert read_message(b"\xc0") is None
 
@@ -140,7 +150,7 @@ def test_numbers_and_texts_of_every_width_are_decoded() -> None:
         "x" * 70_000,
     ]
     values += [list(range(20)), {str(n): n for n in range(20)}, b"x" * 300, False]
-    decoded_values = fluent._ValueDecoder(pack(values)).value()
+    decoded_values = fluent._ValueDecoder(pack(values)).read_value()
     assert decoded_values[:-2] == values[:-2]
     assert decoded_values[-2:] == ["x" * 300, False]
 
@@ -151,20 +161,20 @@ def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
     entries = [pack([EVENT_SECONDS, {"n": 1}]), *map(pack, invalid_entries), deep, pack([EVENT_SECONDS, {"n": 2}])]
     (parsed,) = read_slices("app", b"".join(entries), {"chunk": "c"})
     assert [json.loads(bytes(event.metadata))["n"] for event in parsed.events] == [1, 2]
-    assert [item.index for item in parsed.refused] == [1, 2, 3, 4, 5]
-    assert parsed.indexes == [0, 6]
+    assert [item.index for item in parsed.refused_items] == [1, 2, 3, 4, 5]
+    assert parsed.item_indexes == [0, 6]
 
 
 @pytest.mark.parametrize("broken", [b"\xc1" * 10, b"\x92\x01", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"])
 def test_the_rest_after_a_broken_entry_is_quarantined_as_one_item(broken: bytes) -> None:
     (parsed,) = read_slices("app", pack([EVENT_SECONDS, {"n": 1}]) + broken, {"chunk": "c"})
-    assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1])
+    assert (len(parsed.events), [item.index for item in parsed.refused_items]) == (1, [1])
 
 
 def test_many_entries_are_read_in_slices_with_positions_in_the_whole_chunk() -> None:
     slices = read_slices("app", [[EVENT_SECONDS, {"n": number}] for number in range(5000)], {"chunk": "c"})
     assert [len(parsed.events) for parsed in slices] == [2000, 2000, 1000]
-    assert [parsed.index_of(0) for parsed in slices] == [0, 2000, 4000]
+    assert [parsed.item_index(0) for parsed in slices] == [0, 2000, 4000]
     assert len(read_slices("app", [[EVENT_SECONDS, {"m": "x" * 9000}] for _ in range(300)])) == 3
 
 
@@ -190,7 +200,7 @@ def test_many_entries_are_read_in_slices_with_positions_in_the_whole_chunk() -> 
     ],
 )
 def test_an_invalid_message_is_refused(sent: bytes) -> None:
-    with pytest.raises(NotForwardError):
+    with pytest.raises(NotForwardProtocolError):
         read_message(sent)
 
 
@@ -202,7 +212,7 @@ def test_the_end_of_a_message_is_found_for_any_chunk_size(size: int) -> None:
     for at in range(0, len(data), size):
         if end is None:
             grown += data[at : at + size]
-            end = scanner.end(grown)
+            end = scanner.find_end(grown)
     assert end == len(first)
 
 
@@ -210,7 +220,7 @@ def test_a_scanner_reads_each_byte_once() -> None:
     """Reading byte by byte takes linear and not quadratic time."""
     sent = pack(["t", list(range(20_000))])
     scanner, grown, steps = ValueScanner(), bytearray(), 0
-    skipped = fluent._head_end
+    skipped = fluent._read_head
 
     def counted(data: bytes | bytearray, at: int) -> tuple[int, int]:
         nonlocal steps
@@ -218,13 +228,13 @@ def test_a_scanner_reads_each_byte_once() -> None:
         return skipped(data, at)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fluent, "_head_end", counted)
+        patched.setattr(fluent, "_read_head", counted)
         for byte in sent:
             grown.append(byte)
-            scanner.end(grown)
+            scanner.find_end(grown)
     assert steps < 2 * len(sent)
 
 
 def test_an_invalid_first_byte_ends_the_scan() -> None:
-    with pytest.raises(NotForwardError):
-        ValueScanner().end(b"\x92\xc1")
+    with pytest.raises(NotForwardProtocolError):
+        ValueScanner().find_end(b"\x92\xc1")

@@ -11,7 +11,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import Appended
+from cordwood.engines.engine import BatchAppendResult
 from cordwood.ingest.group_commit import GroupCommit
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
@@ -54,14 +54,14 @@ def flusher(disk: BlockingDisk, tmp_path: Path) -> Iterator[GroupCommit]:
     engine.close()
 
 
-def append_one(flusher: GroupCommit, number: int) -> "asyncio.Task[list[Appended]]":
+def append_one(flusher: GroupCommit, number: int) -> "asyncio.Task[list[BatchAppendResult]]":
     return asyncio.ensure_future(flusher.append([batch(Event(f"e{number}", NOW_US))]))
 
 
 def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(
     disk: BlockingDisk, flusher: GroupCommit
 ) -> None:
-    async def senders() -> list[list[Appended]]:
+    async def senders() -> list[list[BatchAppendResult]]:
         first = append_one(flusher, 0)
         await asyncio.to_thread(disk.reached.wait, 30)
         other_senders = [append_one(flusher, number) for number in range(1, SENDER_COUNT)]
@@ -72,7 +72,7 @@ def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(
 
     outcomes = asyncio.run(senders())
 
-    assert outcomes == [[Appended(1, 0)]] * SENDER_COUNT
+    assert outcomes == [[BatchAppendResult(1, 0)]] * SENDER_COUNT
     assert disk.syncs == 2
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.errors import Backlog, StreamRateExceeded
+from cordwood.errors import BacklogFull, StreamRateExceeded
 from cordwood.ingest.limits import MAX_BODIES_PER_KEY, BodyBudget, StreamRateLimiter
 from cordwood.ingest.parsed_body import RefusedItem
 from cordwood.ingest.quarantine import ItemTruncator
@@ -33,112 +33,112 @@ def limiter(clock: ManualClock) -> StreamRateLimiter:
 
 def retry_seconds(limiter: StreamRateLimiter, stream: Stream = STREAM) -> float:
     with pytest.raises(StreamRateExceeded) as caught:
-        limiter.admit(stream)
+        limiter.check(stream)
     assert caught.value.retry_after is not None
     return caught.value.retry_after
 
 
 def test_a_burst_of_one_second_is_accepted(limiter: StreamRateLimiter) -> None:
     for _ in range(10):
-        limiter.admit(STREAM)
-        limiter.charge(STREAM, 10)
+        limiter.check(STREAM)
+        limiter.charge_events(STREAM, 10)
     assert retry_seconds(limiter) == 1
 
 
 def test_a_body_above_the_rate_is_accepted_and_delays_the_next(limiter: StreamRateLimiter, clock: ManualClock) -> None:
-    limiter.admit(STREAM)
-    limiter.charge(STREAM, 600)
+    limiter.check(STREAM)
+    limiter.charge_events(STREAM, 600)
     assert retry_seconds(limiter) == 5
     clock.seconds = 4.9
     retry_seconds(limiter)
     clock.seconds = 5.1
-    limiter.admit(STREAM)
+    limiter.check(STREAM)
 
 
 def test_idle_time_does_not_accumulate(limiter: StreamRateLimiter, clock: ManualClock) -> None:
     clock.seconds = 3600
-    limiter.admit(STREAM)
-    limiter.charge(STREAM, 200)
+    limiter.check(STREAM)
+    limiter.charge_events(STREAM, 200)
     assert retry_seconds(limiter) == 1
 
 
 def test_a_rate_below_one_per_second_accepts_an_event(limiter: StreamRateLimiter, clock: ManualClock) -> None:
     slow = Stream("slow", UUID(int=2), events_per_second=0.1)
-    limiter.admit(slow)
-    limiter.charge(slow, 1)
-    limiter.charge(slow, 1)
+    limiter.check(slow)
+    limiter.charge_events(slow, 1)
+    limiter.charge_events(slow, 1)
     assert retry_seconds(limiter, slow) == 10
     clock.seconds = 10.1
-    limiter.admit(slow)
+    limiter.check(slow)
 
 
 def test_streams_have_separate_rates_with_a_common_default(clock: ManualClock) -> None:
     limiter = StreamRateLimiter(5, clock)
-    limiter.charge(STREAM, 1000)
+    limiter.charge_events(STREAM, 1000)
     other = Stream("other", UUID(int=3))
-    limiter.admit(other)
-    limiter.charge(other, 15)
+    limiter.check(other)
+    limiter.charge_events(other, 15)
     assert retry_seconds(limiter, other) == 2
 
 
 def test_all_bodies_share_a_budget_and_a_refused_one_holds_nothing() -> None:
     budget = BodyBudget(100)
     with budget.reserve("a") as first, budget.reserve("a") as second:
-        first.take(50)
-        second.take(50)
-        with pytest.raises(Backlog) as caught, budget.reserve("a") as third:
-            third.take(1)
+        first.reserve(50)
+        second.reserve(50)
+        with pytest.raises(BacklogFull) as caught, budget.reserve("a") as third:
+            third.reserve(1)
         assert caught.value.retry_after == 2
     with budget.reserve("a") as fourth, budget.reserve("a") as fifth:
-        fourth.take(50)
-        fifth.take(50)
+        fourth.reserve(50)
+        fifth.reserve(50)
 
 
 def test_one_body_may_exceed_the_budget_and_leaves_half_of_it_to_others() -> None:
     budget = BodyBudget(100)
     with budget.reserve("a") as large, budget.reserve("a") as small, budget.reserve("b") as of_another_key:
-        large.take(90)
-        large.take(900)
-        of_another_key.take(30)
-        with pytest.raises(Backlog):
-            of_another_key.take(30)
-        with pytest.raises(Backlog):
-            small.take(1)
+        large.reserve(90)
+        large.reserve(900)
+        of_another_key.reserve(30)
+        with pytest.raises(BacklogFull):
+            of_another_key.reserve(30)
+        with pytest.raises(BacklogFull):
+            small.reserve(1)
     with budget.reserve("a") as small:
-        small.take(1)
+        small.reserve(1)
 
 
 def test_only_one_body_may_exceed_half_of_the_budget() -> None:
     budget = BodyBudget(100)
     with budget.reserve("a") as large, budget.reserve("b") as second:
-        large.take(900)
+        large.reserve(900)
         large.mark_complete()
-        second.take(50)
-        with pytest.raises(Backlog):
-            second.take(1)
+        second.reserve(50)
+        with pytest.raises(BacklogFull):
+            second.reserve(1)
 
 
 def test_arriving_bodies_of_a_key_with_more_than_half_are_revoked() -> None:
     budget = BodyBudget(100)
     revoked: list[str] = []
     with budget.reserve("a") as stored, budget.reserve("a") as arriving, budget.reserve("b") as other:
-        stored.take(40)
+        stored.reserve(40)
         stored.mark_complete()
-        arriving.take(40)
-        arriving.on_revoke(lambda: revoked.append("arriving"))
-        other.take(50)
+        arriving.reserve(40)
+        arriving.set_revoke_callback(lambda: revoked.append("arriving"))
+        other.reserve(50)
         assert revoked == ["arriving"]
-        with pytest.raises(Backlog):
-            arriving.take(1)
+        with pytest.raises(BacklogFull):
+            arriving.reserve(1)
 
 
 def test_a_stalled_body_is_revoked_for_one_of_the_same_key(clock: ManualClock) -> None:
     budget = BodyBudget(100, lambda: clock.seconds)
     with budget.reserve("a") as stalled, budget.reserve("a") as growing, budget.reserve("a") as new:
-        stalled.take(50)
+        stalled.reserve(50)
         clock.seconds = 4.0
-        growing.take(50)
-        new.take(40)
+        growing.reserve(50)
+        new.reserve(40)
         assert stalled.is_revoked
         assert not growing.is_revoked
 
@@ -148,7 +148,7 @@ def test_the_number_of_bodies_of_one_key_is_limited() -> None:
     with ExitStack() as stack:
         for _ in range(MAX_BODIES_PER_KEY):
             stack.enter_context(budget.reserve("a"))
-        with pytest.raises(Backlog), budget.reserve("a"):
+        with pytest.raises(BacklogFull), budget.reserve("a"):
             pass
         with budget.reserve("b"):
             pass
@@ -157,16 +157,16 @@ def test_the_number_of_bodies_of_one_key_is_limited() -> None:
 def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: ManualClock) -> None:
     truncator = ItemTruncator(2**20, lambda: round(clock.seconds * 1e6))
     large = RefusedItem(0, "No.", "x" * 2**21)
-    assert all(truncator.truncated(large) is large for _ in range(512))
-    cut = truncator.truncated(large)
+    assert all(truncator.truncate(large) is large for _ in range(512))
+    cut = truncator.truncate(large)
     assert (cut.is_cut, len(cut.text)) == (True, 4096)
     assert cut.reason == "No. Only its first 4 KiB are stored, and it cannot be replayed."
     small_item = RefusedItem(1, "No.", "x" * 4096)
-    assert truncator.truncated(small_item) is small_item
+    assert truncator.truncate(small_item) is small_item
     clock.seconds = 3600
-    assert truncator.truncated(large) is large
+    assert truncator.truncate(large) is large
 
 
 def test_an_item_above_the_event_limit_is_truncated() -> None:
-    cut = ItemTruncator(2**20, lambda: 0).truncated(RefusedItem(0, "No.", "x" * (2**21 + 1)))
+    cut = ItemTruncator(2**20, lambda: 0).truncate(RefusedItem(0, "No.", "x" * (2**21 + 1)))
     assert (cut.is_cut, len(cut.text)) == (True, 2**18)

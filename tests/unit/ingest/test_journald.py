@@ -5,12 +5,12 @@ import struct
 
 import pytest
 
-from cordwood.errors import BadBody, TooLarge
+from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
+from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE, JournalDecoder, JournalEntry
 from cordwood.ingest.parsed_body import Body, ParsedBody
-from cordwood.ingest.quarantine import QuarantinedItem, decode_again
+from cordwood.ingest.quarantine import QuarantinedItem, decode_quarantined_item
 
 AT_US = 1_690_000_000_123_456
 MAX_ITEMS = 20_000
@@ -32,8 +32,8 @@ ENTRIES = (
 )
 
 
-def read_journal(data: bytes, form: Form = Form.EVENTS) -> ParsedBody:
-    return read_body(form, Body(data, MEDIA, item_bytes=MAX_ITEMS))
+def read_journal(data: bytes, form: BodyForm = BodyForm.EVENTS) -> ParsedBody:
+    return read_body(form, Body(data, JOURNAL_MEDIA_TYPE, max_item_bytes=MAX_ITEMS))
 
 
 def decode_in_chunks(data: bytes, size: int) -> list[JournalEntry]:
@@ -77,16 +77,16 @@ def test_entries_are_the_same_for_any_chunk_size(size: int) -> None:
 )
 @pytest.mark.parametrize("size", [100, 10**6])
 def test_a_broken_entry_is_quarantined_and_the_others_are_events(broken: bytes, reason: str, size: int) -> None:
-    parsed = ParsedBody(indexes=[])
+    parsed = ParsedBody(item_indexes=[])
     for index, entry in enumerate(
         decode_in_chunks(journal_entry(0) + journal_entry(1, broken) + journal_entry(2), size)
     ):
         entry.add_to(parsed, index)
     assert [event.id for event in parsed.events] == ["s=1;i=0", "s=1;i=2"]
-    ((index, actual_reason),) = [(item.index, item.reason) for item in parsed.refused]
+    ((index, actual_reason),) = [(item.index, item.reason) for item in parsed.refused_items]
     assert index == 1
     assert any(part in actual_reason for part in reason.split("|"))
-    assert len(parsed.refused[0].text) <= 2 * MAX_ITEMS
+    assert len(parsed.refused_items[0].text) <= 2 * MAX_ITEMS
 
 
 def test_a_too_large_entry_is_held_within_a_limit() -> None:
@@ -100,7 +100,7 @@ def test_a_too_large_entry_is_held_within_a_limit() -> None:
 def test_a_truncated_entry_is_quarantined() -> None:
     parsed = read_journal(journal_entry(0) + journal_entry(1, binary_field("MESSAGE", b"x" * 100))[:-50])
     assert [event.id for event in parsed.events] == ["s=1;i=0"]
-    assert [item.reason for item in parsed.refused] == ["The data ends within a field."]
+    assert [item.reason for item in parsed.refused_items] == ["The data ends within a field."]
 
 
 def test_a_body_without_a_valid_entry_is_refused() -> None:
@@ -109,11 +109,11 @@ def test_a_body_without_a_valid_entry_is_refused() -> None:
 
 
 def test_the_number_of_entries_is_limited() -> None:
-    with pytest.raises(TooLarge):
-        read_body(Form.EVENTS, Body(journal_entry(0) * 11, MEDIA, max_items=10))
+    with pytest.raises(BodyTooLarge):
+        read_body(BodyForm.EVENTS, Body(journal_entry(0) * 11, JOURNAL_MEDIA_TYPE, max_items=10))
 
 
 def test_a_quarantined_entry_is_decoded_as_it_was_sent() -> None:
-    item = QuarantinedItem("q", 0, "s", Form.JOURNALD, journal_entry(4, b"MESSAGE=m\n").decode())
-    (event,) = decode_again(item).events
+    item = QuarantinedItem("q", 0, "s", BodyForm.JOURNALD, journal_entry(4, b"MESSAGE=m\n").decode())
+    (event,) = decode_quarantined_item(item).events
     assert (event.id, event.event_message) == ("s=1;i=4", "m")

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.errors import BadBody, UnsupportedMedia
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.formats import BodyForm, read_body
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.model.event import Event
 
@@ -15,7 +15,7 @@ NOW_US = 1_700_000_000_000_000
 
 def parse_body(text: str | bytes, media: str = "application/json") -> ParsedBody:
     data = text.encode() if isinstance(text, str) else text
-    return read_body(Form.EVENTS, Body(data, media))
+    return read_body(BodyForm.EVENTS, Body(data, media))
 
 
 def events(text: str | bytes, media: str = "application/json") -> list[Event]:
@@ -96,8 +96,8 @@ def test_an_id_of_another_type_is_converted_to_text(sent: str, stored: str) -> N
 def test_items_that_are_not_objects_are_quarantined_with_their_index() -> None:
     parsed = parse_body('[{"id": "a"}, 7, null, "x", [1], {"id": "b"}]')
     assert [event.id for event in parsed.events] == ["a", "b"]
-    assert [item.index for item in parsed.refused] == [1, 2, 3, 4]
-    assert parsed.indexes == [0, 5]
+    assert [item.index for item in parsed.refused_items] == [1, 2, 3, 4]
+    assert parsed.item_indexes == [0, 5]
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", '[{"a": 1}', '{"a": 1,}', '[{"a": NaN}]', '{"a": 1} {"b": 2}'])
@@ -119,7 +119,7 @@ def test_a_too_deep_event_of_an_array_is_quarantined() -> None:
     deep = '{"a":' * 3000 + "1" + "}" * 3000
     parsed = parse_body(f'[{{"id": "a"}}, {deep}, {{"id": "b, ]"}}]')
     assert [event.id for event in parsed.events] == ["a", "b, ]"]
-    assert [item.index for item in parsed.refused] == [1]
+    assert [item.index for item in parsed.refused_items] == [1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_too_deep_event_of_a_batch_is_quarantined(body_template: str) -> None:
     deep = '{"a":' * 3000 + "[1, 2]" + "}" * 3000
     parsed = parse_body(body_template % f'{{"id": "a"}}, {deep}, {{"id": "b, ]"}}')
     assert [event.id for event in parsed.events] == ["a", "b, ]"]
-    assert [(item.index, item.text) for item in parsed.refused] == [(1, deep)]
+    assert [(item.index, item.text) for item in parsed.refused_items] == [(1, deep)]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_too_deep_event_of_a_batch_is_quarantined(body_template: str) -> None:
 def test_a_single_too_deep_event_is_quarantined(text: str) -> None:
     parsed = parse_body(text)
     assert parsed.events == []
-    assert [(item.index, item.reason, item.text) for item in parsed.refused] == [
+    assert [(item.index, item.reason, item.text) for item in parsed.refused_items] == [
         (0, "The item is nested too deeply.", text)
     ]
 
@@ -162,7 +162,7 @@ def test_nul_characters_duplicate_keys_and_large_numbers_are_accepted() -> None:
 def test_a_bad_line_is_quarantined_and_the_others_are_read() -> None:
     parsed = parse_body('{"id": "a"}\n{"id": \n\n{"id": "c"}\r\n7\n', "application/x-ndjson")
     assert [event.id for event in parsed.events] == ["a", "c"]
-    assert [item.index for item in parsed.refused] == [1, 4]
+    assert [item.index for item in parsed.refused_items] == [1, 4]
 
 
 def test_a_body_of_only_bad_lines_is_refused() -> None:

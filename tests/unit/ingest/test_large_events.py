@@ -17,41 +17,41 @@ def make_events(count: int, size: int = 2 * MIN_LARGE_CHARACTERS, project: str =
 
 def test_a_project_has_a_quarter_of_the_budget_and_refused_bodies_do_not_count() -> None:
     large = LargeEventLimiter(BUDGET_CHARACTERS)
-    large.take("s", make_events(10))
+    large.charge_events("s", make_events(10))
     for _ in range(2):
         with pytest.raises(LargeEventsExceeded):
-            large.take("s", make_events(5))
-    large.take("s", make_events(2))
-    large.take("s", make_events(12, project="b"))
-    large.take("other", make_events(12))
+            large.charge_events("s", make_events(5))
+    large.charge_events("s", make_events(2))
+    large.charge_events("s", make_events(12, project="b"))
+    large.charge_events("other", make_events(12))
 
 
 def test_all_projects_share_the_budget() -> None:
     large = LargeEventLimiter(BUDGET_CHARACTERS)
     for project in "abcd":
-        large.take("s", make_events(12, project=project))
+        large.charge_events("s", make_events(12, project=project))
     with pytest.raises(LargeEventsExceeded) as refused:
-        large.take("s", make_events(3, project="e"))
+        large.charge_events("s", make_events(3, project="e"))
     assert refused.value.retry_after
 
 
 def test_small_events_are_never_refused_and_renew_the_budget() -> None:
     large = LargeEventLimiter(BUDGET_CHARACTERS)
-    large.take("s", make_events(12))
-    large.take("s", make_events(1000, size=MIN_LARGE_CHARACTERS - 10))
+    large.charge_events("s", make_events(12))
+    large.charge_events("s", make_events(1000, size=MIN_LARGE_CHARACTERS - 10))
     with pytest.raises(LargeEventsExceeded):
-        large.take("s", make_events(1))
-    large.take("s", make_events(20_000, size=1))
-    large.take("s", make_events(12))
+        large.charge_events("s", make_events(1))
+    large.charge_events("s", make_events(20_000, size=1))
+    large.charge_events("s", make_events(12))
 
 
 def test_without_a_budget_everything_is_accepted() -> None:
-    LargeEventLimiter(None).take("s", make_events(1000))
+    LargeEventLimiter(None).charge_events("s", make_events(1000))
 
 
 def test_quarantined_items_are_truncated_beyond_their_budget() -> None:
     truncator = ItemTruncator(2**20, lambda: 0, LargeEventLimiter(BUDGET_CHARACTERS))
-    truncated_items = [truncator.truncated(RefusedItem(0, "No.", "x" * 2 * MIN_LARGE_CHARACTERS)) for _ in range(15)]
+    truncated_items = [truncator.truncate(RefusedItem(0, "No.", "x" * 2 * MIN_LARGE_CHARACTERS)) for _ in range(15)]
     assert [truncated.is_cut for truncated in truncated_items] == [False] * 12 + [True] * 3
     assert {len(truncated.text) for truncated in truncated_items if truncated.is_cut} == {4096}
-    assert not truncator.truncated(RefusedItem(0, "No.", "x" * 1000)).is_cut
+    assert not truncator.truncate(RefusedItem(0, "No.", "x" * 1000)).is_cut

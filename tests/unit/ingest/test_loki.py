@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cordwood.errors import BadBody, TooLarge
+from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats.loki import read_json, read_protobuf, read_streams
-from cordwood.ingest.formats.protobuf import written_field, written_number
+from cordwood.ingest.formats.loki import read_json_push, read_protobuf_push, read_quarantined_streams
+from cordwood.ingest.formats.protobuf import encode_bytes_field, encode_varint
 from cordwood.ingest.parsed_body import Body, LabelledBody
 from cordwood.model.event import Event
 
@@ -31,32 +31,34 @@ def stream_of_entries(*values: object, labels: object = LABELS) -> object:
 
 
 def json_body(*values: object, labels: object = LABELS, body: Body | None = None) -> LabelledBody:
-    return read_json(
+    return read_json_push(
         msgspec.structs.replace(body or Body(b""), data=push_body(stream_of_entries(*values, labels=labels)))
     )
 
 
 def text_field(number: int, value: str) -> bytes:
-    return written_field(number, value.encode())
+    return encode_bytes_field(number, value.encode())
 
 
 def varint_field(number: int, value: int) -> bytes:
-    return written_number(number << 3) + written_number(value)
+    return encode_varint(number << 3) + encode_varint(value)
 
 
 def protobuf_entry(time_ns: int, line: str, **metadata: str) -> bytes:
     seconds, nanoseconds = divmod(time_ns, 10**9)
-    timestamp = written_field(1, varint_field(1, seconds) + varint_field(2, nanoseconds))
-    pairs = b"".join(written_field(3, text_field(1, name) + text_field(2, value)) for name, value in metadata.items())
-    return written_field(2, timestamp + text_field(2, line) + pairs)
+    timestamp = encode_bytes_field(1, varint_field(1, seconds) + varint_field(2, nanoseconds))
+    pairs = b"".join(
+        encode_bytes_field(3, text_field(1, name) + text_field(2, value)) for name, value in metadata.items()
+    )
+    return encode_bytes_field(2, timestamp + text_field(2, line) + pairs)
 
 
 def protobuf_stream(labels: str, *entries: bytes) -> bytes:
-    return written_field(1, text_field(1, labels) + b"".join(entries))
+    return encode_bytes_field(1, text_field(1, labels) + b"".join(entries))
 
 
 def events(labelled: LabelledBody) -> list[Event]:
-    return [event for part in labelled.parts.values() for event in build_events(part, NOW_US)]
+    return [event for part in labelled.parts_by_labels.values() for event in build_events(part, NOW_US)]
 
 
 def metadata(event: Event) -> Mapping[str, object]:
@@ -78,7 +80,7 @@ def test_both_encodings_give_the_same_event() -> None:
     body = protobuf_stream(
         '{app="shop", namespace="prod"}', protobuf_entry(ENTRY_NS, "a line", trace_id="abc", level="WARN")
     )
-    (of_protobuf,) = events(read_protobuf(Body(body)))
+    (of_protobuf,) = events(read_protobuf_push(Body(body)))
     for event in (of_json, of_protobuf):
         assert event.timestamp_us == ENTRY_NS // 1000
         assert metadata(event) == {
@@ -102,7 +104,7 @@ def test_a_repeated_push_has_the_same_ids() -> None:
         stream_of_entries(["1764100000000000000", "a"], ["1764100000000000001", "a"]),
         stream_of_entries(["1764100000000000000", "b"]),
     )
-    first, second = (events(read_json(Body(body))) for _ in range(2))
+    first, second = (events(read_json_push(Body(body))) for _ in range(2))
     assert [event.id for event in first] == [event.id for event in second]
     assert len({event.id for event in first}) == 3
 
@@ -136,7 +138,7 @@ def test_an_entry_without_a_time_has_the_time_of_receipt_and_a_random_id(time: o
 
 
 def test_tenant_and_service_are_the_labels_that_choose_the_stream() -> None:
-    labelled = read_json(
+    labelled = read_json_push(
         Body(
             push_body(
                 stream_of_entries(["1", "a"], labels={"job": "j", "app": "shop"}),
@@ -148,10 +150,10 @@ def test_tenant_and_service_are_the_labels_that_choose_the_stream() -> None:
         )
     )
     messages_by_labels = {
-        labels: [event.event_message for event in part.events] for labels, part in labelled.parts.items()
+        labels: [event.event_message for event in part.events] for labels, part in labelled.parts_by_labels.items()
     }
     assert messages_by_labels == {("acme", "shop"): ["a", "d"], ("acme", "j"): ["b"], ("acme",): ["c"]}
-    assert labelled.parts["acme", "shop"].indexes == [0, 3]
+    assert labelled.parts_by_labels["acme", "shop"].item_indexes == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -168,13 +170,15 @@ def test_tenant_and_service_are_the_labels_that_choose_the_stream() -> None:
 )
 def test_a_broken_entry_is_quarantined_with_its_labels_and_the_others_are_read(entry: object) -> None:
     labelled = json_body([str(ENTRY_NS), "good"], entry, [str(ENTRY_NS + 1), "good, too", None])
-    ((_, part),) = labelled.parts.items()
+    ((_, part),) = labelled.parts_by_labels.items()
     assert [event.event_message for event in part.events] == ["good", "good, too"]
-    assert part.indexes == [0, 2]
-    (item,) = part.refused
+    assert part.item_indexes == [0, 2]
+    (item,) = part.refused_items
     assert item.index == 1
-    reread = read_streams(Body(f"[{item.text}]".encode()))
-    assert [refused.reason for part in reread.parts.values() for refused in part.refused] == [item.reason]
+    reread = read_quarantined_streams(Body(f"[{item.text}]".encode()))
+    assert [refused.reason for part in reread.parts_by_labels.values() for refused in part.refused_items] == [
+        item.reason
+    ]
     assert json.loads(item.text)["stream"] == LABELS
 
 
@@ -194,7 +198,7 @@ def test_a_broken_entry_is_quarantined_with_its_labels_and_the_others_are_read(e
 )
 def test_a_body_that_is_not_a_push_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody):
-        read_json(Body(body))
+        read_json_push(Body(body))
 
 
 @pytest.mark.parametrize(
@@ -209,20 +213,20 @@ def test_a_body_that_is_not_a_push_is_refused(body: bytes) -> None:
     ],
 )
 def test_labels_in_the_notation_of_prometheus_are_parsed(notation: str, labels: Mapping[str, str]) -> None:
-    (event,) = events(read_protobuf(Body(protobuf_stream(notation, protobuf_entry(ENTRY_NS, "x")))))
+    (event,) = events(read_protobuf_push(Body(protobuf_stream(notation, protobuf_entry(ENTRY_NS, "x")))))
     assert metadata(event)["labels"] == labels
 
 
 @pytest.mark.parametrize("notation", ["", "a", '{a="1"', '{a="1"} x', "{a=1}", '{a="1" b="2"}', '{a="' + "\\" * 30_001])
 def test_malformed_labels_are_refused(notation: str) -> None:
     with pytest.raises(BadBody, match="labels must be written"):
-        read_protobuf(Body(protobuf_stream(notation, protobuf_entry(ENTRY_NS, "x"))))
+        read_protobuf_push(Body(protobuf_stream(notation, protobuf_entry(ENTRY_NS, "x"))))
 
 
-@pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\0" * 9])
+@pytest.mark.parametrize("body", [b"\xff\xff", encode_bytes_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\0" * 9])
 def test_a_body_that_is_not_protobuf_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody, match="not a valid Loki push request"):
-        read_protobuf(Body(body, max_items=2))
+        read_protobuf_push(Body(body, max_items=2))
 
 
 def many_streams(count: int) -> bytes:
@@ -237,17 +241,17 @@ def many_streams(count: int) -> bytes:
         Body(push_body(stream_of_entries(["1", "x", {str(number): {} for number in range(20)}])), max_items=5),
         Body(
             push_body(stream_of_entries(*[["1764100000000000000", "x"]] * 20, labels={"a": "b" * 500})),
-            metadata_bytes=10_000,
+            max_metadata_bytes=10_000,
         ),
-        Body(push_body(stream_of_entries(*[7] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
+        Body(push_body(stream_of_entries(*[7] * 20, labels={"a": "b" * 500})), max_metadata_bytes=10_000),
         Body(push_body(stream_of_entries(labels={"a": "b" * 70_000}))),
         Body(push_body(*[stream_of_entries(labels={"app": str(number)}) for number in range(300)])),
     ],
     ids=["entries", "streams", "objects", "copies of labels", "quarantined copies", "labels", "services"],
 )
 def test_a_body_above_a_limit_is_refused_as_a_whole(body: Body) -> None:
-    with pytest.raises(TooLarge):
-        read_json(body)
+    with pytest.raises(BodyTooLarge):
+        read_json_push(body)
 
 
 def test_brackets_in_lines_do_not_count_as_entries() -> None:
@@ -261,13 +265,13 @@ def test_brackets_in_lines_do_not_count_as_entries() -> None:
         protobuf_stream("{}", *[protobuf_entry(ENTRY_NS, "x")] * 6),
         protobuf_stream("{}") * 6,
         varint_field(2, 1) * 6,
-        written_field(1, varint_field(9, 1) * 9),
+        encode_bytes_field(1, varint_field(9, 1) * 9),
     ],
     ids=["entries", "streams", "unknown fields", "unknown fields of a stream"],
 )
 def test_streams_and_entries_of_protobuf_are_limited(body: bytes) -> None:
-    with pytest.raises(TooLarge):
-        read_protobuf(Body(body, max_items=5))
+    with pytest.raises(BodyTooLarge):
+        read_protobuf_push(Body(body, max_items=5))
 
 
 def test_entries_are_counted_before_they_are_decoded() -> None:
@@ -275,8 +279,8 @@ def test_entries_are_counted_before_they_are_decoded() -> None:
     body = Body(b'{"streams": [{"stream": {}, "values": [%b]}]}' % values, max_items=1000)
     tracemalloc.start()
     try:
-        with pytest.raises(TooLarge):
-            read_json(body)
+        with pytest.raises(BodyTooLarge):
+            read_json_push(body)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -284,7 +288,7 @@ def test_entries_are_counted_before_they_are_decoded() -> None:
 
 def test_unpaired_surrogates_and_invalid_utf_8_are_replaced() -> None:
     body = rb'{"streams": [{"stream": {"a": "\ud800"}, "values": [["1764100000000000000", "\ud800' + b'\xff"]]}]}'
-    (event,) = events(read_json(Body(body)))
+    (event,) = events(read_json_push(Body(body)))
     assert event.event_message == "\ufffd\ufffd"
     assert metadata(event)["labels"] == {"a": "\ufffd"}
 
@@ -294,12 +298,12 @@ def test_unpaired_surrogates_and_invalid_utf_8_are_replaced() -> None:
 )
 def test_a_level_of_any_type_is_accepted(level: str, stored_level: str | None) -> None:
     body = '{"streams": [{"stream": {}, "values": [["1764100000000000000", "x", {"level": LEVEL}], ["1", "y"]]}]}'
-    ((_, part),) = read_json(Body(body.replace("LEVEL", level).encode())).parts.items()
+    ((_, part),) = read_json_push(Body(body.replace("LEVEL", level).encode())).parts_by_labels.items()
     first, _ = build_events(part, NOW_US)
     assert metadata(first).get("level") == stored_level
 
 
-READERS = st.sampled_from([read_json, read_protobuf])
+READERS = st.sampled_from([read_json_push, read_protobuf_push])
 RANDOM_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
@@ -312,8 +316,8 @@ RANDOM_VALUES = st.recursive(
 
 @settings(max_examples=60)
 @given(READERS, st.binary(max_size=60) | RANDOM_VALUES.map(lambda value: json.dumps(value).encode()))
-@example(read_json, b'{"streams": [{"stream": {}, "values": [["1", "x", {"level": [}]]}]}')
+@example(read_json_push, b'{"streams": [{"stream": {}, "values": [["1", "x", {"level": [}]]}]}')
 def test_any_body_is_decoded_or_refused(read: Callable[[Body], LabelledBody], body: bytes) -> None:
-    with suppress(BadBody, TooLarge):
-        for part in read(Body(body)).parts.values():
+    with suppress(BadBody, BodyTooLarge):
+        for part in read(Body(body)).parts_by_labels.values():
             build_events(part, NOW_US)

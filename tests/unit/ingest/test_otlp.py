@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from cordwood.errors import BadBody, TooLarge
+from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status, fields
+from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status, iterate_fields
 from cordwood.ingest.parsed_body import Body
 from cordwood.model.event import Event
 
@@ -18,7 +18,7 @@ RECORD_NS = 1_690_000_000_123_456_789
 
 
 def events(body: bytes, media: str) -> list[Event]:
-    return build_events(read_body(Form.OTLP, Body(body, media)), NOW_US)
+    return build_events(read_body(BodyForm.OTLP, Body(body, media)), NOW_US)
 
 
 def json_request(*records: object, resource: object = None) -> list[Event]:
@@ -226,9 +226,9 @@ def test_too_large_numbers_and_unpaired_surrogates_are_replaced() -> None:
 
 def test_an_invalid_record_is_quarantined_and_the_others_are_read() -> None:
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, 7, {}]}]}]}).encode()
-    parsed = read_body(Form.OTLP, Body(body, "application/json"))
+    parsed = read_body(BodyForm.OTLP, Body(body, "application/json"))
     assert len(parsed.events) == 2
-    assert [(item.index, item.reason) for item in parsed.refused] == [(1, "The log record is not an object.")]
+    assert [(item.index, item.reason) for item in parsed.refused_items] == [(1, "The log record is not an object.")]
 
 
 @pytest.mark.parametrize(
@@ -251,17 +251,17 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_rejected_records_are_a_partial_success() -> None:
     assert encode_export_response(0, "") == b""
-    ((number, partial),) = fields(encode_export_response(300, "too large"))
+    ((number, partial),) = iterate_fields(encode_export_response(300, "too large"))
     assert number == 1
     assert isinstance(partial, bytes)
-    assert dict(fields(partial)) == {1: 300, 2: b"too large"}
+    assert dict(iterate_fields(partial)) == {1: 300, 2: b"too large"}
 
 
 def test_a_status_is_a_google_rpc_status_with_bad_request_details() -> None:
-    assert dict(fields(encode_rpc_status(14, "later"))) == {1: 14, 2: b"later"}
-    status_fields = dict(fields(encode_rpc_status(3, "no", violation="not JSON")))
+    assert dict(iterate_fields(encode_rpc_status(14, "later"))) == {1: 14, 2: b"later"}
+    status_fields = dict(iterate_fields(encode_rpc_status(3, "no", violation="not JSON")))
     assert isinstance(status_fields[3], bytes)
-    detail = dict(fields(status_fields[3]))
+    detail = dict(iterate_fields(status_fields[3]))
     assert detail[1] == b"type.googleapis.com/google.rpc.BadRequest"
     assert detail[2] == message(1, message(2, b"not JSON"))
 
@@ -275,7 +275,7 @@ def test_the_copies_of_resource_attributes_have_a_total_limit(media: str) -> Non
     else:
         attribute = message(1, key_value("a", message(1, text.encode())))
         body = message(1, message(1, attribute) + message(2, message(2, b"") * 50))
-    form = Form.OTLP
-    assert len(read_body(form, Body(body, media, metadata_bytes=60_000)).events) == 50
-    with pytest.raises(TooLarge, match="what they share"):
-        read_body(form, Body(body, media, metadata_bytes=30_000))
+    form = BodyForm.OTLP
+    assert len(read_body(form, Body(body, media, max_metadata_bytes=60_000)).events) == 50
+    with pytest.raises(BodyTooLarge, match="what they share"):
+        read_body(form, Body(body, media, max_metadata_bytes=30_000))

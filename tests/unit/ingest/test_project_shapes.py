@@ -8,10 +8,10 @@ import pytest
 from cordwood.engines import project_shapes
 from cordwood.engines.project_shapes import MAX_PAIRS_OF_PROJECT, ProjectShapes
 from cordwood.ingest import event_values, shape_inference
-from cordwood.ingest.event_values import Found
-from cordwood.ingest.shape_inference import MAX_PATHS, InferredShapes, ShapeReader
+from cordwood.ingest.event_values import MutableKindsByPath
+from cordwood.ingest.shape_inference import MAX_PATHS, InferredShapes, ShapeInferrer
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, Path, Shape, ValueKind
+from cordwood.model.event import Event, EventPath, Shape, ValueKind
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
 TEXT, NUMBER, OBJECT, ARRAY = ValueKind.TEXT, ValueKind.NUMBER, ValueKind.OBJECT, ValueKind.ARRAY
@@ -28,25 +28,25 @@ class ShapeStore:
         self.shape = Shape()
         self.projects = ProjectShapes()
         self.inspected: list[Event] = []
-        self.reader = ShapeReader(lambda: {"s": self.shape}, lambda: {"s": self.projects})
-        monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
+        self.reader = ShapeInferrer(lambda: {"s": self.shape}, lambda: {"s": self.projects})
+        monkeypatch.setattr(shape_inference, "_MIN_REBUILD_SECONDS", 0)
         collect_paths = event_values.collect_paths
 
-        def counted(event: Event, kinds: Found, objects: list[Path]) -> set[Path]:
+        def counted(event: Event, kinds: MutableKindsByPath, objects: list[EventPath]) -> set[EventPath]:
             self.inspected.append(event)
             return collect_paths(event, kinds, objects)
 
         monkeypatch.setattr(shape_inference, "collect_paths", counted)
 
     def take(self, *events: Event) -> InferredShapes:
-        learnt = self.reader.read(STREAM, events)
-        self.shape = self.shape.with_learnt(learnt.kinds)
-        for project, kinds in learnt.by_project.items():
-            self.projects.learn(project, kinds)
+        learnt = self.reader.infer(STREAM, events)
+        self.shape = self.shape.merged_with_kinds(learnt.stream_kinds)
+        for project, kinds in learnt.kinds_by_project.items():
+            self.projects.add_kinds(project, kinds)
         return learnt
 
     def names(self, project: str) -> set[tuple[str, ...]]:
-        return set(self.projects.shape(project, self.shape).kinds)
+        return set(self.projects.shape_of_project(project, self.shape).kinds)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_project_has_the_paths_of_its_events_even_if_they_are_known_from_other
     if before != "nobody":
         store.take(event("other", OWN_METADATA | ({"more": [1], "t": "x"} if "more" in before else {}), {"app": "x"}))
     store.take(event("p", OWN_METADATA, {"app": "x"}))
-    assert store.projects.shape("p", store.shape).kinds == KINDS_OF_OWN_METADATA
+    assert store.projects.shape_of_project("p", store.shape).kinds == KINDS_OF_OWN_METADATA
 
 
 def test_the_paths_of_an_event_that_fits_the_shape_are_learnt_by_the_decoder(store: ShapeStore) -> None:
@@ -105,7 +105,7 @@ def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: ShapeStor
     assert len(store.names("greedy")) <= MAX_PAIRS_OF_PROJECT
     assert len(store.shape.kinds) <= MAX_PAIRS_OF_PROJECT
     learnt = store.take(event("modest", {"path": "/", "list": [1]}))
-    assert {("metadata", "path"), ("metadata", "list")} <= learnt.kinds.keys()
+    assert {("metadata", "path"), ("metadata", "list")} <= learnt.stream_kinds.keys()
     assert {("metadata", "path"), ("metadata", "list")} <= store.names("modest")
 
 
@@ -113,7 +113,7 @@ def test_new_kinds_at_listed_paths_are_learnt_beyond_the_share_of_a_project(stor
     store.take(event("modest", {"path": "/"}))
     for number in range(20):
         store.take(event("greedy", {f"k{number}_{index}": 1 for index in range(200)}))
-    assert ARRAY in store.take(event("greedy", {"path": [1]})).kinds["metadata", "path"]
+    assert ARRAY in store.take(event("greedy", {"path": [1]})).stream_kinds["metadata", "path"]
 
 
 def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: ShapeStore) -> None:
@@ -157,8 +157,8 @@ def test_projects_beyond_the_maximum_have_no_shape_of_their_own(
 def test_equal_sets_have_one_version_and_another_set_another() -> None:
     shapes = ProjectShapes()
     for project in ("a", "b"):
-        shapes.learn(project, {("x",): frozenset({TEXT})})
-    before = shapes.version("a")
-    assert shapes.version("b") == before
-    shapes.learn("b", {("y",): frozenset({TEXT})})
-    assert (shapes.version("a") == before, shapes.version("b") == before) == (True, False)
+        shapes.add_kinds(project, {("x",): frozenset({TEXT})})
+    before = shapes.version_of_project("a")
+    assert shapes.version_of_project("b") == before
+    shapes.add_kinds("b", {("y",): frozenset({TEXT})})
+    assert (shapes.version_of_project("a") == before, shapes.version_of_project("b") == before) == (True, False)

@@ -8,8 +8,17 @@ import pytest
 
 from cordwood.ingest import event_values, shape_inference
 from cordwood.ingest.shape_decoder import ShapeDecoder
-from cordwood.ingest.shape_inference import MAX_NEW_PATHS_PER_EVENT, MAX_PATHS, MAX_PATHS_BELOW_ONE, ShapeReader
-from cordwood.model.event import MAX_PATH_CHARACTERS, MAX_STEPS, Event, Kinds, Path, Shape, ValueKind, format_paths
+from cordwood.ingest.shape_inference import MAX_NEW_PATHS_PER_EVENT, MAX_PATHS, MAX_PATHS_BELOW_PARENT, ShapeInferrer
+from cordwood.model.event import (
+    MAX_PATH_CHARACTERS,
+    MAX_STEPS,
+    Event,
+    EventPath,
+    KindsByPath,
+    Shape,
+    ValueKind,
+    format_paths,
+)
 
 OBJECT, ARRAY, TEXT, NUMBER, BOOL = (frozenset({kind}) for kind in list(ValueKind)[:5])
 
@@ -24,11 +33,11 @@ class LearningStream:
 
     def __init__(self) -> None:
         self.shape = Shape()
-        self._reader = ShapeReader(lambda: {"s": self.shape})
+        self._reader = ShapeInferrer(lambda: {"s": self.shape})
 
-    def learn(self, *events: Event) -> Kinds:
-        _, learnt = self._reader.learn("s", events)
-        self.shape = self.shape.with_learnt(learnt)
+    def learn(self, *events: Event) -> KindsByPath:
+        _, learnt = self._reader.infer_stream_shape("s", events)
+        self.shape = self.shape.merged_with_kinds(learnt)
         return learnt
 
 
@@ -64,7 +73,7 @@ def test_an_event_that_fits_teaches_nothing() -> None:
         ({'quo"te': 1}, {("metadata", 'quo"te'): NUMBER}),
     ],
 )
-def test_one_new_path_or_kind_among_many_equal_events_is_learnt(metadata: object, learnt: Kinds) -> None:
+def test_one_new_path_or_kind_among_many_equal_events_is_learnt(metadata: object, learnt: KindsByPath) -> None:
     stream = LearningStream()
     stream.learn(event({"a": 1}))
     assert stream.learn(*[event({"a": 1})] * 50, event(metadata)) == learnt
@@ -91,7 +100,7 @@ def test_the_number_of_keys_below_one_path_is_limited() -> None:
     for number in range(0, 30_000, 300):
         stream.learn(event({"by_id": {f"id{number + index}": {"n": index} for index in range(300)}}))
     ids = {path for path in stream.shape.kinds if path[:2] == ("metadata", "by_id") and len(path) == 3}
-    assert len(ids) == MAX_PATHS_BELOW_ONE
+    assert len(ids) == MAX_PATHS_BELOW_PARENT
     assert {path[:3] for path in stream.shape.kinds if len(path) == 4} <= ids
     assert len(stream.shape.kinds) < MAX_PATHS
     assert stream.learn(event({"path": "/"})) == {("metadata", "path"): TEXT}
@@ -141,9 +150,9 @@ LARGE_NUMBER = "123456789012345678901234567890"
     ],
 )
 @pytest.mark.parametrize("known", [{}, {("metadata",): OBJECT, ("metadata", "n"): NUMBER, ("x",): NUMBER}])
-def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, known: Kinds) -> None:
-    reader = ShapeReader(lambda: {"s": Shape(known)})
-    (stored_event,), learnt = reader.learn(
+def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, known: KindsByPath) -> None:
+    reader = ShapeInferrer(lambda: {"s": Shape(known)})
+    (stored_event,), learnt = reader.infer_stream_shape(
         "s", [Event("a", 1, metadata=f'{{"n":{posted}}}', extras=f'{{"x": {posted}}}')]
     )
     assert (stored_event.metadata, stored_event.extras) == (f'{{"n":{stored}}}', f'{{"x": {stored}}}')
@@ -178,7 +187,7 @@ def test_a_decoder_has_one_type_for_each_record_below_nested_arrays(monkeypatch:
     monkeypatch.setattr(msgspec, "defstruct", counted)
     decoder = ShapeDecoder(stream.shape, 0)
     assert len(struct_names) == 2 + 12 - 1
-    assert decoder.records(event(metadata)) is not None
+    assert decoder.decode(event(metadata)) is not None
 
 
 def test_an_event_with_the_name_of_the_step_to_elements_as_key_is_stored_with_its_paths() -> None:
@@ -191,20 +200,20 @@ def test_an_event_with_the_name_of_the_step_to_elements_as_key_is_stored_with_it
 
 def test_the_object_paths_are_the_same_for_new_and_known_events() -> None:
     shape = Shape()
-    reader = ShapeReader(lambda: {"s": shape})
+    reader = ShapeInferrer(lambda: {"s": shape})
     sent = [
         event({"a": {"b": {}}, "c": [{"d": {}}], "e": None, "f": 1}, extras={"ctx": {}, "n": 1}),
         event({}),
         event("x"),
     ]
-    paths_of_objects = [item.object_paths for item in reader.learn("s", sent)[0]]
+    paths_of_objects = [item.object_paths for item in reader.infer_stream_shape("s", sent)[0]]
     expected = [
         format_paths([("metadata",), ("metadata", "a"), ("metadata", "a", "b"), ("ctx",)]),
         format_paths([("metadata",)]),
         "",
     ]
     assert paths_of_objects == expected
-    shape = shape.with_learnt(reader.learn("s", sent)[1])
+    shape = shape.merged_with_kinds(reader.infer_stream_shape("s", sent)[1])
     decoder = ShapeDecoder(shape, 0.0, [("metadata", "e")])
     assert [decoder.object_paths(item) for item in sent] == expected
 
@@ -213,7 +222,7 @@ def test_paths_learnt_from_a_batch_apply_to_the_rest_of_it(monkeypatch: pytest.M
     inspected: list[Event] = []
     collect_paths = event_values.collect_paths
 
-    def noted(event: Event, kinds: event_values.Found, objects: list[Path]) -> set[Path]:
+    def noted(event: Event, kinds: event_values.MutableKindsByPath, objects: list[EventPath]) -> set[EventPath]:
         inspected.append(event)
         return collect_paths(event, kinds, objects)
 

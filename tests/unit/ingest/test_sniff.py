@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cordwood.errors import BadBody, TooLarge
-from cordwood.ingest.sniff import Confidence, Sample, first_events, possible_formats
+from cordwood.errors import BadBody, BodyTooLarge
+from cordwood.ingest.sniff import Confidence, FileSample, decode_sample, possible_formats
 
 OTLP_LOGS = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
 OTLP_SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
@@ -41,8 +41,8 @@ FEWER_EXAMPLES = settings(max_examples=60)
 FORMATS_THAT_MAY_BE_CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch", "journald"}
 
 
-def sample_of(text: str, *, is_whole: bool = True) -> Sample:
-    return Sample(text.encode(), is_whole)
+def sample_of(text: str, *, is_whole: bool = True) -> FileSample:
+    return FileSample(text.encode(), is_whole)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_format_is_detected_and_its_events_are_decoded(
     formats = possible_formats(sample_of(text))
     assert formats[0].name == name
     assert formats[0].reason.endswith(".")
-    parsed = first_events(name, sample_of(text))
+    parsed = decode_sample(name, sample_of(text))
     first_messages = parsed and [event.event_message or event.message for event in parsed.events]
     assert first_messages == messages
 
@@ -67,17 +67,17 @@ def test_a_format_is_detected_and_its_events_are_decoded(
 def test_a_sample_may_end_in_the_middle_of_a_line(name: str, text: str) -> None:
     cut = sample_of(text * 30 + text[:7], is_whole=False)
     assert possible_formats(cut)[0].name == name
-    assert first_events(name, cut)
+    assert decode_sample(name, cut)
 
 
 def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:
     cut = sample_of("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
     assert (possible_formats(cut)[0].name, possible_formats(cut)[0].confidence) == ("json", Confidence.CERTAIN)
-    parsed = first_events("json", cut)
+    parsed = decode_sample("json", cut)
     assert parsed is not None
     assert len(parsed.events) == 30
     only_item = sample_of('[{"message": "' + "x" * 1000, is_whole=False)
-    assert (possible_formats(only_item)[0].confidence, first_events("json", only_item)) == (Confidence.POSSIBLE, None)
+    assert (possible_formats(only_item)[0].confidence, decode_sample("json", only_item)) == (Confidence.POSSIBLE, None)
 
 
 def test_a_malformed_array_is_detected_with_its_error() -> None:
@@ -133,13 +133,13 @@ def test_hostile_text_is_examined_within_limits(text: str, is_whole: bool) -> No
 @FEWER_EXAMPLES
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_examined(data: bytes, is_whole: bool) -> None:  # noqa: FBT001 - generated
-    _decode_all(Sample(data, is_whole))
+    _decode_all(FileSample(data, is_whole))
 
 
-def _decode_all(hostile: Sample) -> None:
+def _decode_all(hostile: FileSample) -> None:
     for finding in possible_formats(hostile):
         try:
-            parsed = first_events(finding.name, hostile)
-        except (BadBody, TooLarge):
+            parsed = decode_sample(finding.name, hostile)
+        except (BadBody, BodyTooLarge):
             continue
-        assert parsed is None or len(parsed.events) + len(parsed.refused) <= len(hostile.data)
+        assert parsed is None or len(parsed.events) + len(parsed.refused_items) <= len(hostile.data)

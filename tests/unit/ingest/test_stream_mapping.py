@@ -2,15 +2,15 @@
 
 import pytest
 
-from cordwood.errors import BadSetting, TooLarge, UnknownStream
+from cordwood.errors import BadSetting, BodyTooLarge, UnknownStream
 from cordwood.ingest.parsed_body import MAX_LABELS, LabelledBody
-from cordwood.ingest.stream_mapping import read_mapping
+from cordwood.ingest.stream_mapping import read_stream_mapping
 
 STREAM_NAMES = {"edge.logs", "nginx"}
 
 
 def mapped_stream(rules: str, *labels: str, default: str = "") -> str:
-    return read_mapping(rules, default).stream_name(labels, STREAM_NAMES.__contains__)
+    return read_stream_mapping(rules, default).stream_name_for_labels(labels, STREAM_NAMES.__contains__)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_without_a_stream_the_refusal_names_the_label_and_the_setting() -> None:
 @pytest.mark.parametrize("rules", ["a", "=b", "a=", "a=b,c"])
 def test_an_incomplete_rule_is_a_bad_setting(rules: str) -> None:
     with pytest.raises(BadSetting, match=r"ingest\.stream_map"):
-        read_mapping(rules, "")
+        read_stream_mapping(rules, "")
 
 
 def test_a_body_has_a_bounded_number_of_labels() -> None:
     body = LabelledBody()
     for number in range(MAX_LABELS):
-        assert body.part(str(number)) is body.part(str(number))
-    with pytest.raises(TooLarge):
-        body.part("one more")
+        assert body.part_for_labels(str(number)) is body.part_for_labels(str(number))
+    with pytest.raises(BodyTooLarge):
+        body.part_for_labels("one more")

@@ -8,16 +8,16 @@ import pytest
 
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadStreamFile
-from cordwood.ingest.transforms import Transforms
+from cordwood.ingest.transforms import CompiledTransforms
 from cordwood.model.event import Event
 
 HASH_KEY = b"secret"
 
 
-def parse_transforms(text: str, folder: Path = Path()) -> Transforms:
+def parse_transforms(text: str, folder: Path = Path()) -> CompiledTransforms:
     tables = "".join(f"[[stream.transform]]\n{table}\n" for table in text.strip().split("\n---\n"))
     (stream,) = read_stream_file(str(folder / "streams.toml"), f'[[stream]]\nname = "s"\n{tables}')
-    return Transforms(stream, HASH_KEY)
+    return CompiledTransforms(stream, HASH_KEY)
 
 
 def event(metadata: object = None, message: str | None = "m", project: str | None = None, **extras: object) -> Event:

@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 import uvloop
 
-from cordwood.app.compose import Components, build
+from cordwood.app.compose import Components, build_components
 from cordwood.app.configuration import fixed_key, web_options
-from cordwood.app.in_process import _asgi_scope, _exchange
+from cordwood.app.in_process import _asgi_scope, _run_request
 from cordwood.folder import DataFolder
 from cordwood.listeners.listeners import Listeners, bind_listeners
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
-from cordwood.settings.settings import Ingest, Keys, Limits, Listen, Serve, Settings
+from cordwood.settings.settings import (
+    IngestSettings,
+    KeySettings,
+    LimitSettings,
+    ListenSettings,
+    ServeSettings,
+    Settings,
+)
 from cordwood.web.asgi import Application
-from cordwood.web.routes import application
+from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle
 
 PRIVATE, PUBLIC = "listener-private", "listener-public"
@@ -31,7 +38,7 @@ class NoteList:
     def __init__(self) -> None:
         self.all: list[object] = []
 
-    def note(self, observation: object) -> None:
+    def record(self, observation: object) -> None:
         self.all.append(observation)
 
     @property
@@ -52,7 +59,7 @@ class ListenerSite:
     async def query(self, sql: str) -> list[dict[str, Any]]:
         body = json.dumps({"sql": sql}).encode()
         scope = _asgi_scope("POST", "/api/query", {"x-api-key": PRIVATE, "content-type": "application/json"})
-        status, _, answer = await _exchange(self.app, scope, body, None)
+        status, _, answer = await _run_request(self.app, scope, body, None)
         assert status == 200, answer
         rows: list[dict[str, Any]] = json.loads(answer)["result"]
         return rows
@@ -66,12 +73,12 @@ class ListenerSite:
         return self.metrics._listeners.sums_by(1).get(outcome, 0)
 
 
-def settings_of(listen: Listen, folder: Path = Path(), **ingest: Any) -> Settings:
+def settings_of(listen: ListenSettings, folder: Path = Path(), **ingest: Any) -> Settings:
     return Settings(
-        serve=Serve(data_dir=str(folder)),
-        keys=Keys(private=PRIVATE, public=PUBLIC),
-        limits=Limits(memory=512 * 2**20),
-        ingest=Ingest(**ingest),
+        serve=ServeSettings(data_dir=str(folder)),
+        keys=KeySettings(private=PRIVATE, public=PUBLIC),
+        limits=LimitSettings(memory=512 * 2**20),
+        ingest=IngestSettings(**ingest),
         listen=listen,
     )
 
@@ -81,12 +88,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListenerSite]:
     folder = DataFolder(tmp_path_factory.mktemp("listeners") / "data")
     notes, metrics, lifecycle = NoteList(), Metrics("0"), Lifecycle()
     observer = Observer((notes, metrics))
-    settings = settings_of(Listen(), folder.path, event_size=100_000)
-    with folder.owned():
-        components = build(settings, folder, observer, (fixed_key("private", "local-key", "local"),))
-        lifecycle.open(components.services)
-        yield ListenerSite(components, application(lifecycle, observer, web_options(settings), metrics), notes, metrics)
-        asyncio.run(components.services.answers.close())
+    settings = settings_of(ListenSettings(), folder.path, event_size=100_000)
+    with folder.take_ownership():
+        components = build_components(settings, folder, observer, (fixed_key("private", "local-key", "local"),))
+        lifecycle.set_ready(components.services)
+        yield ListenerSite(
+            components, create_application(lifecycle, observer, web_options(settings), metrics), notes, metrics
+        )
+        asyncio.run(components.services.query_service.close())
         components.close()
 
 
@@ -97,7 +106,7 @@ Conversation = Callable[[Listeners], Awaitable[None]]
 def with_listeners(site: ListenerSite) -> Callable[..., None]:
     """Return a function that runs a conversation with listeners, which are opened before it and stopped after it."""
 
-    def run(listen: Listen, handle: Conversation, **ingest: Any) -> None:
+    def run(listen: ListenSettings, handle: Conversation, **ingest: Any) -> None:
         async def opened() -> None:
             listeners = bind_listeners(settings_of(listen, event_size=100_000, **ingest))
             await listeners.start(site.components.services, site.observer)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from cordwood.cli.doctor import Verdict, listeners, silent_listeners
-from cordwood.listeners.address import Address, bind, read_addresses, with_bound_port
-from cordwood.settings.settings import Listen
+from cordwood.cli.doctor import Verdict, check_listeners, check_silent_listeners
+from cordwood.listeners.address import ListenAddress, bind_socket, read_addresses, with_bound_port
+from cordwood.settings.settings import ListenSettings
 
 
 def test_addresses_are_parsed_and_printed_unchanged() -> None:
@@ -20,8 +20,8 @@ def test_addresses_are_parsed_and_printed_unchanged() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::", "localhost"])
 @pytest.mark.parametrize("scheme", ["tcp", "udp"])
 def test_port_0_binds_to_a_free_port(scheme: str, host: str) -> None:
-    address = Address(scheme, host, 0)
-    with bind("listen.syslog", address) as bound:
+    address = ListenAddress(scheme, host, 0)
+    with bind_socket("listen.syslog", address) as bound:
         bound_address = with_bound_port(bound, address)
         assert bound_address.port > 0
         kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
@@ -32,29 +32,40 @@ def test_port_0_binds_to_a_free_port(scheme: str, host: str) -> None:
 @pytest.mark.parametrize(
     ("listen", "verdicts"),
     [
-        (Listen(), []),
-        (Listen(syslog="tcp://127.0.0.1:1,udp://10.1.2.3:1,tcp://localhost:1"), [Verdict.GOOD] * 3),
-        (Listen(syslog="tcp://0.0.0.0:1,udp://[::]:1,tcp://198.51.100.1:1"), [Verdict.DOUBTFUL] * 2 + [Verdict.GOOD]),
-        (Listen(syslog="tls://0.0.0.0:1,tcp://0.0.0.0:2", tls_client_ca="x"), [Verdict.GOOD, Verdict.DOUBTFUL]),
-        (Listen(syslog="tls://0.0.0.0:1", tls_certificate="x"), [Verdict.DOUBTFUL]),
-        (Listen(fluent="tcp://0.0.0.0:1", fluent_shared_key="x"), [Verdict.GOOD]),
-        (Listen(fluent="tcp://8.8.8.8:1"), [Verdict.DOUBTFUL]),
-        (Listen(otlp_grpc="tcp://0.0.0.0:1"), [Verdict.GOOD]),
+        (ListenSettings(), []),
+        (ListenSettings(syslog="tcp://127.0.0.1:1,udp://10.1.2.3:1,tcp://localhost:1"), [Verdict.GOOD] * 3),
+        (
+            ListenSettings(syslog="tcp://0.0.0.0:1,udp://[::]:1,tcp://198.51.100.1:1"),
+            [Verdict.DOUBTFUL] * 2 + [Verdict.GOOD],
+        ),
+        (ListenSettings(syslog="tls://0.0.0.0:1,tcp://0.0.0.0:2", tls_client_ca="x"), [Verdict.GOOD, Verdict.DOUBTFUL]),
+        (ListenSettings(syslog="tls://0.0.0.0:1", tls_certificate="x"), [Verdict.DOUBTFUL]),
+        (ListenSettings(fluent="tcp://0.0.0.0:1", fluent_shared_key="x"), [Verdict.GOOD]),
+        (ListenSettings(fluent="tcp://8.8.8.8:1"), [Verdict.DOUBTFUL]),
+        (ListenSettings(otlp_grpc="tcp://0.0.0.0:1"), [Verdict.GOOD]),
     ],
 )
-def test_doctor_lists_listeners_and_warns_of_unprotected_ones(listen: Listen, verdicts: list[Verdict]) -> None:
-    assert [finding.verdict for finding in listeners(listen)] == verdicts
+def test_doctor_lists_listeners_and_warns_of_unprotected_ones(listen: ListenSettings, verdicts: list[Verdict]) -> None:
+    assert [finding.verdict for finding in check_listeners(listen)] == verdicts
 
 
 def test_doctor_reports_an_address_on_which_nothing_listens() -> None:
-    with bind("listen.syslog", Address("tcp", "127.0.0.1", 0)) as bound:
+    with bind_socket("listen.syslog", ListenAddress("tcp", "127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
         assert (
-            list(silent_listeners(Listen(syslog=f"tcp://127.0.0.1:{port},udp://127.0.0.1:1,tcp://127.0.0.1:0"))) == []
+            list(
+                check_silent_listeners(
+                    ListenSettings(syslog=f"tcp://127.0.0.1:{port},udp://127.0.0.1:1,tcp://127.0.0.1:0")
+                )
+            )
+            == []
         )
-    for listen in (Listen(fluent=f"tcp://127.0.0.1:{port}"), Listen(otlp_grpc=f"tcp://127.0.0.1:{port}")):
-        (finding,) = silent_listeners(listen)
-        assert (finding.verdict, finding.seen) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
+    for listen in (
+        ListenSettings(fluent=f"tcp://127.0.0.1:{port}"),
+        ListenSettings(otlp_grpc=f"tcp://127.0.0.1:{port}"),
+    ):
+        (finding,) = check_silent_listeners(listen)
+        assert (finding.verdict, finding.observation) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
 
 
 def test_a_service_without_listeners_does_not_load_them() -> None:

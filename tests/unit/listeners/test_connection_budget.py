@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from cordwood.listeners.connection import ConnectionBudget
-from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
+from cordwood.web.receiving import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
 
 
 class ManualClock:
@@ -20,7 +20,7 @@ class FakeConnection:
     def __init__(self, address: str, clock: ManualClock, *, is_proven: bool = True) -> None:
         self.address = address
         self.opened_at = clock.now
-        self.is_proven = is_proven
+        self.has_sent_valid_message = is_proven
         self.partial_bytes = 0
         self.waited_seconds = 0.0
         self.waiting_since: float | None = clock.now
@@ -46,10 +46,10 @@ def test_a_connection_without_a_valid_message_is_closed_and_an_idle_proven_one_i
         assert budget.add(unproven)
         assert budget.add(proven)
         clock.now += 19
-        budget.sweep()
+        budget.close_overdue()
         assert not unproven.was_cut
         clock.now += 3600
-        budget.sweep()
+        budget.close_overdue()
         assert (unproven.was_cut, proven.was_cut) == (True, False)
         assert budget.open_connections == (proven,)
 
@@ -63,12 +63,12 @@ def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
             connection.partial_bytes = 5
             assert budget.add(connection)
         stored.waiting_since = None
-        clock.now += STALL_SECONDS + 1
+        clock.now += MAX_READ_STALL_SECONDS + 1
         dripping.waiting_since = steady.waiting_since = clock.now - 1
-        dripping.waited_seconds = steady.waited_seconds = GRACE_SECONDS + 100
+        dripping.waited_seconds = steady.waited_seconds = RATE_GRACE_SECONDS + 100
         dripping.partial_bytes = 99 * MIN_BYTES_PER_SECOND
         steady.partial_bytes = 102 * MIN_BYTES_PER_SECOND
-        budget.sweep()
+        budget.close_overdue()
         assert [item.was_cut for item in (stalled, dripping, steady, stored)] == [True, True, False, False]
 
     run_with_budget(test)

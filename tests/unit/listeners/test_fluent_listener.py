@@ -12,7 +12,7 @@ import pytest
 
 from cordwood.errors import OutOfDisk
 from cordwood.listeners.listeners import Listeners
-from cordwood.settings.settings import Listen
+from cordwood.settings.settings import ListenSettings
 from tests.unit.listeners.conftest import ListenerSite, close_writer, connect, read_to_end, until
 
 Run = Callable[..., None]
@@ -20,8 +20,8 @@ pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder().decode
 
 STREAM = "postgres.logs"
-OPEN_LISTENER = Listen(fluent="tcp://127.0.0.1:0", fluent_stream=STREAM)
-LISTENER_WITH_KEY = Listen(
+OPEN_LISTENER = ListenSettings(fluent="tcp://127.0.0.1:0", fluent_stream=STREAM)
+LISTENER_WITH_KEY = ListenSettings(
     fluent="tcp://127.0.0.1:0", fluent_stream=STREAM, fluent_shared_key="s3cret", fluent_users="alice = pass\nbob = x"
 )
 EVENT_SECONDS = 1_760_000_000
@@ -200,7 +200,7 @@ def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: ListenerSite, wi
         reader, writer = await connect(listeners)
         with budget.reserve("someone") as first, budget.reserve("else") as second:
             for reservation in (first, second):
-                reservation.take(budget._half)
+                reservation.reserve(budget._half)
                 reservation.mark_complete()
             writer.write(forward_chunk("room", 1000, chunk="room"))
             with pytest.raises(TimeoutError):
@@ -294,4 +294,4 @@ def test_a_chunk_with_an_unmapped_tag_is_logged_and_not_acknowledged(site: Liste
         await close_writer(writer)
         await listeners.stop(0.1)
 
-    with_listeners(Listen(fluent="tcp://127.0.0.1:0"), handle)
+    with_listeners(ListenSettings(fluent="tcp://127.0.0.1:0"), handle)

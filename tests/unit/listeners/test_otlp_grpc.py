@@ -16,11 +16,19 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.app.service import otlp_grpc
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.app.service import start_otlp_grpc
 from cordwood.errors import BadSetting
-from cordwood.listeners.otlp_grpc import MESSAGE_BYTES, OtlpGrpcServer, start_server
-from cordwood.settings.settings import DuckDB, Ingest, Limits, Listen, Serve, Settings, Web
+from cordwood.listeners.otlp_grpc import MAX_MESSAGE_BYTES, OtlpGrpcServer, start_otlp_grpc_server
+from cordwood.settings.settings import (
+    DuckDBSettings,
+    IngestSettings,
+    LimitSettings,
+    ListenSettings,
+    ServeSettings,
+    Settings,
+    WebSettings,
+)
 from tests.certificates import Authority
 
 STREAMS = """
@@ -77,13 +85,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcService]:
     folder: Path = tmp_path_factory.mktemp("grpc")
     (folder / "streams.toml").write_text(STREAMS)
     settings = Settings(
-        serve=Serve(data_dir=str(folder / "data"), streams=str(folder / "streams.toml")),
-        web=Web(log_level="error"),
-        limits=Limits(memory=500 * 10**6),
-        duckdb=DuckDB(threads=1),
-        ingest=Ingest(inflated_size=8 * 2**20),
+        serve=ServeSettings(data_dir=str(folder / "data"), streams=str(folder / "streams.toml")),
+        web=WebSettings(log_level="error"),
+        limits=LimitSettings(memory=500 * 10**6),
+        duckdb=DuckDBSettings(threads=1),
+        ingest=IngestSettings(inflated_size=8 * 2**20),
     )
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
 
         async def start_server() -> tuple[OtlpGrpcServer, int]:
             server = OtlpGrpcServer(inside.app, 16 * 2**20, 20)
@@ -202,7 +210,7 @@ def refusal_code(site: GrpcService, method: str, compression: Any = None) -> str
 
 
 def test_a_message_above_the_limit_is_refused_permanently(site: GrpcService) -> None:
-    error = refusal(site, LOGS_METHOD, log_request("x" * MESSAGE_BYTES))
+    error = refusal(site, LOGS_METHOD, log_request("x" * MAX_MESSAGE_BYTES))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert not any("retry" in name for name, _ in error.trailing_metadata() or ())
 
@@ -238,7 +246,7 @@ def start_stalled_calls(site: GrpcService, channel: Any, count: int) -> list[Any
 
 
 def test_stalled_messages_are_limited_by_the_body_budget(site: GrpcService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.listeners.otlp_grpc.PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr("cordwood.listeners.otlp_grpc.RESERVE_PAUSES_SECONDS", (0.01,))
 
     async def stall_calls(channel: Any) -> list[grpc.StatusCode]:
         stalled = start_stalled_calls(site, channel, 6)
@@ -254,7 +262,7 @@ def test_stalled_messages_are_limited_by_the_body_budget(site: GrpcService, monk
 
 
 def test_a_message_waits_for_the_body_budget(site: GrpcService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.listeners.otlp_grpc.PAUSES_SECONDS", (0.01,) * 5000)
+    monkeypatch.setattr("cordwood.listeners.otlp_grpc.RESERVE_PAUSES_SECONDS", (0.01,) * 5000)
 
     async def stall_calls(channel: Any) -> bytes:
         stalled = start_stalled_calls(site, channel, 4)
@@ -286,10 +294,12 @@ def test_an_address_in_use_is_reported(site: GrpcService) -> None:
 def test_tls_may_require_client_certificates(site: GrpcService, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pem, ca = authority.sign_certificate(), authority.file
-    listen = Listen(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
+    listen = ListenSettings(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
 
     async def exported() -> tuple[bytes, grpc.StatusCode]:
-        server = await start_server(Settings(listen=listen, limits=Limits(memory=500 * 10**6)), site.inside.app)
+        server = await start_otlp_grpc_server(
+            Settings(listen=listen, limits=LimitSettings(memory=500 * 10**6)), site.inside.app
+        )
         address = server.names[0].removeprefix("OTLP over gRPC tls://")
         metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
         unknown = grpc.ssl_channel_credentials(ca.read_bytes())
@@ -311,23 +321,23 @@ def test_tls_may_require_client_certificates(site: GrpcService, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("listen", "message"),
     [
-        (Listen(otlp_grpc="127.0.0.1:4317"), "is not an address"),
-        (Listen(otlp_grpc="tcp://127.0.0.1"), "is not an address"),
-        (Listen(otlp_grpc="tcp://127.0.0.1:99999"), "is not an address"),
-        (Listen(otlp_grpc="tls://127.0.0.1:0"), "needs a certificate"),
-        (Listen(otlp_grpc="tls://127.0.0.1:0", tls_certificate="/nowhere"), "cannot be read"),
-        (Listen(otlp_grpc="tls://127.0.0.1:0", tls_certificate=__file__), "cannot listen"),
+        (ListenSettings(otlp_grpc="127.0.0.1:4317"), "is not an address"),
+        (ListenSettings(otlp_grpc="tcp://127.0.0.1"), "is not an address"),
+        (ListenSettings(otlp_grpc="tcp://127.0.0.1:99999"), "is not an address"),
+        (ListenSettings(otlp_grpc="tls://127.0.0.1:0"), "needs a certificate"),
+        (ListenSettings(otlp_grpc="tls://127.0.0.1:0", tls_certificate="/nowhere"), "cannot be read"),
+        (ListenSettings(otlp_grpc="tls://127.0.0.1:0", tls_certificate=__file__), "cannot listen"),
     ],
 )
-def test_an_invalid_setting_is_reported(site: GrpcService, listen: Listen, message: str) -> None:
+def test_an_invalid_setting_is_reported(site: GrpcService, listen: ListenSettings, message: str) -> None:
     with pytest.raises(BadSetting, match=message):
-        site.inside.runner.run(start_server(Settings(listen=listen), site.inside.app))
+        site.inside.runner.run(start_otlp_grpc_server(Settings(listen=listen), site.inside.app))
 
 
 def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     monkeypatch.delitem(sys.modules, "cordwood.listeners.otlp_grpc", raising=False)
-    settings = Settings(listen=Listen(otlp_grpc="tcp://127.0.0.1:0"))
+    settings = Settings(listen=ListenSettings(otlp_grpc="tcp://127.0.0.1:0"))
     with pytest.raises(BadSetting, match="grpcio") as caught:
-        asyncio.run(otlp_grpc(settings, None))  # type: ignore[arg-type] # it is not used
+        asyncio.run(start_otlp_grpc(settings, None))  # type: ignore[arg-type] # it is not used
     assert "cordwood[grpc]" in (caught.value.hint or "")

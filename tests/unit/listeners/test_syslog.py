@@ -13,11 +13,11 @@ from unittest import mock
 import pytest
 
 from cordwood.errors import BadSetting, OutOfDisk
-from cordwood.ingest.accept import Part
+from cordwood.ingest.accept import StreamPart
 from cordwood.listeners import connection, syslog
 from cordwood.listeners.listeners import Listeners, bind_listeners
 from cordwood.model.key import KeyTerms
-from cordwood.settings.settings import Listen
+from cordwood.settings.settings import ListenSettings
 from tests.certificates import Authority
 from tests.unit.listeners.conftest import (
     ListenerSite,
@@ -31,7 +31,7 @@ from tests.unit.listeners.conftest import (
 )
 
 Run = Callable[..., None]
-TCP_LISTENER = Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs")
+TCP_LISTENER = ListenSettings(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs")
 EDGE_STREAM = "cloudflare.logs.prod"
 
 
@@ -84,7 +84,10 @@ def test_the_app_name_selects_the_stream_with_a_default_for_others(site: Listene
         await until(lambda: stored_rows(site, "mapped-%", 2))
 
     with_listeners(
-        Listen(syslog="tcp://127.0.0.1:0"), handle, stream_map=f"nginx-*={EDGE_STREAM}", default_stream="postgres.logs"
+        ListenSettings(syslog="tcp://127.0.0.1:0"),
+        handle,
+        stream_map=f"nginx-*={EDGE_STREAM}",
+        default_stream="postgres.logs",
     )
 
 
@@ -98,7 +101,7 @@ def test_the_pins_of_the_listener_s_key_apply(site: ListenerSite, with_listeners
         await close_writer(sender)
         await until(lambda: stored_rows(site, "pinned-%", 1))
 
-    with_listeners(Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs", syslog_key=key), handle)
+    with_listeners(ListenSettings(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs", syslog_key=key), handle)
     (row,) = asyncio.run(site.query("select project from `postgres.logs` where event_message = 'pinned-1'"))
     assert row["project"] == "pinned"
 
@@ -210,7 +213,7 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
 
         await until(dropped)
 
-    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
+    with_listeners(ListenSettings(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
     assert any("1 datagrams were dropped" in message for message in site.notes.messages)
 
 
@@ -218,7 +221,7 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite,
     intake = site.components.services.intake
     store, may_store = intake.store, asyncio.Event()
 
-    async def store_when_permitted(parts: list[Part], *arguments: object, **options: object) -> object:
+    async def store_when_permitted(parts: list[StreamPart], *arguments: object, **options: object) -> object:
         if parts[0].stream.name == "postgres.logs":
             await may_store.wait()
         return await store(parts, *arguments, **options)  # type: ignore[arg-type]
@@ -233,13 +236,13 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite,
         await until(lambda: stored_rows(site, "slow-%", 1))
 
     with mock.patch.object(intake, "store", store_when_permitted):
-        with_listeners(Listen(syslog="udp://127.0.0.1:0"), handle, default_stream="postgres.logs")
+        with_listeners(ListenSettings(syslog="udp://127.0.0.1:0"), handle, default_stream="postgres.logs")
 
 
 def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
     site: ListenerSite, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syslog, "MAX_STREAM_BYTES", 0)
+    monkeypatch.setattr(syslog, "MAX_STORING_BYTES_PER_STREAM", 0)
 
     async def handle(listeners: Listeners) -> None:
         dropped = site.event_count("dropped")
@@ -250,7 +253,7 @@ def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
 
         await until(is_dropped)
 
-    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
+    with_listeners(ListenSettings(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
 
 
 def test_received_datagrams_are_stored_at_shutdown(site: ListenerSite, with_listeners: Run) -> None:
@@ -259,19 +262,19 @@ def test_received_datagrams_are_stored_at_shutdown(site: ListenerSite, with_list
         before = site.event_count("received")
 
         async def read() -> bool:
-            return site.event_count("received") > before or listeners._opened[0]._messages.waiting > 0  # type: ignore[attr-defined]
+            return site.event_count("received") > before or listeners._opened[0]._messages.unstored_count > 0  # type: ignore[attr-defined]
 
         await until(read)
         await asyncio.sleep(0)
 
-    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
+    with_listeners(ListenSettings(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
     assert asyncio.run(stored_rows(site, "last-%", 50))
 
 
 def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_closed(
     site: ListenerSite, with_listeners: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "OVERDUE_CHECK_SECONDS", 0.05)
     authority = Authority(tmp_path)
     certificate = authority.sign_certificate()
     trusting = ssl.create_default_context(cafile=str(authority.file))
@@ -295,7 +298,7 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
         await close_writer(silent)
 
     with_listeners(
-        Listen(
+        ListenSettings(
             syslog="tls://127.0.0.1:0",
             syslog_stream="postgres.logs",
             tls_certificate=str(certificate),
@@ -325,7 +328,7 @@ def test_a_reload_reads_the_certificate_again(with_listeners: Run, tmp_path: Pat
         with pytest.raises(BadSetting, match="cannot be used"):
             listeners.reload_certificates()
 
-    listen = Listen(syslog="tls://127.0.0.1:0", syslog_stream="postgres.logs", tls_certificate=str(certificate))
+    listen = ListenSettings(syslog="tls://127.0.0.1:0", syslog_stream="postgres.logs", tls_certificate=str(certificate))
     with_listeners(listen, handle)
 
 
@@ -344,21 +347,24 @@ async def send_over_tls(listeners: Listeners, context: ssl.SSLContext, data: byt
 @pytest.mark.parametrize(
     ("listen", "message"),
     [
-        (Listen(syslog="tcp://127.0.0.1:0"), "needs a stream"),
-        (Listen(syslog="http://127.0.0.1:0", syslog_stream="s"), "is not an address"),
-        (Listen(syslog="tcp://127.0.0.1", syslog_stream="s"), "is not an address"),
-        (Listen(syslog="tcp://:514", syslog_stream="s"), "is not an address"),
-        (Listen(syslog="tcp://127.0.0.1:x", syslog_stream="s"), "is not an address"),
-        (Listen(syslog="tcp://[::1:514", syslog_stream="s"), "is not an address"),
-        (Listen(syslog="tcp://203.0.113.1:0", syslog_stream="s"), "cannot listen on tcp://203.0.113.1:0"),
-        (Listen(syslog="tls://127.0.0.1:0", syslog_stream="s"), "tls_certificate is needed"),
-        (Listen(syslog="tls://127.0.0.1:0", syslog_stream="s", tls_certificate="/nowhere.pem"), "cannot be used"),
-        (Listen(fluent="udp://127.0.0.1:0"), "is not an address"),
-        (Listen(fluent="tcp://127.0.0.1:0", fluent_users="a = b"), "needs listen.fluent_shared_key"),
-        (Listen(fluent="tcp://127.0.0.1:0", fluent_shared_key="k", fluent_users="a"), "name = password"),
+        (ListenSettings(syslog="tcp://127.0.0.1:0"), "needs a stream"),
+        (ListenSettings(syslog="http://127.0.0.1:0", syslog_stream="s"), "is not an address"),
+        (ListenSettings(syslog="tcp://127.0.0.1", syslog_stream="s"), "is not an address"),
+        (ListenSettings(syslog="tcp://:514", syslog_stream="s"), "is not an address"),
+        (ListenSettings(syslog="tcp://127.0.0.1:x", syslog_stream="s"), "is not an address"),
+        (ListenSettings(syslog="tcp://[::1:514", syslog_stream="s"), "is not an address"),
+        (ListenSettings(syslog="tcp://203.0.113.1:0", syslog_stream="s"), "cannot listen on tcp://203.0.113.1:0"),
+        (ListenSettings(syslog="tls://127.0.0.1:0", syslog_stream="s"), "tls_certificate is needed"),
+        (
+            ListenSettings(syslog="tls://127.0.0.1:0", syslog_stream="s", tls_certificate="/nowhere.pem"),
+            "cannot be used",
+        ),
+        (ListenSettings(fluent="udp://127.0.0.1:0"), "is not an address"),
+        (ListenSettings(fluent="tcp://127.0.0.1:0", fluent_users="a = b"), "needs listen.fluent_shared_key"),
+        (ListenSettings(fluent="tcp://127.0.0.1:0", fluent_shared_key="k", fluent_users="a"), "name = password"),
     ],
 )
-def test_invalid_settings_are_refused(listen: Listen, message: str) -> None:
+def test_invalid_settings_are_refused(listen: ListenSettings, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         bind_listeners(settings_of(listen))
-    assert message in caught.value.in_one_line()
+    assert message in caught.value.one_line_text()

@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.ingest.formats.syslog import SyslogMessage
-from cordwood.listeners.syslog import SyslogFrames
+from cordwood.listeners.syslog import SyslogFrameDecoder
 
 MAX_BYTES = 10_000
 FIRST_MESSAGE, SECOND_MESSAGE, LONG_MESSAGE = (
@@ -18,7 +18,7 @@ def with_octet_counts(*messages: bytes) -> bytes:
 
 
 def split_stream(data: bytes, size: int) -> list[tuple[bytes, bool]]:
-    frames = SyslogFrames(MAX_BYTES)
+    frames = SyslogFrameDecoder(MAX_BYTES)
     items: list[SyslogMessage] = []
     for at in range(0, len(data), size):
         items += frames.feed(data[at : at + size])
@@ -79,7 +79,7 @@ def test_a_stream_is_split_into_messages(data: bytes, messages: list[tuple[bytes
 
 
 def test_an_endless_line_is_skipped_in_bounded_memory() -> None:
-    frames = SyslogFrames(MAX_BYTES)
+    frames = SyslogFrameDecoder(MAX_BYTES)
     items = [item for _ in range(100) for item in frames.feed(b"x" * MAX_BYTES)]
     assert [item.is_cut for item in items] == [True]
     assert frames.held_bytes <= MAX_BYTES

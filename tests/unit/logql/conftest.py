@@ -17,8 +17,8 @@ from cordwood.logql.syntax import LogqlRequest, ResultKind
 from cordwood.model.datatype import Cell, Row
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.redaction import RedactionConfig, RedactionRules
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import parse_and_check_endpoint
 from cordwood.sql.program import Program
 from cordwood.sql.redaction.patterns import Redaction
 from tests.spec_runner.world import ENGINES, Unstoppable
@@ -46,10 +46,10 @@ class LogqlEngine:
     program: Program
 
     def rows(self, request: LogqlRequest, redaction: Redaction | None = None) -> tuple[list[str], list[Row]]:
-        check_logql_patterns(request.text, self.engine.is_regex)
+        check_logql_patterns(request.text, self.engine.regex_error)
         statement = compile_logql(self.program, request.text, self.engine.target, self.engine.shapes(), redaction)
-        question = bind(statement, {}, NOW_US, self.engine.is_regex)
-        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
+        question = bind_parameters(statement, {}, NOW_US, self.engine.regex_error)
+        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, timeout_seconds=30), Unstoppable())
         decoded_rows = [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
         return [column.name for column in rows.columns], decoded_rows
 
@@ -102,5 +102,5 @@ def logql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         asyncio.run(intake.accept(streams[name], "application/x-ndjson", body))
     intake.close()
     endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
-    yield LogqlEngine(engine, read_endpoint(endpoint))
+    yield LogqlEngine(engine, parse_and_check_endpoint(endpoint))
     engine.close()

@@ -4,12 +4,12 @@ from cordwood.logql.labels import (
     MAX_LABELS,
     EventLabels,
     PipelineState,
-    first_labels,
     label_column,
     label_of_column,
-    read_labels,
+    read_entry_labels,
+    select_labels,
 )
-from cordwood.logql.syntax import Parser, ParserKind
+from cordwood.logql.syntax import ParserKind, ParserStage
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.model.datatype import Kind
 
@@ -53,17 +53,17 @@ def test_a_label_reads_an_unlisted_field_if_the_list_is_incomplete() -> None:
 
 def test_labels_of_streams_are_the_same_in_queries_and_answers() -> None:
     metadata = [{"a": [{"b": 1}], "labels": [{"app": "x", "job": "y"}], "level": "WARN", "list": [1, 2], "none": None}]
-    entry = read_labels("edge_logs", metadata, "k=v", PipelineState((Parser(ParserKind.LOGFMT),)))
-    assert labels_of_events(LISTED_KEYS).stream_label_names() == sorted(entry.stream)
-    assert entry.stream == {
+    entry = read_entry_labels("edge_logs", metadata, "k=v", PipelineState((ParserStage(ParserKind.LOGFMT),)))
+    assert labels_of_events(LISTED_KEYS).stream_label_names() == sorted(entry.stream_labels)
+    assert entry.stream_labels == {
         "app": "x",
         "job": "y",
         "level": "warn",
         "service_name": "x",
         "source_name": "edge_logs",
     }
-    assert entry.fields == {"a_b": "1"}
-    assert entry.parsed == {"k": "v"}
+    assert entry.field_labels == {"a_b": "1"}
+    assert entry.parsed_labels == {"k": "v"}
 
 
 def test_labels_that_differ_by_case_have_different_columns() -> None:
@@ -75,7 +75,7 @@ def test_labels_that_differ_by_case_have_different_columns() -> None:
 
 def test_the_number_of_labels_is_limited_and_stream_labels_are_kept() -> None:
     names = [*(f"a{number}" for number in range(1000)), "level", "service_name", "source_name"]
-    limited_labels = first_labels(names)
+    limited_labels = select_labels(names)
     assert len(limited_labels) == MAX_LABELS
     assert {"level", "service_name", "source_name"} <= set(limited_labels)
     assert limited_labels == sorted(limited_labels)

@@ -6,55 +6,55 @@ import pytest
 
 from cordwood.errors import (
     BadParameter,
+    BadQuerySyntax,
+    BadQueryValue,
     Fault,
     LimitFault,
     PlanTooLarge,
     QueryFault,
-    QuerySyntax,
     QueryUnsupported,
-    QueryValue,
 )
 from cordwood.logql.lexer import MAX_CHARACTERS
 from cordwood.logql.parse import parse
-from cordwood.logql.syntax import MAX_STEPS
+from cordwood.logql.syntax import MAX_SAMPLE_STEPS
 from tests.machine_speed import scaled
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, SECOND_US, START_US
 
 # Each query, its error, and the column of the error.
 REFUSED_QUERIES = [
-    ("", QuerySyntax, 1),
-    ("{", QuerySyntax, 2),
-    ('{job="a"', QuerySyntax, 9),
-    ("{job='a'}", QuerySyntax, 6),
-    ('{job="a}', QuerySyntax, 6),
-    ('{job>"a"}', QuerySyntax, 5),
-    ('{job="\\q"}', QuerySyntax, 7),
-    ('{job="a"} error', QuerySyntax, 11),
-    ('{job="a"} |= error', QuerySyntax, 14),
-    ('{job="a"} | job >', QuerySyntax, 18),
-    ('{job="a"} | job > "1"', QuerySyntax, 19),
-    ('{job="a"} | job =~ 5', QuerySyntax, 20),
-    ('{job="a"} | job > 5x', QuerySyntax, 19),
-    ('{job="a"} | nonsense', QuerySyntax, 13),
-    ('{job="a"} | json x="a..b"', QuerySyntax, 20),
-    ('{job="a"} | unwrap job', QuerySyntax, 20),
-    ('count_over_time({job="a"})', QuerySyntax, 26),
-    ('count_over_time({job="a"}[5])', QuerySyntax, 27),
-    ('count_over_time({job="a"}[5m]', QuerySyntax, 30),
-    ('count_over_time({job="a"}[5m][5m])', QuerySyntax, 30),
-    ('sum_over_time({job="a"}[5m])', QuerySyntax, 1),
-    ('count_over_time({job="a"} | unwrap x [5m])', QuerySyntax, 36),
-    ('sum_over_time({job="a"} | unwrap nope(x) [5m])', QuerySyntax, 34),
-    ('count_over_time({job="a"}[5m]) by (job)', QuerySyntax, 32),
-    ('quantile_over_time(2, {job="a"} | unwrap x [5m])', QuerySyntax, 20),
-    ('topk(0, count_over_time({job="a"}[5m]))', QuerySyntax, 6),
-    ('topk(1.5, count_over_time({job="a"}[5m]))', QuerySyntax, 6),
-    ('median(count_over_time({job="a"}[5m]))', QuerySyntax, 1),
-    ('sum({job="a"})', QuerySyntax, 5),
-    ('{job="a"} + 1', QuerySyntax, 11),
+    ("", BadQuerySyntax, 1),
+    ("{", BadQuerySyntax, 2),
+    ('{job="a"', BadQuerySyntax, 9),
+    ("{job='a'}", BadQuerySyntax, 6),
+    ('{job="a}', BadQuerySyntax, 6),
+    ('{job>"a"}', BadQuerySyntax, 5),
+    ('{job="\\q"}', BadQuerySyntax, 7),
+    ('{job="a"} error', BadQuerySyntax, 11),
+    ('{job="a"} |= error', BadQuerySyntax, 14),
+    ('{job="a"} | job >', BadQuerySyntax, 18),
+    ('{job="a"} | job > "1"', BadQuerySyntax, 19),
+    ('{job="a"} | job =~ 5', BadQuerySyntax, 20),
+    ('{job="a"} | job > 5x', BadQuerySyntax, 19),
+    ('{job="a"} | nonsense', BadQuerySyntax, 13),
+    ('{job="a"} | json x="a..b"', BadQuerySyntax, 20),
+    ('{job="a"} | unwrap job', BadQuerySyntax, 20),
+    ('count_over_time({job="a"})', BadQuerySyntax, 26),
+    ('count_over_time({job="a"}[5])', BadQuerySyntax, 27),
+    ('count_over_time({job="a"}[5m]', BadQuerySyntax, 30),
+    ('count_over_time({job="a"}[5m][5m])', BadQuerySyntax, 30),
+    ('sum_over_time({job="a"}[5m])', BadQuerySyntax, 1),
+    ('count_over_time({job="a"} | unwrap x [5m])', BadQuerySyntax, 36),
+    ('sum_over_time({job="a"} | unwrap nope(x) [5m])', BadQuerySyntax, 34),
+    ('count_over_time({job="a"}[5m]) by (job)', BadQuerySyntax, 32),
+    ('quantile_over_time(2, {job="a"} | unwrap x [5m])', BadQuerySyntax, 20),
+    ('topk(0, count_over_time({job="a"}[5m]))', BadQuerySyntax, 6),
+    ('topk(1.5, count_over_time({job="a"}[5m]))', BadQuerySyntax, 6),
+    ('median(count_over_time({job="a"}[5m]))', BadQuerySyntax, 1),
+    ('sum({job="a"})', BadQuerySyntax, 5),
+    ('{job="a"} + 1', BadQuerySyntax, 11),
     ('{job="a"} | line_format "{{.x | upper}}"', QueryUnsupported, 25),
-    ('{job="a"} | line_format x', QuerySyntax, 25),
+    ('{job="a"} | line_format x', BadQuerySyntax, 25),
     ('{job="a"} | label_format x=y', QueryUnsupported, 13),
     ('{job="a"} | regexp "(?P<x>.)"', QueryUnsupported, 13),
     ('{job="a"} | pattern "<x>"', QueryUnsupported, 13),
@@ -65,11 +65,11 @@ REFUSED_QUERIES = [
     ('{job="a"} | addr = ip("10.0.0.0/8")', QueryUnsupported, 20),
     ('{job="a"} | logfmt --strict', QueryUnsupported, 20),
     ('{job="a"} | drop x="y"', QueryUnsupported, 19),
-    ('absent_over_time({job="a"}[5m]) by (job)', QuerySyntax, 33),
+    ('absent_over_time({job="a"}[5m]) by (job)', BadQuerySyntax, 33),
     ('approx_topk(5, rate({job="a"}[5m]))', QueryUnsupported, 1),
     ('rate_counter({job="a"} | unwrap x [5m])', QueryUnsupported, 1),
     ('label_replace(rate({job="a"}[5m]), "a", "b", "c", "d")', QueryUnsupported, 1),
-    ('sort(rate({job="a"}[5m])) by (job)', QuerySyntax, 27),
+    ('sort(rate({job="a"}[5m])) by (job)', BadQuerySyntax, 27),
     ('sum(rate({job="a"}[5m])) or sum(rate({job="b"}[5m]))', QueryUnsupported, 26),
     ('sum(rate({job="a"}[5m])) and vector(1)', QueryUnsupported, 26),
     ('rate({job="a"}[5m]) / on (job) rate({job="a"}[5m])', QueryUnsupported, 23),
@@ -82,15 +82,15 @@ def test_errors_of_the_parser_have_a_position(query: str, kind: type[Fault], col
         parse(query)
     assert type(refused.value) is kind
     assert refused.value.span is not None
-    assert (refused.value.span.line, refused.value.span.column) == (1, column), refused.value.in_one_line()
+    assert (refused.value.span.line, refused.value.span.column) == (1, column), refused.value.one_line_text()
 
 
 @pytest.mark.parametrize(
     ("query", "kind", "place"),
     [
-        ('{job=~"["}', QueryValue, (1, 7)),
-        ('{job="mysql"}\n|~ "("', QueryValue, (2, 4)),
-        ('{job="mysql"} | json | x !~ "*"', QueryValue, (1, 29)),
+        ('{job=~"["}', BadQueryValue, (1, 7)),
+        ('{job="mysql"}\n|~ "("', BadQueryValue, (2, 4)),
+        ('{job="mysql"} | json | x !~ "*"', BadQueryValue, (1, 29)),
         ('{job="mysql"} | __error__!=""', QueryUnsupported, (1, 17)),
         ('{job="mysql"} | line_format "x" |= "x"', QueryUnsupported, (1, 33)),
         ('{job="mysql"} | line_format "x" | json', QueryUnsupported, (1, 35)),
@@ -175,8 +175,8 @@ def test_repeated_operations_are_limited_by_the_size_of_the_plan(logql: LogqlEng
 def test_the_number_of_steps_and_their_overlap_are_limited(logql: LogqlEngine) -> None:
     counted = 'sum(count_over_time({source_name="edge_logs"}[%s]))'
     with pytest.raises(BadParameter, match="11,000 steps"):
-        logql.samples(counted % "1s", START_US, START_US + MAX_STEPS * SECOND_US, SECOND_US)
-    assert logql.samples(counted % "1s", START_US, START_US + (MAX_STEPS - 1) * SECOND_US, SECOND_US)
+        logql.samples(counted % "1s", START_US, START_US + MAX_SAMPLE_STEPS * SECOND_US, SECOND_US)
+    assert logql.samples(counted % "1s", START_US, START_US + (MAX_SAMPLE_STEPS - 1) * SECOND_US, SECOND_US)
     with pytest.raises(QueryUnsupported, match="times the step"):
         logql.samples(counted % "1d", START_US, END_US, SECOND_US)
     averaged = 'avg_over_time({source_name="edge_logs"} | unwrap status [2h]) by ()'

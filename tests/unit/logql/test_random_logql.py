@@ -114,6 +114,9 @@ def test_a_random_query_is_answered_or_refused(logql: LogqlEngine, seed: int) ->
             try:
                 logql.rows(request)
             except (QueryFault, LimitFault) as fault:
-                assert fault.span is not None or fault.code.startswith("limit"), (request.queries, fault.in_one_line())
+                assert fault.span is not None or fault.code.startswith("limit"), (
+                    request.queries,
+                    fault.one_line_text(),
+                )
             except Exception as broken:
                 raise AssertionError(request.queries[0]) from broken

@@ -12,11 +12,11 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.ingest.accept import Intake
-from cordwood.lql.compile import check_patterns, compile_lql
+from cordwood.lql.compile import check_lql_patterns, compile_lql
 from cordwood.model.datatype import Cell, Row
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.program import Program
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
@@ -58,16 +58,16 @@ class LqlEngine:
     program: Program
 
     def lql(self, text: str, redaction: Redaction | None = None) -> list[Row]:
-        check_patterns(text, self.engine.is_regex)
+        check_lql_patterns(text, self.engine.regex_error)
         compiled = compile_lql(self.program, text, self.engine.target, self.engine.shapes(), redaction)
         return self._rows(compiled)
 
     def sql(self, text: str) -> list[Row]:
-        return self._rows(compile_sandbox(self.program, text, self.engine.target, self.engine.shapes()))
+        return self._rows(compile_sandbox_query(self.program, text, self.engine.target, self.engine.shapes()))
 
     def _rows(self, statement: Statement) -> list[Row]:
-        question = bind(statement, {}, NOW_US, self.engine.is_regex)
-        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Uncancelled())
+        question = bind_parameters(statement, {}, NOW_US, self.engine.regex_error)
+        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, timeout_seconds=30), Uncancelled())
         return [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
 
 
@@ -86,5 +86,5 @@ def lql_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LqlEngine]:
     asyncio.run(intake.accept(stream, "application/x-ndjson", EVENTS.encode()))
     intake.close()
     endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
-    yield LqlEngine(engine, read_endpoint(endpoint))
+    yield LqlEngine(engine, parse_and_check_endpoint(endpoint))
     engine.close()

@@ -9,28 +9,28 @@ from cordwood.lql.query import (
     Bucket,
     Command,
     Dimension,
-    Field,
+    FieldFilter,
     Filter,
-    LevelRange,
+    LevelRangeFilter,
     Limit,
-    Message,
+    MessageFilter,
     Moment,
     Not,
-    Null,
+    NullValue,
     Or,
     Order,
     Path,
     Period,
     Query,
-    Quoted,
-    Range,
+    QuotedText,
+    RangeFilter,
+    RelativeTime,
+    RelativeTimeKind,
     SelectedColumn,
-    Shorthand,
-    ShorthandKind,
     Source,
     TimeCondition,
     Unit,
-    Unquoted,
+    UnquotedText,
     Value,
 )
 
@@ -57,10 +57,10 @@ def format_filter(filter_: Filter) -> str:
             return " ".join(map(_format_group, filters))
         case Or(filters):
             return "(" + " OR ".join(map(format_filter, filters)) + ")"
-        case Message():
+        case MessageFilter():
             return ("~" if filter_.is_regex else "") + _quote(filter_.text)
         case TimeCondition():
-            return f"t:{filter_.operator}{_format_when(filter_.when)}"
+            return f"t:{filter_.operator}{_format_when(filter_.time)}"
         case _:
             return _format_field(filter_)
 
@@ -71,20 +71,20 @@ def _format_group(filter_: Filter, also: type[Filter] = And) -> str:
     return f"({text})" if isinstance(filter_, And | also) else text
 
 
-def _format_field(filter_: Field | Range | LevelRange) -> str:
+def _format_field(filter_: FieldFilter | RangeFilter | LevelRangeFilter) -> str:
     key = _format_path(filter_.path, as_clause=True)
-    if isinstance(filter_, Field):
+    if isinstance(filter_, FieldFilter):
         return f"{key}:{filter_.operator}{_format_value(filter_.value)}"
     return f"{key}:{filter_.low}..{filter_.high}"
 
 
 def _format_value(value: Value) -> str:
     match value:
-        case Null():
+        case NullValue():
             return "NULL"
-        case Unquoted(text):
+        case UnquotedText(text):
             return text.replace('"', '\\"')
-        case Quoted(text):
+        case QuotedText(text):
             return _quote(text)
 
 
@@ -107,18 +107,18 @@ def _format_key(key: str) -> str:
     return key if _UNQUOTED_KEY.fullmatch(key) else _quote(key)
 
 
-def _format_when(when: Period | Shorthand) -> str:
+def _format_when(when: Period | RelativeTime) -> str:
     if isinstance(when, Period):
         low, high = _format_moment(when.low), _format_moment(when.high)
         return low if low == high else f"{low}..{high}"
     match when.kind:
-        case ShorthandKind.THIS:
+        case RelativeTimeKind.THIS_UNIT:
             return f"this@{when.unit}"
-        case ShorthandKind.LAST:
+        case RelativeTimeKind.LAST_UNITS:
             return f"last@{when.count}{when.unit}"
-        case ShorthandKind.AGO:
-            return f"now-{when.count}{when.unit}..now" + (f"-{when.until}s" if when.until else "")
-        case ShorthandKind.CLOCK:
+        case RelativeTimeKind.UNITS_AGO:
+            return f"now-{when.count}{when.unit}..now" + (f"-{when.end_seconds_ago}s" if when.end_seconds_ago else "")
+        case RelativeTimeKind.TIME_OF_DAY:
             return f"{when.count // 60:02d}:{when.count % 60:02d}"
         case _:
             return str(when.kind)

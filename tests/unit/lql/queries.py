@@ -10,29 +10,29 @@ from cordwood.lql.query import (
     And,
     Bucket,
     Dimension,
-    Field,
+    FieldFilter,
     Filter,
-    LevelRange,
+    LevelRangeFilter,
     Limit,
-    Message,
+    MessageFilter,
     Moment,
     Not,
-    Null,
+    NullValue,
     Operator,
     Or,
     Order,
     Path,
     Period,
     Query,
-    Quoted,
-    Range,
+    QuotedText,
+    RangeFilter,
+    RelativeTime,
+    RelativeTimeKind,
     SelectedColumn,
-    Shorthand,
-    ShorthandKind,
     Source,
     TimeCondition,
     Unit,
-    Unquoted,
+    UnquotedText,
 )
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
@@ -54,9 +54,15 @@ MOMENTS = st.one_of(
 )
 UNITS = st.sampled_from(list(Unit))
 SHORTHANDS = st.one_of(
-    st.sampled_from([Shorthand(ShorthandKind.NOW), Shorthand(ShorthandKind.TODAY), Shorthand(ShorthandKind.YESTERDAY)]),
-    st.builds(Shorthand, st.just(ShorthandKind.THIS), UNITS),
-    st.builds(Shorthand, st.just(ShorthandKind.LAST), UNITS, st.integers(0, 999_999)),
+    st.sampled_from(
+        [
+            RelativeTime(RelativeTimeKind.NOW),
+            RelativeTime(RelativeTimeKind.TODAY),
+            RelativeTime(RelativeTimeKind.YESTERDAY),
+        ]
+    ),
+    st.builds(RelativeTime, st.just(RelativeTimeKind.THIS_UNIT), UNITS),
+    st.builds(RelativeTime, st.just(RelativeTimeKind.LAST_UNITS), UNITS, st.integers(0, 999_999)),
 )
 
 
@@ -64,27 +70,27 @@ def _period(first: Moment, second: Moment) -> Period:
     return Period(*sorted((first, second), key=lambda moment: moment.time))
 
 
-def _range(path: Path, first: int, second: int) -> Range:
+def _range(path: Path, first: int, second: int) -> RangeFilter:
     low, high = sorted((first, second))
-    return Range(path, str(low), str(high))
+    return RangeFilter(path, str(low), str(high))
 
 
-def _levels(path: Path, ends: tuple[str, str]) -> LevelRange:
-    return LevelRange(Path((*path.parts, "level")), *ends)
+def _levels(path: Path, ends: tuple[str, str]) -> LevelRangeFilter:
+    return LevelRangeFilter(Path((*path.parts, "level")), *ends)
 
 
 LEVEL_PAIRS = st.sampled_from([("debug", "error"), ("info", "info"), ("warning", "emergency")])
 SIMPLE_FILTERS: st.SearchStrategy[Filter] = st.one_of(
-    st.builds(Field, PATHS, COMPARISONS, UNQUOTED_VALUES.map(Unquoted)),
-    st.builds(Field, PATHS, st.sampled_from(list(Operator)), TEXTS.map(Quoted)),
-    st.builds(Field, PATHS, TEXT_OPERATORS, TEXTS.map(Quoted)),
-    st.builds(Field, PATHS, st.just(Operator.EQUAL), st.just(Null())),
+    st.builds(FieldFilter, PATHS, COMPARISONS, UNQUOTED_VALUES.map(UnquotedText)),
+    st.builds(FieldFilter, PATHS, st.sampled_from(list(Operator)), TEXTS.map(QuotedText)),
+    st.builds(FieldFilter, PATHS, TEXT_OPERATORS, TEXTS.map(QuotedText)),
+    st.builds(FieldFilter, PATHS, st.just(Operator.EQUAL), st.just(NullValue())),
     st.builds(_range, PATHS, st.integers(), st.integers()),
     st.builds(_levels, PATHS, LEVEL_PAIRS),
     st.builds(TimeCondition, COMPARISONS, MOMENTS.map(lambda moment: Period(moment, moment))),
     st.builds(TimeCondition, st.just(Operator.EQUAL), st.builds(_period, MOMENTS, MOMENTS)),
     st.builds(TimeCondition, st.just(Operator.EQUAL), SHORTHANDS),
-    st.builds(Message, TEXTS, st.booleans()),
+    st.builds(MessageFilter, TEXTS, st.booleans()),
 )
 
 

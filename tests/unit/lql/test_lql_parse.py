@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 
-from cordwood.errors import QuerySyntax, Span
+from cordwood.errors import BadQuerySyntax, Span
 from cordwood.lql.parse import MAX_CHARACTERS, MAX_CLAUSES, MAX_DEPTH, parse
 from cordwood.lql.query import Query
-from cordwood.lql.values import MAX_STEPS
+from cordwood.lql.values import MAX_PATH_STEPS
 from tests.unit.lql.formatting import format_query
 from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
 
@@ -14,7 +14,7 @@ from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
 def span_of_refusal(text: str) -> Span:
     try:
         parse(text)
-    except QuerySyntax as fault:
+    except BadQuerySyntax as fault:
         assert fault.span is not None
         return fault.span
     raise AssertionError(text)
@@ -35,7 +35,7 @@ def test_a_formatted_query_parses_to_the_same_query(query: Query) -> None:
 def test_any_text_is_parsed_or_refused_with_a_position_inside_it(text: str) -> None:
     try:
         query = parse(text)
-    except QuerySyntax as fault:
+    except BadQuerySyntax as fault:
         assert fault.span is not None
         lines = text.split("\n")
         assert 1 <= fault.span.line <= len(lines)
@@ -64,8 +64,8 @@ def test_a_position_includes_the_line() -> None:
 
 
 def test_paths_have_a_maximum_number_of_steps() -> None:
-    assert parse("m." + "x." * (MAX_STEPS - 2) + "y:1")
-    for steps in (MAX_STEPS - 1, 20_000):
-        with pytest.raises(QuerySyntax, match="more than 32 steps") as raised:
+    assert parse("m." + "x." * (MAX_PATH_STEPS - 2) + "y:1")
+    for steps in (MAX_PATH_STEPS - 1, 20_000):
+        with pytest.raises(BadQuerySyntax, match="more than 32 steps") as raised:
             parse("a m." + "x." * steps + "y:1")
         assert raised.value.span == Span(1, 3)

@@ -1,7 +1,7 @@
 """The rate of accepted events of a stream: over the last minute, or since a start less than a minute ago."""
 
 from cordwood.observe.metrics import ArrivalRates
-from cordwood.observe.observation import Ingested
+from cordwood.observe.observation import EventsIngested
 
 
 class ManualClock:
@@ -16,23 +16,23 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     clock = ManualClock()
     arrivals = ArrivalRates(clock)
     clock.now += 60
-    arrivals.note(Ingested(stream="s", accepted=90))
-    arrivals.note(Ingested(stream="s", accepted=30))
-    assert arrivals.per_second("s") == 2.0
-    assert arrivals.per_second("t") == 0.0
+    arrivals.count_events(EventsIngested(stream="s", accepted=90))
+    arrivals.count_events(EventsIngested(stream="s", accepted=30))
+    assert arrivals.events_per_second("s") == 2.0
+    assert arrivals.events_per_second("t") == 0.0
     clock.now += 61
-    assert arrivals.per_second("s") == 0.0
+    assert arrivals.events_per_second("s") == 0.0
 
 
 def test_in_its_first_minute_the_rate_is_that_since_the_start() -> None:
     clock = ManualClock()
     arrivals = ArrivalRates(clock)
     clock.now += 10
-    arrivals.note(Ingested(stream="s", accepted=50))
-    assert arrivals.per_second("s") == 5.0
+    arrivals.count_events(EventsIngested(stream="s", accepted=50))
+    assert arrivals.events_per_second("s") == 5.0
 
 
 def test_quarantined_events_are_not_counted() -> None:
     arrivals = ArrivalRates(ManualClock())
-    arrivals.note(Ingested(stream="s", accepted=0, quarantined=5))
-    assert arrivals.per_second("s") == 0.0
+    arrivals.count_events(EventsIngested(stream="s", accepted=0, quarantined=5))
+    assert arrivals.events_per_second("s") == 0.0

@@ -25,7 +25,7 @@ class ForecastedDisk:
         for _ in range(round(seconds / 30)):
             self.now += 30
             self.free -= 30 * bytes_a_second
-            self.forecast.sample()
+            self.forecast.take_sample()
 
 
 def test_steady_growth_is_forecast_and_warned_of_with_advice() -> None:

@@ -7,21 +7,21 @@ import pytest
 
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import (
+    AdmissionAwaited,
     BugFound,
+    CachedAnswerRefreshed,
     EngineQueried,
-    Ingested,
+    EventsIngested,
     IsolationRefused,
     JsonLineLog,
-    Noted,
     Observer,
+    OperatorMessage,
     PartialAnswersUsed,
-    Queued,
-    Refreshed,
-    Requested,
+    RequestAnswered,
 )
 
 
-def request_observation(**facts: object) -> Requested:
+def request_observation(**facts: object) -> RequestAnswered:
     required_facts: dict[str, object] = {
         "request_id": "r1",
         "method": "GET",
@@ -31,7 +31,7 @@ def request_observation(**facts: object) -> Requested:
         "endpoint": "logs.all",
         "cache": "hit",
     }
-    return Requested(**(required_facts | facts))  # type: ignore[arg-type]
+    return RequestAnswered(**(required_facts | facts))  # type: ignore[arg-type]
 
 
 class BrokenOutput(io.BytesIO):
@@ -47,7 +47,7 @@ def lines(log: JsonLineLog, out: io.BytesIO) -> list[dict[str, object]]:
 def test_a_line_has_time_level_event_and_the_fields_that_are_set() -> None:
     out = io.BytesIO()
     log = JsonLineLog(out)
-    log.note(request_observation())
+    log.record(request_observation())
     [line] = lines(log, out)
     assert list(line)[:3] == ["time", "level", "event"]
     assert str(line["time"]).endswith("Z")
@@ -59,52 +59,52 @@ def test_a_line_has_time_level_event_and_the_fields_that_are_set() -> None:
 def test_lines_below_the_level_are_not_written(level: str, written: int) -> None:
     out = io.BytesIO()
     log = JsonLineLog(out, level)
-    log.note(EngineQueried(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
-    log.note(request_observation())
-    log.note(Noted(message="careful", level="warning"))
+    log.record(EngineQueried(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
+    log.record(request_observation())
+    log.record(OperatorMessage(message="careful", level="warning"))
     assert len(lines(log, out)) == written
 
 
 def test_the_level_of_an_observation_is_written_once() -> None:
     out = io.BytesIO()
-    JsonLineLog(out).note(Noted(message="careful", level="error"))
+    JsonLineLog(out).record(OperatorMessage(message="careful", level="error"))
     assert out.getvalue().count(b'"level":"error"') == 1
 
 
 def test_errors_are_written_at_once_and_other_lines_are_buffered() -> None:
     out = io.BytesIO()
     log = JsonLineLog(out)
-    log.note(request_observation())
+    log.record(request_observation())
     assert out.getvalue() == b""
-    log.note(BugFound(incident="i", trace="t"))
+    log.record(BugFound(incident="i", trace="t"))
     assert out.getvalue().count(b"\n") == 2
 
 
 def test_an_output_that_fails_raises_nothing() -> None:
     log = JsonLineLog(BrokenOutput())
-    log.note(BugFound(incident="i", trace="t"))
+    log.record(BugFound(incident="i", trace="t"))
     log.flush()
 
 
 def test_values_that_are_not_observations_are_ignored() -> None:
     out = io.BytesIO()
-    JsonLineLog(out, "debug").note("a text")
+    JsonLineLog(out, "debug").record("a text")
     assert out.getvalue() == b""
 
 
 def test_metrics_count_observations() -> None:
     metrics = Metrics("1.2.3", {"cordwood_memory_bytes": lambda: 12.0, "cordwood_share": lambda: 0.5})
     observer = Observer([metrics])
-    observer.note(request_observation())
-    observer.note(request_observation(seconds=0.02, cache="miss"))
-    observer.note(request_observation(endpoint="", cache="", route="ingest", status=404))
-    observer.note(EngineQueried(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
-    observer.note(Refreshed(endpoint="logs.all", outcome="engine.unreachable"))
-    observer.note(Queued(places="compile", lane="unknown", outcome="refused", seconds=0.2))
-    observer.note(IsolationRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))
-    observer.note(PartialAnswersUsed(outcome="reused"))
-    observer.note(Ingested(stream='a"b\\c\nd', accepted=3, duplicates=1))
-    text = metrics.text().decode()
+    observer.record(request_observation())
+    observer.record(request_observation(seconds=0.02, cache="miss"))
+    observer.record(request_observation(endpoint="", cache="", route="ingest", status=404))
+    observer.record(EngineQueried(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
+    observer.record(CachedAnswerRefreshed(endpoint="logs.all", outcome="engine.unreachable"))
+    observer.record(AdmissionAwaited(places="compile", lane="unknown", outcome="refused", seconds=0.2))
+    observer.record(IsolationRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))
+    observer.record(PartialAnswersUsed(outcome="reused"))
+    observer.record(EventsIngested(stream='a"b\\c\nd', accepted=3, duplicates=1))
+    text = metrics.format_text().decode()
     for line in (
         'cordwood_cache_requests_total{endpoint="logs.all",outcome="hit"} 1',
         'cordwood_cache_requests_total{endpoint="logs.all",outcome="miss"} 1',

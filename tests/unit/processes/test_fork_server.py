@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.processes.fork_server import Child, ForkServer
+from cordwood.processes.fork_server import ForkedProcess, ForkServer
 from tests.waiting import until
 
 ECHO_ENTRY, SLEEP_ENTRY = "tests.unit.processes.entries:echo", "tests.unit.processes.entries:sleep"
@@ -34,7 +34,7 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-def is_answering(child: Child) -> bool:
+def is_answering(child: ForkedProcess) -> bool:
     child.link.sendall(b"ping")
     return child.link.recv(4) == b"ping"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cordwood.processes.frames import FrameConnection
-from cordwood.processes.memory_use import resident_bytes, total_bytes
+from cordwood.processes.memory_use import resident_bytes, total_memory_bytes
 
 Pair = tuple[FrameConnection, FrameConnection]
 
@@ -91,5 +91,5 @@ def test_the_memory_of_running_processes_is_measured() -> None:
     memory_bytes = resident_bytes(own_pid)
     assert memory_bytes is not None
     assert memory_bytes > 10**6
-    assert total_bytes([own_pid]) is not None
-    assert total_bytes([]) is None
+    assert total_memory_bytes([own_pid]) is not None
+    assert total_memory_bytes([]) is None

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.processes.memory_use import ResidentMemory
-from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit, MemoryWatchdog
+from cordwood.processes.memory_use import ResidentMemoryReader
+from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL, MemoryLimit, MemoryWatchdog
 
 OWNER_PID, CHILD_PID = 1, 2
 GB = 10**9
@@ -16,7 +16,7 @@ HELD_BYTES = 100 * 10**6
 PROGRAM = f"held = bytearray(b'x' * {HELD_BYTES}); print('held', flush=True); input()"
 
 
-class FakeMemory(ResidentMemory):
+class FakeMemory(ResidentMemoryReader):
     """The memory of a process as the test sets it."""
 
     used: dict[int, int | None]
@@ -56,19 +56,19 @@ def process() -> Iterator[subprocess.Popen[str]]:
 def test_a_process_above_its_limit_is_ended_by_the_signal_of_the_watchdog(process: subprocess.Popen[str]) -> None:
     watchdog = MemoryWatchdog(process.pid)
     watchdog.watch(process.pid, MemoryLimit(HELD_BYTES, 0))
-    assert watchdog.check() is None
-    assert process.wait(10) == -MEMORY_SIGNAL
+    assert watchdog.end_processes_over_limit() is None
+    assert process.wait(10) == -MEMORY_LIMIT_SIGNAL
     watchdog.close()
 
 
 def test_a_process_below_its_limit_continues(process: subprocess.Popen[str]) -> None:
     watchdog = MemoryWatchdog(process.pid)
     watchdog.watch(process.pid, MemoryLimit(3 * HELD_BYTES, GB))
-    assert watchdog.check() is not None
+    assert watchdog.end_processes_over_limit() is not None
     assert process.poll() is None
     process.kill()
     process.wait()
-    assert watchdog.check() is None
+    assert watchdog.end_processes_over_limit() is None
     watchdog.close()
 
 
@@ -77,7 +77,7 @@ def test_memory_is_read_more_often_the_less_room_is_left(watchdog: MemoryWatchdo
     pauses = []
     for used in (GB, 99 * GB, 100 * GB):
         FakeMemory.used[CHILD_PID] = used
-        pauses.append(watchdog.check() or 0.0)
+        pauses.append(watchdog.end_processes_over_limit() or 0.0)
     assert pauses[0] > pauses[1] > pauses[2] > 0
     assert ended_pids == []
 
@@ -87,10 +87,10 @@ def test_the_growth_of_the_owner_counts_for_a_quarter_of_the_limit_at_most(
 ) -> None:
     watchdog.watch(CHILD_PID, MemoryLimit(4 * GB, GB))
     FakeMemory.used |= {OWNER_PID: 100 * GB, CHILD_PID: 3 * GB}
-    assert watchdog.check() is not None
+    assert watchdog.end_processes_over_limit() is not None
     assert ended_pids == []
     FakeMemory.used |= {OWNER_PID: int(1.6 * GB), CHILD_PID: int(3.5 * GB)}
-    assert watchdog.check() is None
+    assert watchdog.end_processes_over_limit() is None
     assert ended_pids == [CHILD_PID]
 
 
@@ -100,7 +100,7 @@ def test_a_process_that_has_ended_is_forgotten(
 ) -> None:
     watchdog.watch(CHILD_PID, MemoryLimit(4 * GB, GB))
     FakeMemory.used[CHILD_PID] = used
-    assert watchdog.check() is None
+    assert watchdog.end_processes_over_limit() is None
     FakeMemory.used[CHILD_PID] = 100 * GB
-    assert watchdog.check() is None
+    assert watchdog.end_processes_over_limit() is None
     assert ended_pids == []

@@ -6,8 +6,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.redaction_functions import KEY, functions
-from cordwood.engines.duckdb.query.redaction_macros import macros
+from cordwood.engines.clickhouse.redaction_functions import KEY_PARAMETER, redaction_functions
+from cordwood.engines.duckdb.query.redaction_macros import create_macro_statements
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from tests.chdb_databases import bare_connection
 
@@ -30,7 +30,7 @@ def redact_on_duckdb(connection: duckdb.DuckDBPyConnection) -> RedactEach:
     ) -> list[str]:
         if loaded_rules[-1:] != [rules]:
             for mode_ in RedactMode:
-                for statement in macros(rules, "key", mode_):
+                for statement in create_macro_statements(rules, "key", mode_):
                     connection.execute(statement)
             loaded_rules[:] = [rules]
         cast = "::JSON::VARIANT" if kind == "event" else ""
@@ -65,7 +65,7 @@ def redact_on_clickhouse(bare_clickhouse: Any) -> RedactEach:
         texts: Sequence[str], *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
     ) -> list[str]:
         name = f"redacted_{kind}_{mode}"
-        function = functions(rules, RedactMode(mode))[name]
+        function = redaction_functions(rules, RedactMode(mode))[name]
         if len(texts) == 1:
             sql = f"WITH {function} SELECT hex({name}(unhex({{hex:String}})))"
         else:
@@ -73,7 +73,7 @@ def redact_on_clickhouse(bare_clickhouse: Any) -> RedactEach:
                 f"WITH {function} SELECT hex({name}(unhex(one.1))) FROM (SELECT arrayJoin(arrayZip("
                 "splitByChar(',', {hex:String}) AS texts, arrayEnumerate(texts))) AS one) ORDER BY one.2"
             )
-        values = {"hex": ",".join(text.encode().hex() for text in texts), KEY: "key"}
+        values = {"hex": ",".join(text.encode().hex() for text in texts), KEY_PARAMETER: "key"}
         lines = bytes(bare_clickhouse.query(sql, "TSV", params=values).bytes()).decode().removesuffix("\n").split("\n")
         return [bytes.fromhex(line).decode() for line in lines]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction, RedactedColumns
-from cordwood.engines.late_redaction import AnswerTexts
+from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor, RedactedColumns
+from cordwood.engines.late_redaction import TextRedactor
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from tests.unit.redaction.texts import SAMPLE_TABLE
 
@@ -32,14 +32,14 @@ def counted_connection() -> Iterator[_CountedConnection]:
     opened.connection.close()
 
 
-def make_redaction(counted_connection: _CountedConnection, max_bytes: int = 100_000) -> AnswerRedaction:
-    redaction = AnswerRedaction(counted_connection.cursor, RedactionConfig(key="key"), AnswerTexts(max_bytes))
+def make_redaction(counted_connection: _CountedConnection, max_bytes: int = 100_000) -> AnswerRedactor:
+    redaction = AnswerRedactor(counted_connection.cursor, RedactionConfig(key="key"), TextRedactor(max_bytes))
     redaction.create_macros(MODE)
     counted_connection.count = 0
     return redaction
 
 
-def redacted_texts(redactor: AnswerRedaction, *texts: str | None) -> list[object]:
+def redacted_texts(redactor: AnswerRedactor, *texts: str | None) -> list[object]:
     """Return the texts after redaction as one column."""
     types = [duckdb.sqltypes.VARCHAR]
     rows = RedactedColumns(redactor, MODE, (0,)).redact([(text,) for text in texts], types, ignore_cursor)
@@ -74,14 +74,14 @@ def test_all_columns_are_redacted_at_once(counted_connection: _CountedConnection
 
 def test_json_stays_json_with_its_numbers(counted_connection: _CountedConnection) -> None:
     event = '{"a":[4111111111111111,"4111111111111111"],"b":"10.0.0.1"}'
-    assert make_redaction(counted_connection).json(MODE, [event], ignore_cursor) == [
+    assert make_redaction(counted_connection).redact_json(MODE, [event], ignore_cursor) == [
         '{"a":[4111111111111111,"REDACTED"],"b":"REDACTED"}'
     ]
 
 
 def test_scalars_other_than_strings_are_not_redacted(counted_connection: _CountedConnection) -> None:
     cells = ["4111111111111111", "true", "null", "-1.5"]
-    assert make_redaction(counted_connection).json(MODE, cells, ignore_cursor) == cells
+    assert make_redaction(counted_connection).redact_json(MODE, cells, ignore_cursor) == cells
     assert counted_connection.count == 0
 
 
@@ -108,7 +108,7 @@ def test_each_occurrence_of_a_private_text_is_redacted() -> None:
         return ['"REDACTED"'] * len(some)
 
     for ip in ("1", "2"):
-        cells = AnswerTexts().json(MODE, ['"10.0.0.1"', f'"10.0.0.{ip}"', None, "7"], redact)
+        cells = TextRedactor().redact_json(MODE, ['"10.0.0.1"', f'"10.0.0.{ip}"', None, "7"], redact)
         assert cells == ['"REDACTED"', '"REDACTED"', None, "7"]
     assert redacted == [2, 2]
 
@@ -127,5 +127,5 @@ def test_the_least_recently_used_text_is_evicted(counted_connection: _CountedCon
 
 def test_the_caller_receives_the_cursor_for_interruption(counted_connection: _CountedConnection) -> None:
     cursors: list[duckdb.DuckDBPyConnection] = []
-    make_redaction(counted_connection).json(MODE, ['"10.0.0.1"'], cursors.append)
+    make_redaction(counted_connection).redact_json(MODE, ['"10.0.0.1"'], cursors.append)
     assert len(cursors) == 1

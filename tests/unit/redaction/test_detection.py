@@ -5,10 +5,10 @@ import re
 import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
-from cordwood.sql.redaction.patterns import Detection
+from cordwood.sql.redaction.patterns import DetectionRules
 from tests.unit.redaction.texts import PHONE_TEXTS, SAMPLE_TABLE
 
-DETECTION = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
+DETECTION = DetectionRules(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
 
 
 @pytest.mark.parametrize("text", [text for text, _ in (*SAMPLE_TABLE, *PHONE_TEXTS)])
@@ -17,4 +17,4 @@ def test_a_text_that_a_stage_matches_also_matches_its_hint(text: str) -> None:
         finds = re.finditer(stage.pattern, text, re.ASCII)
         if any(not any(match.group(number) for number in stage.kept_groups) for match in finds):
             assert re.search(stage.hint, text, re.ASCII)
-            assert re.search(DETECTION.hint, text, re.ASCII)
+            assert re.search(DETECTION.combined_hint, text, re.ASCII)

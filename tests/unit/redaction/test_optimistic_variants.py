@@ -12,14 +12,14 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.answers import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, ReadProgress
-from cordwood.errors import QueryValue
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.errors import BadQueryValue
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question, Statement
@@ -47,13 +47,13 @@ class RecordingEngine:
         self.engine.prepare([Stream("s", UUID(int=1))])
         self.executed_sql: list[str | None] = []
         self.count = 0
-        answer = QueryRunner._answer
+        answer = QueryRunner._answer_from_all_events
 
         def record_sql(answering: QueryRunner, question: Question, *arguments: Any, optimistic: bool = False) -> object:
             self.executed_sql.append(sql_of(question.statement, EventRange.ALL, optimistic=optimistic))
             return answer(answering, question, *arguments, optimistic=optimistic)
 
-        monkeypatch.setattr(QueryRunner, "_answer", record_sql)
+        monkeypatch.setattr(QueryRunner, "_answer_from_all_events", record_sql)
 
     def add(self, *paths: str) -> None:
         events = [
@@ -61,15 +61,15 @@ class RecordingEngine:
             for at, path in enumerate(paths)
         ]
         self.count += len(events)
-        inspected, learnt = ShapeReader(self.engine.shapes).learn("s", events)
+        inspected, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("s", events)
         self.engine.append([Batch("s", inspected, 0, learnt)])
 
     def compile(self, sql: str) -> Statement:
-        program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))
-        return compile_saved(program, self.engine.target, self.engine.shapes(), Redaction(RedactMode.REPLACE))
+        program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))
+        return compile_saved_query(program, self.engine.target, self.engine.shapes(), Redaction(RedactMode.REPLACE))
 
     def rows_of(self, sql: str) -> list[Row]:
-        question = bind(self.compile(sql), {}, 0, self.engine.is_regex)
+        question = bind_parameters(self.compile(sql), {}, 0, self.engine.regex_error)
         rows = self.engine.answer(question, AnswerLimits(5000, 30.0), _Uncancelled())
         return [tuple(row) for batch in rows.batches for row in batch]
 
@@ -130,12 +130,13 @@ def test_window_functions_have_an_optimistic_variant(recording_engine: Recording
 
 
 def test_an_error_of_the_query_is_reported_unchanged(recording_engine: RecordingEngine) -> None:
-    with pytest.raises(QueryValue, match="no /"):
+    with pytest.raises(BadQueryValue, match="no /"):
         recording_engine.rows_of(FAILING_QUERY)
 
 
 def test_without_redaction_there_is_no_optimistic_variant(recording_engine: RecordingEngine) -> None:
-    program = read_endpoint(Endpoint("e", UUID(int=3), COUNT_BY_PATH, "s"))
+    program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), COUNT_BY_PATH, "s"))
     assert (
-        optimistic_sql(compile_saved(program, recording_engine.engine.target, recording_engine.engine.shapes())) is None
+        optimistic_sql(compile_saved_query(program, recording_engine.engine.target, recording_engine.engine.shapes()))
+        is None
     )

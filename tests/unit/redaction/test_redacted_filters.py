@@ -10,12 +10,12 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, ReadProgress
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.unit.redaction.texts import SAMPLE_TABLE
@@ -64,7 +64,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     opened = DuckDBEngine(folder, DuckDBTarget())
     opened.prepare([Stream("s", UUID(int=1))])
     events = [Event(str(at), at, text, "p", json.dumps({"text": text}), "{}") for at, text in enumerate(SAMPLE_TEXTS)]
-    inspected, learnt = ShapeReader(opened.shapes).learn("s", events)
+    inspected, learnt = ShapeInferrer(opened.shapes).infer_stream_shape("s", events)
     opened.append([Batch("s", inspected, 0, learnt)])
     yield opened
     opened.close()
@@ -73,9 +73,11 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
 @pytest.fixture(scope="module")
 def query(engine: DuckDBEngine) -> Query:
     def run(sql: str) -> list[object]:
-        program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
-        statement = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
-        rows = engine.answer(bind(statement, {}, 0, engine.is_regex), AnswerLimits(1000, 30.0), _Uncancelled())
+        program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
+        statement = compile_saved_query(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+        rows = engine.answer(
+            bind_parameters(statement, {}, 0, engine.regex_error), AnswerLimits(1000, 30.0), _Uncancelled()
+        )
         return [row[0] for batch in rows.batches for row in batch]
 
     return run
@@ -95,8 +97,8 @@ def test_where_keeps_the_rows_for_which_the_selected_condition_is_true(
 
 def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
     sql = f"select t.id as id from s as t cross join unnest(t.metadata) as m where {condition}"
-    program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
-    return compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+    program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
+    return compile_saved_query(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
 
 
 @pytest.mark.parametrize("column", COLUMNS)

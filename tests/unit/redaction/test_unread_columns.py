@@ -3,13 +3,13 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.sql.redaction.flow import unread_positions
+from cordwood.sql.redaction.flow import unused_output_positions
 
 
 def positions_of_unread(sql: str) -> set[int]:
     tree = parse_one(sql, dialect="duckdb")
     assert isinstance(tree, exp.Select)
-    return set(unread_positions(tree))
+    return set(unused_output_positions(tree))
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.plans import flushed_sql, optimistic_sql
@@ -40,15 +40,17 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     opened = DuckDBEngine(folder, DuckDBTarget())
     opened.prepare([Stream("s", UUID(int=1))])
     metadata = json.dumps({"status": 200, "took": 1.5, "hit": True, "path": "/a"})
-    inspected, learnt = ShapeReader(opened.shapes).learn("s", [Event("1", 1, "a", "default", metadata, "{}")])
+    inspected, learnt = ShapeInferrer(opened.shapes).infer_stream_shape(
+        "s", [Event("1", 1, "a", "default", metadata, "{}")]
+    )
     opened.append([Batch("s", inspected, 0, learnt)])
     yield opened
     opened.close()
 
 
 def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
-    program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
-    return compile_saved(program, engine.target, engine.shapes(), redaction)
+    program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
+    return compile_saved_query(program, engine.target, engine.shapes(), redaction)
 
 
 @pytest.mark.parametrize("mode", RedactMode)
@@ -57,14 +59,14 @@ def test_numbers_times_and_projects_are_not_redacted(engine: DuckDBEngine, sql: 
     unredacted, redacted = compile_query(engine, sql), compile_query(engine, sql, Redaction(mode))
     assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))
     assert optimistic_sql(redacted) is None
-    assert redacted.raw_columns == ()
+    assert redacted.raw_column_indexes == ()
 
 
 @pytest.mark.parametrize("sql", QUERIES_OF_OUTPUT_COLUMNS)
 def test_output_columns_are_redacted_after_the_plan(engine: DuckDBEngine, sql: str) -> None:
     unredacted, redacted = compile_query(engine, sql), compile_query(engine, sql, Redaction(RedactMode.REPLACE))
     assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))
-    assert redacted.raw_columns
+    assert redacted.raw_column_indexes
 
 
 def test_texts_read_by_the_plan_are_redacted_in_it(engine: DuckDBEngine) -> None:

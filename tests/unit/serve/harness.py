@@ -13,11 +13,11 @@ from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import Answer, AnswerDependencies, Answers
+from cordwood.serve.answer import Answer, QueryService, QueryServiceDependencies
 from cordwood.serve.cached_answers import MemoryCache
-from cordwood.serve.jobs import Finished
-from cordwood.serve.query_request import Format, QueryRequest
-from cordwood.web.encode import JSON_ROWS
+from cordwood.serve.jobs import CompleteAnswer
+from cordwood.serve.query_request import AnswerFormat, QueryRequest
+from cordwood.web.encode import JSON_FORMAT
 from tests.fakes.catalogs import MemoryCatalog
 from tests.fakes.engines import ScriptedEngine
 
@@ -41,7 +41,9 @@ UNCACHED_ENDPOINT = msgspec.structs.replace(
 CALLER = Caller("key-1", frozenset({"private"}))
 
 
-def make_request(endpoint: Endpoint = WARMED_ENDPOINT, form: Format = JSON_ROWS, **parameters: str) -> QueryRequest:
+def make_request(
+    endpoint: Endpoint = WARMED_ENDPOINT, form: AnswerFormat = JSON_FORMAT, **parameters: str
+) -> QueryRequest:
     return QueryRequest(endpoint, CALLER, form, parameters)
 
 
@@ -51,7 +53,7 @@ class NoteList:
     def __init__(self) -> None:
         self.all: list[object] = []
 
-    def note(self, observation: object) -> None:
+    def record(self, observation: object) -> None:
         self.all.append(observation)
 
 
@@ -64,12 +66,12 @@ class ServeHarness:
     catalog: MemoryCatalog = field(default_factory=lambda: MemoryCatalog(WARMED_ENDPOINT, UNCACHED_ENDPOINT))
     notes: NoteList = field(default_factory=NoteList)
     now_us: int = 1_700_000_000_000_000
-    answers: Answers = field(init=False)
+    answers: QueryService = field(init=False)
 
     def __post_init__(self) -> None:
         self.cache = MemoryCache(10_000_000)
-        self.answers = Answers(
-            AnswerDependencies(self.catalog, self.engine, self.cache, Observer([self.notes])),
+        self.answers = QueryService(
+            QueryServiceDependencies(self.catalog, self.engine, self.cache, Observer([self.notes])),
             self.limits,
             lambda: self.now_us,
         )
@@ -80,7 +82,7 @@ class ServeHarness:
     async def tick(self, seconds: float = 0) -> int:
         """Advance the clock, run the refresher until its refreshes end, and return how many it started."""
         self.advance(seconds)
-        started = self.answers.tick()
+        started = self.answers.start_due_refreshes()
         await asyncio.gather(*started)
         return len(started)
 
@@ -88,8 +90,8 @@ class ServeHarness:
         return complete_answer(await self.answers.answer(request)).body
 
 
-def complete_answer(answer: Answer) -> Finished:
-    assert isinstance(answer.body, Finished)
+def complete_answer(answer: Answer) -> CompleteAnswer:
+    assert isinstance(answer.body, CompleteAnswer)
     return answer.body
 
 

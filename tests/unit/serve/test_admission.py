@@ -7,7 +7,15 @@ import pytest
 
 from cordwood.errors import Busy
 from cordwood.observe.observation import Observer
-from cordwood.serve.admission import SERVICE, Admission, AdmissionSlot, CompileSlots, Lane, QuerySlots, WaitingAccounts
+from cordwood.serve.admission import (
+    SERVICE_ACCOUNT,
+    AdmissionController,
+    AdmissionSlot,
+    CompileSlots,
+    Lane,
+    QuerySlots,
+    WaitingAccounts,
+)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -17,22 +25,22 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(awaited())
 
 
-def make_admission(slots: int, queue_length: int = 100, patience_seconds: float = 10) -> Admission:
-    return Admission(QuerySlots(slots), queue_length, patience_seconds, Observer())
+def make_admission(slots: int, queue_length: int = 100, patience_seconds: float = 10) -> AdmissionController:
+    return AdmissionController(QuerySlots(slots), queue_length, patience_seconds, Observer())
 
 
 class QueuedRun:
     """A run that acquires an admission slot and holds it until `release_slot` is called."""
 
-    def __init__(self, admission: Admission, lane: Lane, account: str = "one") -> None:
+    def __init__(self, admission: AdmissionController, lane: Lane, account: str = "one") -> None:
         self.inside = False
         self.waiting = WaitingAccounts(account)
         self.slot: AdmissionSlot | None = None
         self._leave = asyncio.Event()
         self.visit = asyncio.ensure_future(self._take(admission, lane))
 
-    async def _take(self, admission: Admission, lane: Lane) -> None:
-        async with admission.slot(lane, self.waiting) as self.slot:
+    async def _take(self, admission: AdmissionController, lane: Lane) -> None:
+        async with admission.hold_slot(lane, self.waiting) as self.slot:
             self.inside = True
             await self._leave.wait()
         self.inside = False
@@ -47,7 +55,7 @@ class QueuedRun:
         await self.visit
 
 
-async def queue_visitors(admission: Admission, *lanes: Lane, account: str = "one") -> list[QueuedRun]:
+async def queue_visitors(admission: AdmissionController, *lanes: Lane, account: str = "one") -> list[QueuedRun]:
     visitors = [QueuedRun(admission, lane, account) for lane in lanes]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -69,7 +77,7 @@ def test_no_more_queries_run_than_there_are_slots() -> None:
         await asyncio.sleep(0)
         assert visitors[4].inside
         await release_visitors(visitors)
-        assert admission.running == 0
+        assert admission.running_count == 0
 
     run(test)
 
@@ -103,7 +111,7 @@ def test_a_full_queue_refuses_at_once() -> None:
         admission = make_admission(slots=2, queue_length=1, patience_seconds=10)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK, Lane.QUICK)
         with pytest.raises(Busy) as raised:
-            async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
+            async with admission.hold_slot(Lane.QUICK, WaitingAccounts("one")):
                 pass
         assert raised.value.retry_after
         await release_visitors(visitors)
@@ -116,9 +124,9 @@ def test_a_run_that_waited_too_long_is_refused() -> None:
         admission = make_admission(slots=2, queue_length=10, patience_seconds=0.01)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         with pytest.raises(Busy):
-            async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
+            async with admission.hold_slot(Lane.QUICK, WaitingAccounts("one")):
                 pass
-        assert admission.waiting == 0
+        assert admission.queued_count == 0
         await release_visitors(visitors)
 
     run(test)
@@ -130,7 +138,7 @@ def test_refreshes_wait_without_counting_as_queued() -> None:
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         refreshes = await queue_visitors(admission, *[Lane.REFRESH] * 5)
         await asyncio.sleep(0.05)
-        assert admission.waiting == 0
+        assert admission.queued_count == 0
         assert not any(visitor.visit.done() for visitor in refreshes)
         await release_visitors(running + refreshes)
 
@@ -162,7 +170,7 @@ def test_a_slot_granted_to_a_cancelled_run_is_passed_on() -> None:
         await asyncio.sleep(0)
         assert waiting[1].inside
         await release_visitors(running + waiting)
-        assert admission.running == 0
+        assert admission.running_count == 0
 
     run(test)
 
@@ -177,9 +185,9 @@ class ManualClock:
         return self.seconds
 
 
-def make_clocked_admission(slots: int) -> tuple[Admission, ManualClock]:
+def make_clocked_admission(slots: int) -> tuple[AdmissionController, ManualClock]:
     clock = ManualClock()
-    return Admission(QuerySlots(slots), 100, 10, Observer(), clock), clock
+    return AdmissionController(QuerySlots(slots), 100, 10, Observer(), clock), clock
 
 
 def running_count(visitors: list[QueuedRun]) -> int:
@@ -248,7 +256,7 @@ def test_the_next_slot_goes_to_the_caller_with_the_least_usage() -> None:
             await visitor.release_slot()
         await asyncio.sleep(0)
         assert running_count(light) == 2
-        assert admission.waiting == 47
+        assert admission.queued_count == 47
         await release_visitors(heavy_visitors + light)
 
     run(test)
@@ -260,11 +268,11 @@ def test_usage_decays_over_time() -> None:
         before = await queue_visitors(admission, Lane.UNKNOWN, account="heavy")
         clock.seconds = 8.0
         await release_visitors(before)
-        assert admission._usage.of("heavy") == pytest.approx(8.0)
+        assert admission._usage.used_seconds("heavy") == pytest.approx(8.0)
         clock.seconds += 5.0
-        assert admission._usage.of("heavy") == pytest.approx(4.0)
+        assert admission._usage.used_seconds("heavy") == pytest.approx(4.0)
         clock.seconds += 60.0
-        assert admission._usage.of("heavy") < 0.01
+        assert admission._usage.used_seconds("heavy") < 0.01
 
     run(test)
 
@@ -294,7 +302,7 @@ def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None
         assert refused == crowd_visitors[-5:]
         assert all(isinstance(visitor.visit.exception(), Busy) for visitor in refused)
         assert [visitor.visit.done() for visitor in other_visitors] == [False] * 5 + [True] * 2
-        assert admission.waiting == 10
+        assert admission.queued_count == 10
         await release_visitors(crowd_visitors + other_visitors)
 
     run(test)
@@ -324,7 +332,7 @@ def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
         assert last_visitor.inside
         assert last_visitor.has_slot.account == "light"
         await release_visitors(crowd_visitors)
-        assert (admission.running, admission.waiting) == (0, 0)
+        assert (admission.running_count, admission.queued_count) == (0, 0)
 
     run(test)
 
@@ -345,14 +353,14 @@ def test_a_refresh_that_a_caller_joins_is_queued_as_a_query() -> None:
     async def test() -> None:
         admission = make_admission(2)
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
-        refreshes = await queue_visitors(admission, Lane.REFRESH, Lane.REFRESH, account=SERVICE)
+        refreshes = await queue_visitors(admission, Lane.REFRESH, Lane.REFRESH, account=SERVICE_ACCOUNT)
         refreshes[1].waiting.join("caller")
-        assert admission.waiting == 1
+        assert admission.queued_count == 1
         await running[0].release_slot()
         await asyncio.sleep(0)
         assert [refresh.inside for refresh in refreshes] == [False, True]
         await release_visitors(running + refreshes)
-        assert (admission.running, admission.waiting) == (0, 0)
+        assert (admission.running_count, admission.queued_count) == (0, 0)
 
     run(test)
 
@@ -395,12 +403,12 @@ def test_streaming_runs_lend_their_slots_up_to_a_limit() -> None:
             clock.seconds += 1.0
             streams[-1].has_slot.lend()
         assert running_count(streams) == 5
-        assert admission.running == 0
+        assert admission.running_count == 0
         withdrawn = [stream.has_slot.is_withdrawn for stream in streams]
         assert sum(withdrawn) == 1
         assert withdrawn[0] or withdrawn[2] or withdrawn[4], "the caller with most of them loses one"
         await release_visitors(streams)
-        assert admission.running == 0
+        assert admission.running_count == 0
 
     run(test)
 
@@ -422,7 +430,7 @@ def test_starvation_lasts_from_a_timed_out_wait_until_a_slot_is_granted() -> Non
 
 def test_slow_compilations_leave_a_compile_slot_free() -> None:
     async def test() -> None:
-        admission = Admission(CompileSlots(2), 100, 10, Observer())
+        admission = AdmissionController(CompileSlots(2), 100, 10, Observer())
         heavy = await queue_visitors(admission, *[Lane.OWN_SLOW] * 5)
         light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
         assert (running_count(heavy), running_count(light)) == (1, 1)
@@ -440,7 +448,7 @@ def test_cancelled_runs_release_everything_in_any_state() -> None:
         await asyncio.sleep(0)
         visitors += await queue_visitors(admission, *[Lane.QUICK] * 5, account="other")
         await release_visitors(visitors)
-        assert (admission.running, admission.waiting) == (0, 0)
+        assert (admission.running_count, admission.queued_count) == (0, 0)
         assert running_count(await queue_visitors(admission, Lane.QUICK)) == 1
 
     run(test)

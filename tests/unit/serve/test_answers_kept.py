@@ -2,10 +2,10 @@
 
 import msgspec
 
-from cordwood.errors import EngineUnreachable, QueryValue
+from cordwood.errors import BadQueryValue, EngineUnreachable
 from cordwood.model.definitions import Endpoint
-from cordwood.observe.observation import Refreshed
-from cordwood.serve.answer import Answer, Outcome
+from cordwood.observe.observation import CachedAnswerRefreshed
+from cordwood.serve.answer import Answer, CacheOutcome
 from cordwood.serve.query_request import QueryRequest
 from tests.unit.serve.harness import (
     UNCACHED_ENDPOINT,
@@ -22,9 +22,9 @@ ENDPOINT_WITHOUT_WARMING = msgspec.structs.replace(WARMED_ENDPOINT, warm_seconds
 
 
 def cached_answer(harness: ServeHarness, request: QueryRequest) -> Answer | None:
-    digest = harness.answers.digest_of(request)
+    digest = harness.answers.cacheable_digest(request)
     assert digest is not None
-    return harness.answers.cached(digest)
+    return harness.answers.cached_answer(digest)
 
 
 def test_the_second_request_is_a_hit_with_its_age() -> None:
@@ -32,7 +32,7 @@ def test_the_second_request_is_a_hit_with_its_age() -> None:
         first = await harness.answers.answer(make_request())
         harness.advance(10)
         second = await harness.answers.answer(make_request())
-        assert (first.outcome, second.outcome) == (Outcome.MISS, Outcome.HIT)
+        assert (first.cache_outcome, second.cache_outcome) == (CacheOutcome.MISS, CacheOutcome.HIT)
         assert complete_answer(first).body == complete_answer(second).body == FIRST_BODY
         assert (first.age_seconds, second.age_seconds) == (0, 10)
         assert harness.engine.question_count == 1
@@ -52,7 +52,7 @@ def test_a_cached_answer_is_found_synchronously() -> None:
 def test_an_endpoint_without_a_cache_runs_every_time() -> None:
     async def test(harness: ServeHarness) -> None:
         answers = [await harness.answers.answer(make_request(UNCACHED_ENDPOINT)) for _ in range(2)]
-        assert [answer.outcome for answer in answers] == [Outcome.UNCACHED] * 2
+        assert [answer.cache_outcome for answer in answers] == [CacheOutcome.UNCACHED] * 2
         assert harness.engine.question_count == 2
         assert harness.cache.size() == 0
 
@@ -62,8 +62,8 @@ def test_an_endpoint_without_a_cache_runs_every_time() -> None:
 def test_a_no_cache_request_renews_the_cached_answer() -> None:
     async def test(harness: ServeHarness) -> None:
         await harness.answers.answer(make_request())
-        fresh = await harness.answers.answer(msgspec.structs.replace(make_request(), fresh=True))
-        assert fresh.outcome is Outcome.REQUESTED
+        fresh = await harness.answers.answer(msgspec.structs.replace(make_request(), bypasses_cache=True))
+        assert fresh.cache_outcome is CacheOutcome.REQUESTED
         assert await harness.body(make_request()) == SECOND_BODY
 
     run_with_harness(test)
@@ -71,11 +71,11 @@ def test_a_no_cache_request_renews_the_cached_answer() -> None:
 
 def test_an_error_is_not_cached() -> None:
     async def test(harness: ServeHarness) -> None:
-        harness.engine.fails_with = QueryValue("division by zero")
+        harness.engine.fails_with = BadQueryValue("division by zero")
         for _ in range(2):
             try:
                 await harness.answers.answer(make_request())
-            except QueryValue:
+            except BadQueryValue:
                 continue
         assert harness.engine.question_count == 2
         assert harness.cache.size() == 0
@@ -89,7 +89,7 @@ def test_an_answer_is_refreshed_before_it_is_300_seconds_old_and_stays_a_hit() -
         assert await harness.tick(269) == 0
         assert await harness.tick(30) == 1
         hit = await harness.answers.answer(make_request())
-        assert (hit.outcome, complete_answer(hit).body, hit.age_seconds) == (Outcome.HIT, SECOND_BODY, 0)
+        assert (hit.cache_outcome, complete_answer(hit).body, hit.age_seconds) == (CacheOutcome.HIT, SECOND_BODY, 0)
         assert await harness.tick(269) == 0
         assert await harness.tick(30) == 1
 
@@ -112,9 +112,9 @@ def test_the_old_answer_is_served_during_a_refresh() -> None:
         await harness.answers.answer(make_request())
         harness.engine.hold()
         harness.advance(299)
-        [refresh] = harness.answers.tick()
-        assert (await harness.answers.answer(make_request())).outcome is Outcome.HIT
-        assert harness.answers.tick() == []
+        [refresh] = harness.answers.start_due_refreshes()
+        assert (await harness.answers.answer(make_request())).cache_outcome is CacheOutcome.HIT
+        assert harness.answers.start_due_refreshes() == []
         harness.engine.release()
         await refresh
         assert await harness.body(make_request()) == SECOND_BODY
@@ -129,8 +129,12 @@ def test_a_failed_refresh_leaves_a_stale_answer() -> None:
         await harness.tick(299)
         harness.advance(2)
         answer = await harness.answers.answer(make_request())
-        assert (answer.outcome, complete_answer(answer).body, answer.age_seconds) == (Outcome.STALE, FIRST_BODY, 301)
-        refreshes = [note for note in harness.notes.all if isinstance(note, Refreshed)]
+        assert (answer.cache_outcome, complete_answer(answer).body, answer.age_seconds) == (
+            CacheOutcome.STALE,
+            FIRST_BODY,
+            301,
+        )
+        refreshes = [note for note in harness.notes.all if isinstance(note, CachedAnswerRefreshed)]
         assert [note.outcome for note in refreshes] == ["engine.unreachable"]
 
     run_with_harness(test)
@@ -150,7 +154,7 @@ def test_a_failed_refresh_is_retried_with_backoff() -> None:
         harness.engine.fails_with = None
         await harness.tick(31)
         answer = await harness.answers.answer(make_request())
-        assert (answer.outcome, answer.age_seconds) == (Outcome.HIT, 0)
+        assert (answer.cache_outcome, answer.age_seconds) == (CacheOutcome.HIT, 0)
 
     run_with_harness(test)
 
@@ -159,9 +163,9 @@ def test_a_stale_answer_expires_at_900_seconds() -> None:
     async def test(harness: ServeHarness) -> None:
         await harness.answers.answer(make_request())
         harness.advance(899)
-        assert (await harness.answers.answer(make_request())).outcome is Outcome.HIT
+        assert (await harness.answers.answer(make_request())).cache_outcome is CacheOutcome.HIT
         harness.advance(1)
-        assert (await harness.answers.answer(make_request())).outcome is Outcome.MISS
+        assert (await harness.answers.answer(make_request())).cache_outcome is CacheOutcome.MISS
 
     run_with_harness(test)
 
@@ -195,7 +199,7 @@ def test_a_requested_answer_stays_refreshed() -> None:
         for _ in range(100):
             await harness.tick(30)
             answer = await harness.answers.answer(make_request())
-            assert answer.outcome is Outcome.HIT
+            assert answer.cache_outcome is CacheOutcome.HIT
             assert answer.age_seconds <= 300
         assert 10 <= harness.engine.question_count <= 13
 
@@ -207,7 +211,7 @@ def test_closing_does_not_wait_for_a_refresh() -> None:
         await harness.answers.answer(make_request())
         harness.engine.hold()
         harness.advance(299)
-        harness.answers.tick()
+        harness.answers.start_due_refreshes()
         await until(lambda: harness.engine.question_count == 2)
         await harness.answers.close()
         assert harness.engine.stopped == 1
@@ -222,7 +226,9 @@ def with_new_revision(endpoint: Endpoint) -> Endpoint:
 def test_a_new_revision_is_a_miss() -> None:
     async def test(harness: ServeHarness) -> None:
         await harness.answers.answer(make_request())
-        assert (await harness.answers.answer(make_request(with_new_revision(WARMED_ENDPOINT)))).outcome is Outcome.MISS
+        assert (
+            await harness.answers.answer(make_request(with_new_revision(WARMED_ENDPOINT)))
+        ).cache_outcome is CacheOutcome.MISS
 
     run_with_harness(test)
 
@@ -237,8 +243,10 @@ def test_a_new_revision_renews_the_answers_of_its_endpoint_only() -> None:
         harness.catalog.replace(with_new_revision(WARMED_ENDPOINT), other)
         assert await harness.tick(1) == 1
         assert harness.engine.question_count == 3
-        assert (await harness.answers.answer(make_request(with_new_revision(WARMED_ENDPOINT)))).outcome is Outcome.HIT
-        assert (await harness.answers.answer(make_request(other))).outcome is Outcome.HIT
+        assert (
+            await harness.answers.answer(make_request(with_new_revision(WARMED_ENDPOINT)))
+        ).cache_outcome is CacheOutcome.HIT
+        assert (await harness.answers.answer(make_request(other))).cache_outcome is CacheOutcome.HIT
         assert cached_answer(harness, make_request()) is None
 
     run_with_harness(test)

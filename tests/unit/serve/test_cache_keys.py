@@ -11,9 +11,9 @@ from cordwood.model.definitions import Parameter
 from cordwood.model.key import Caller
 from cordwood.serve.cached_answers import cache_key
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, Variant, fixed_plan
+from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, fixed_plan
 from cordwood.sql.stages import Statement
-from cordwood.web.encode import FORMATS, JSON_ROWS
+from cordwood.web.encode import FORMATS, JSON_FORMAT
 from tests.unit.serve.harness import CALLER, UNCACHED_ENDPOINT, WARMED_ENDPOINT, ServeHarness, make_request
 
 ALL_ROWS_SQL = "select * from numbers"
@@ -34,14 +34,14 @@ ENDPOINT_WITH_NUMERIC_PARAMETERS = msgspec.structs.replace(
 
 
 def sandbox_request(text: str, **parameters: str) -> QueryRequest:
-    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_ROWS, parameters, SandboxText(Language.SQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, parameters, SandboxText(Language.SQL, text))
 
 
 GROUPED_SQL = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
 
 
 def lql_request(text: str) -> QueryRequest:
-    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_ROWS, {}, SandboxText(Language.LQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxText(Language.LQL, text))
 
 
 def pinned_request(pin: str, **parameters: str) -> QueryRequest:
@@ -54,7 +54,7 @@ def pinned_request(pin: str, **parameters: str) -> QueryRequest:
 def key_of_request(request: QueryRequest) -> bytes:
     async def found() -> bytes:
         harness = ServeHarness()
-        job = await harness.answers._job(request)
+        job = await harness.answers._create_job(request)
         await harness.answers.close()
         return cache_key(request, job.question)
 
@@ -108,7 +108,7 @@ REQUESTS_WITH_ONE_KEY: dict[str, tuple[QueryRequest, QueryRequest]] = {
         msgspec.structs.replace(make_request(), caller=Caller("k", frozenset({"query"}), redact_always=True)),
     ),
     "redaction switched off where it is off": (make_request(), msgspec.structs.replace(make_request(), redact=False)),
-    "asking for a fresh run": (make_request(), msgspec.structs.replace(make_request(), fresh=True)),
+    "asking for a fresh run": (make_request(), msgspec.structs.replace(make_request(), bypasses_cache=True)),
 }
 
 REQUESTS_WITH_TWO_KEYS: dict[str, tuple[QueryRequest, QueryRequest]] = {
@@ -231,14 +231,14 @@ def test_every_field_of_a_statement_is_in_its_digest() -> None:
 def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:
     sql = ("select 1 from s where ",)
     variants = [
-        (Variant(sql),),
-        (Variant((*sql, BlockFilter("s", ("abcdef",)))),),
-        (Variant((*sql, BlockFilter("s", ("abcdeg",)))),),
-        (Variant((*sql, OptionalPredicate("p", ("a",), ("b",)))),),
-        (Variant((*sql, OptionalPredicate("p", ("b",), ("a",)))),),
-        (Variant(sql, EventRange.FLUSHED),),
-        (Variant(sql, is_optimistic=True),),
-        (Variant(sql), Variant(sql, EventRange.RECENT)),
+        (PlanVariant(sql),),
+        (PlanVariant((*sql, BlockFilter("s", ("abcdef",)))),),
+        (PlanVariant((*sql, BlockFilter("s", ("abcdeg",)))),),
+        (PlanVariant((*sql, OptionalPredicate("p", ("a",), ("b",)))),),
+        (PlanVariant((*sql, OptionalPredicate("p", ("b",), ("a",)))),),
+        (PlanVariant(sql, EventRange.FLUSHED),),
+        (PlanVariant(sql, is_optimistic=True),),
+        (PlanVariant(sql), PlanVariant(sql, EventRange.RECENT)),
     ]
     digests = {Statement(Plan(plan_variants), (), (), ()).digest for plan_variants in variants}
     assert len(digests) == len(variants)

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import BadEndpointFile, CompilerBroke, QueryUnsupported
+from cordwood.errors import BadEndpointFile, CompilerFailed, QueryUnsupported
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import Language, SandboxText
-from cordwood.sql.stages import Lowered, Resolved
+from cordwood.sql.stages import LoweredQuery, ResolvedQuery
 from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, ServeHarness, make_request, run_with_harness
 
@@ -15,7 +15,7 @@ from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, ServeHarness, make
 class FailingTarget(DuckDBTarget):
     """A target that fails on every tree."""
 
-    def lower(self, resolved: Resolved) -> Lowered:
+    def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         raise LookupError(resolved.text)
 
 
@@ -31,7 +31,7 @@ def reported_bugs(harness: ServeHarness) -> list[BugFound]:
 
 def test_the_author_gets_an_incident_id_and_the_operator_the_trace() -> None:
     async def test(harness: ServeHarness) -> None:
-        with pytest.raises(CompilerBroke, match="The compiler broke on this query") as refused:
+        with pytest.raises(CompilerFailed, match="The compiler broke on this query") as refused:
             await harness.answers.answer(make_request())
         (reported,) = reported_bugs(harness)
         assert refused.value.code == "bug.compiler"
@@ -48,8 +48,8 @@ def test_an_endpoint_that_can_no_longer_be_read_is_described_without_columns() -
         unreadable = msgspec.structs.replace(WARMED_ENDPOINT, sql="no query", revision="revision-2")
         with pytest.raises(BadEndpointFile):
             await harness.answers.answer(make_request(unreadable))
-        assert await harness.answers.columns(unreadable, CALLER) == []
-        assert await harness.answers.columns(WARMED_ENDPOINT, CALLER) != []
+        assert await harness.answers.endpoint_columns(unreadable, CALLER) == []
+        assert await harness.answers.endpoint_columns(WARMED_ENDPOINT, CALLER) != []
 
     run_with_harness(test)
 
@@ -58,7 +58,7 @@ def test_a_location_is_reported_once_and_without_the_query() -> None:
     async def test(harness: ServeHarness) -> None:
         for secret in ("hunter2", "hunter3"):
             own = SandboxText(Language.SQL, f"select '{secret}' as x from numbers")
-            with pytest.raises(CompilerBroke):
+            with pytest.raises(CompilerFailed):
                 await harness.answers.answer(msgspec.structs.replace(make_request(), sandbox=own))
         (reported,) = reported_bugs(harness)
         assert "hunter" not in reported.trace

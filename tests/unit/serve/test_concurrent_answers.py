@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from cordwood.engines.engine import CancelToken
-from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
+from cordwood.errors import BadQueryValue, Busy, OutOfTime, RateExceeded, TooManyBytes
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
-from cordwood.observe.observation import EngineQueried, Queued
+from cordwood.observe.observation import AdmissionAwaited, EngineQueried
 from cordwood.serve.admission import ServeLimits, WaitingAccounts
-from cordwood.serve.answer import Answer, Outcome
-from cordwood.serve.jobs import Finished, StreamedAnswer
+from cordwood.serve.answer import Answer, CacheOutcome
+from cordwood.serve.jobs import CompleteAnswer, StreamedAnswer
 from cordwood.serve.query_executor import SingleFlight
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.encode import FORMATS
@@ -41,11 +41,11 @@ def joined_keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     join = SingleFlight.join
 
     async def counted(
-        flights: SingleFlight[Finished],
+        flights: SingleFlight[CompleteAnswer],
         key: Hashable,
         account: str,
-        start: Callable[[CancelToken, WaitingAccounts], Awaitable[Finished]],
-    ) -> Finished:
+        start: Callable[[CancelToken, WaitingAccounts], Awaitable[CompleteAnswer]],
+    ) -> CompleteAnswer:
         if isinstance(key, bytes):
             keys.append(key)
         return await join(flights, key, account, start)
@@ -63,9 +63,9 @@ def test_500_equal_requests_are_one_run(joined_keys: list[object]) -> None:
         answers = await asyncio.gather(*tasks)
         assert {complete_answer(answer).body for answer in answers} == {b'{"result":[{"n":1}]}'}
         assert harness.engine.question_count == 1
-        outcomes = [answer.outcome for answer in answers]
-        assert outcomes.count(Outcome.MISS) == 1
-        assert outcomes.count(Outcome.COLLAPSED) == 499
+        outcomes = [answer.cache_outcome for answer in answers]
+        assert outcomes.count(CacheOutcome.MISS) == 1
+        assert outcomes.count(CacheOutcome.COLLAPSED) == 499
 
     run_with_harness(test)
 
@@ -118,11 +118,11 @@ def outcomes(harness: ServeHarness) -> list[str]:
 
 def test_a_fault_reaches_every_caller_and_is_counted_by_its_code() -> None:
     async def test(harness: ServeHarness) -> None:
-        harness.engine.fails_with = QueryValue("division by zero")
+        harness.engine.fails_with = BadQueryValue("division by zero")
         for fault in await asyncio.gather(
             *start_requests(harness, make_request(), make_request()), return_exceptions=True
         ):
-            assert isinstance(fault, QueryValue)
+            assert isinstance(fault, BadQueryValue)
         assert outcomes(harness) == ["query.value"]
 
     run_with_harness(test)
@@ -177,7 +177,7 @@ def test_a_saved_query_gets_a_slot_despite_many_unknown_queries() -> None:
 def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
@@ -196,7 +196,7 @@ def test_a_demoted_query_waits_for_a_slow_slot_unless_its_form_was_quick(
     monkeypatch: pytest.MonkeyPatch, *, was_quick: bool
 ) -> None:
     """Other queries may have delayed a query whose form was quick before; its literals differ from the last time."""
-    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
         if was_quick:
@@ -206,7 +206,9 @@ def test_a_demoted_query_waits_for_a_slow_slot_unless_its_form_was_quick(
         await until(lambda: "demoted" in outcomes(harness))
         harness.engine.release()
         await asyncio.gather(*heavy_requests)
-        lanes = [note.lane for note in harness.notes.all if isinstance(note, Queued) and note.places == "query"]
+        lanes = [
+            note.lane for note in harness.notes.all if isinstance(note, AdmissionAwaited) and note.places == "query"
+        ]
         assert len(lanes) == 4 + was_quick + outcomes(harness).count("demoted")
         assert ("own_slow" not in lanes) is was_quick
 
@@ -296,8 +298,8 @@ def test_a_long_answer_is_streamed_and_cancelled_when_its_reader_closes() -> Non
 
 def test_a_stream_that_fails_before_its_first_row_raises_the_fault() -> None:
     async def test(harness: ServeHarness) -> None:
-        harness.engine.fails_with = QueryValue("division by zero")
-        with pytest.raises(QueryValue):
+        harness.engine.fails_with = BadQueryValue("division by zero")
+        with pytest.raises(BadQueryValue):
             await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["csv"]))
 
     run_with_harness(test)
@@ -308,14 +310,14 @@ def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
         for number in range(10):
             time.sleep(0.01)
             yield [(number,)]
-        raise QueryValue("too late")
+        raise BadQueryValue("too late")
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: failing_rows()
         answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]))
         assert isinstance(answer.body, StreamedAnswer)
         received = []
-        with pytest.raises(QueryValue):
+        with pytest.raises(BadQueryValue):
             received.extend([chunk async for chunk in answer.body.chunks()])
 
     run_with_harness(test)
@@ -324,7 +326,7 @@ def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
 def test_a_streamed_answer_is_cached_whole() -> None:
     async def test(harness: ServeHarness) -> None:
         answers = [await harness.answers.answer(make_request(WARMED_ENDPOINT, FORMATS["csv"])) for _ in range(2)]
-        assert [answer.outcome for answer in answers] == [Outcome.MISS, Outcome.HIT]
+        assert [answer.cache_outcome for answer in answers] == [CacheOutcome.MISS, CacheOutcome.HIT]
         assert complete_answer(answers[1]).body == b"n\r\n1\r\n"
 
     run_with_harness(test)

@@ -11,10 +11,10 @@ import pytest
 from cordwood.errors import Busy, CompileTooLong, EngineUnreachable, OutOfTime
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
-from cordwood.observe.observation import Observer, Queued
+from cordwood.observe.observation import AdmissionAwaited, Observer
 from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer
-from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
+from cordwood.serve.compilation import MAX_QUICK_CPU_SECONDS, CompilePool
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.budget import MAX_SAVED_SECONDS, MAX_SECONDS, Budget, budget_scope, check_time, cpu_seconds
@@ -57,7 +57,7 @@ def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: endless_rows()
         stalled = [await begin_streamed_answer(harness, make_request(endpoint, NDJSON)) for _ in range(4)]
-        await until(lambda: harness.answers.load().running == [])
+        await until(lambda: harness.answers.current_load().running_runs == [])
         harness.engine.rows = lambda number: [[(number,)]]
         assert complete_answer(await harness.answers.answer(make_request())).receipt.rows == 1
         with pytest.raises(OutOfTime):
@@ -68,8 +68,8 @@ def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
 
 
 def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.RUN_POLL_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: endless_rows()
@@ -92,8 +92,8 @@ def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.RUN_POLL_SECONDS", 0.05)
     finished = threading.Event()
 
     def rows_that_ignore_cancellation(_: int) -> list[list[Row]]:
@@ -118,7 +118,7 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
 
 
 def test_a_query_whose_engine_was_replaced_is_not_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.serve.query_executor.TIME_LIMIT_GRACE_SECONDS", 0.0)
 
     def raise_engine_replaced(_: int) -> list[list[Row]]:
         time.sleep(0.5)
@@ -133,8 +133,8 @@ def test_a_query_whose_engine_was_replaced_is_not_out_of_time(monkeypatch: pytes
 
 
 def test_the_oldest_lent_answer_is_cancelled_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.RUN_POLL_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: endless_rows()
@@ -177,17 +177,17 @@ def make_pool(notes: "NoteList | None" = None, queue_seconds: float = 0.2) -> Co
 
 class NoteList:
     def __init__(self) -> None:
-        self.queued: list[Queued] = []
+        self.queued: list[AdmissionAwaited] = []
 
-    def note(self, observation: object) -> None:
-        if isinstance(observation, Queued):
+    def record(self, observation: object) -> None:
+        if isinstance(observation, AdmissionAwaited):
             self.queued.append(observation)
 
 
 def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * SLOW_CPU_SECONDS)
+        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
         heavy_tasks = [
             asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, f"text {number}"))
             for number in range(5)
@@ -206,7 +206,7 @@ def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> 
 def test_many_quick_compilations_do_not_count_as_slow() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * SLOW_CPU_SECONDS)
+        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
         for _ in range(60):
             await pool.compile_unsaved(WaitingAccounts("busy"), time.sleep, 0.02)
         running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, "slow"))
@@ -222,8 +222,8 @@ def test_many_quick_compilations_do_not_count_as_slow() -> None:
 def test_a_slow_compilation_of_a_saved_query_is_not_counted_for_its_caller() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_saved(WaitingAccounts("reader"), use_cpu, 2 * SLOW_CPU_SECONDS)
-        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * SLOW_CPU_SECONDS)
+        await pool.compile_saved(WaitingAccounts("reader"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
+        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
         running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, "slow"))
         await until(lambda: blocked.begun == ["slow"])
         assert await pool.compile_unsaved(WaitingAccounts("reader"), str, "compiled") == "compiled"
@@ -269,7 +269,7 @@ def test_a_slow_compilation_continues_if_nobody_waits() -> None:
 
         def compile_slowly() -> None:
             starts.append(1)
-            deadline = cpu_seconds() + 2 * SLOW_CPU_SECONDS
+            deadline = cpu_seconds() + 2 * MAX_QUICK_CPU_SECONDS
             with budget_scope(Budget(seconds=60)):
                 while cpu_seconds() < deadline:
                     check_time()
@@ -401,7 +401,7 @@ def test_callers_without_a_key_are_limited_by_address() -> None:
 
     def request_from_address(address: str, project: str) -> QueryRequest:
         return msgspec.structs.replace(
-            make_request(project=project), caller=anonymous, counted_as=f"anonymous {address}"
+            make_request(project=project), caller=anonymous, substitute_account=f"anonymous {address}"
         )
 
     async def test(harness: ServeHarness) -> None:

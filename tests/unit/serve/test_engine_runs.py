@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cordwood.errors import OutOfTime
-from cordwood.serve.query_executor import MAX_SLOW_QUERIES, EngineRuns
+from cordwood.serve.query_executor import MAX_SLOW_RUNS, EngineRuns
 from cordwood.serve.query_request import Language, SandboxText
 from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, make_request
 
@@ -14,10 +14,10 @@ from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, make_request
 def test_a_run_is_listed_until_it_ends() -> None:
     runs = EngineRuns()
     with runs.track(make_request()):
-        (run,) = runs.running()
+        (run,) = runs.running_runs()
         assert (run.endpoint, run.key_id, run.outcome) == (WARMED_ENDPOINT.name, CALLER.key_id, "")
-    assert runs.running() == []
-    assert [item.outcome for item in runs.slowest()] == ["ok"]
+    assert runs.running_runs() == []
+    assert [item.outcome for item in runs.slowest_runs()] == ["ok"]
 
 
 def test_the_outcome_of_a_run_is_recorded() -> None:
@@ -26,21 +26,21 @@ def test_the_outcome_of_a_run_is_recorded() -> None:
         raise OutOfTime("Too long.")
     with pytest.raises(asyncio.CancelledError), runs.track(make_request()):
         raise asyncio.CancelledError
-    assert sorted(run.outcome for run in runs.slowest()) == ["abandoned", "limit.time"]
+    assert sorted(run.outcome for run in runs.slowest_runs()) == ["abandoned", "limit.time"]
 
 
 def test_a_sandbox_query_is_listed_with_its_text() -> None:
     runs = EngineRuns()
     own = msgspec.structs.replace(make_request(), sandbox=SandboxText(Language.LQL, "f:numbers"))
     with runs.track(own):
-        assert [(run.language, run.text) for run in runs.running()] == [("lql", "f:numbers")]
+        assert [(run.language, run.text) for run in runs.running_runs()] == [("lql", "f:numbers")]
 
 
 def test_only_the_slowest_runs_are_kept() -> None:
     runs = EngineRuns()
-    for _ in range(MAX_SLOW_QUERIES * 3):
+    for _ in range(MAX_SLOW_RUNS * 3):
         with runs.track(make_request()):
             pass
-    seconds = [run.seconds for run in runs.slowest()]
-    assert len(seconds) == MAX_SLOW_QUERIES
+    seconds = [run.seconds for run in runs.slowest_runs()]
+    assert len(seconds) == MAX_SLOW_RUNS
     assert seconds == sorted(seconds, reverse=True)

@@ -10,7 +10,7 @@ from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
-from cordwood.serve.paging import RETRY_SECONDS, TotalOrders
+from cordwood.serve.paging import ORDERED_RUN_RETRY_SECONDS, OrderedRunHistory
 from cordwood.serve.query_request import QueryRequest
 from tests.unit.serve.harness import (
     CALLER,
@@ -28,7 +28,7 @@ ENDPOINT_WITHOUT_WARMING = msgspec.structs.replace(WARMED_ENDPOINT, warm_seconds
 
 
 def make_page_request(endpoint: Endpoint = UNCACHED_ENDPOINT) -> QueryRequest:
-    return msgspec.structs.replace(make_request(endpoint), tells_next=True)
+    return msgspec.structs.replace(make_request(endpoint), returns_next_cursor=True)
 
 
 def fail_to_order(harness: ServeHarness, fault: Exception) -> None:
@@ -50,7 +50,7 @@ def test_a_truncated_answer_is_run_again_in_a_total_order() -> None:
         first, second = (question.statement.sql for question in harness.engine.questions)
         assert "ORDER BY" not in first
         assert "ORDER BY" in second
-        assert answer.receipt.next is not None
+        assert answer.receipt.next_position is not None
         assert answer.receipt.notices == ()
         # The receipt reports both runs.
         assert answer.receipt.engine_seconds == 0.002
@@ -60,7 +60,7 @@ def test_a_truncated_answer_is_run_again_in_a_total_order() -> None:
 
 def test_an_answer_that_is_not_truncated_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
-        assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is None
+        assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next_position is None
         assert harness.engine.question_count == 1
 
     run_with_harness(test)
@@ -81,7 +81,7 @@ def test_the_ordered_answer_is_cached() -> None:
         first, second = [
             complete_answer(await harness.answers.answer(make_page_request(ENDPOINT_WITHOUT_WARMING))) for _ in range(2)
         ]
-        assert first.receipt.next is not None
+        assert first.receipt.next_position is not None
         assert second is first
         assert harness.engine.question_count == 2
 
@@ -95,7 +95,7 @@ def test_a_failed_ordered_run_leaves_a_notice_and_is_not_repeated_soon() -> None
         answers = [complete_answer(await harness.answers.answer(make_page_request())) for _ in range(2)]
         for answer in answers:
             assert answer.receipt.truncated is not None
-            assert answer.receipt.next is None
+            assert answer.receipt.next_position is None
             assert answer.receipt.notices == (UNORDERED_NOTICE,)
         assert [answer.body for answer in answers] == [b'{"result":[{"n":1}]}', b'{"result":[{"n":3}]}']
         assert harness.engine.question_count == 3
@@ -110,8 +110,8 @@ def test_a_failed_ordered_run_of_one_caller_does_not_affect_others() -> None:
         await harness.answers.answer(make_page_request())
         harness.engine.rows = lambda number: [[(number,)]]
         other = msgspec.structs.replace(make_page_request(), caller=Caller("key-2", CALLER.scopes))
-        assert complete_answer(await harness.answers.answer(other)).receipt.next is not None
-        assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is None
+        assert complete_answer(await harness.answers.answer(other)).receipt.next_position is not None
+        assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next_position is None
 
     run_with_harness(test)
 
@@ -132,11 +132,11 @@ def test_a_query_is_ordered_at_once_while_its_answers_are_truncated() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         for number in (2, 3):
-            assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is not None
+            assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next_position is not None
             assert harness.engine.question_count == number
         harness.engine.truncated = False
         for number in (4, 5):
-            assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is None
+            assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next_position is None
             assert harness.engine.question_count == number
         ordered = [" ORDER BY " in question.statement.sql for question in harness.engine.questions]
         assert ordered == [False, True, True, True, False]
@@ -160,23 +160,23 @@ def test_a_query_that_can_no_longer_be_ordered_is_answered_without_order() -> No
 
 def test_the_time_of_both_runs_is_limited() -> None:
     async def test(harness: ServeHarness) -> None:
-        job = await harness.answers._job(make_page_request())
-        total = job.limits.seconds
+        job = await harness.answers._create_job(make_page_request())
+        total = job.limits.timeout_seconds
         assert total > 10
         now = 0.0
-        orders = TotalOrders(lambda: now)
-        assert orders.seconds_at_once(job) is None
-        assert orders.seconds_after_cut(job, 0.01) == 1.0
-        assert orders.seconds_after_cut(job, 2.0) == 4.0
-        assert orders.seconds_after_cut(job, total - 1) == 1.0
-        orders.note(job, 3.0)
-        assert orders.seconds_at_once(job) == 6.0
-        orders.note(job, total)
-        assert orders.seconds_at_once(job) == total
-        orders.note(job, None)
-        assert (orders.seconds_at_once(job), orders.seconds_after_cut(job, 2.0)) == (None, None)
-        now = RETRY_SECONDS + 1
-        assert orders.seconds_after_cut(job, 2.0) == 4.0
+        orders = OrderedRunHistory(lambda: now)
+        assert orders.first_run_limit_seconds(job) is None
+        assert orders.second_run_limit_seconds(job, 0.01) == 1.0
+        assert orders.second_run_limit_seconds(job, 2.0) == 4.0
+        assert orders.second_run_limit_seconds(job, total - 1) == 1.0
+        orders.record_run(job, 3.0)
+        assert orders.first_run_limit_seconds(job) == 6.0
+        orders.record_run(job, total)
+        assert orders.first_run_limit_seconds(job) == total
+        orders.record_run(job, None)
+        assert (orders.first_run_limit_seconds(job), orders.second_run_limit_seconds(job, 2.0)) == (None, None)
+        now = ORDERED_RUN_RETRY_SECONDS + 1
+        assert orders.second_run_limit_seconds(job, 2.0) == 4.0
 
     run_with_harness(test)
 

@@ -10,14 +10,14 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Cancel
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.engines.engine import AnswerLimits, Cancellation
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import AnswerDependencies, Answers
+from cordwood.serve.answer import QueryService, QueryServiceDependencies
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.sql.stages import Question
@@ -43,10 +43,10 @@ class RacingEngine(DuckDBEngine):
 
     def store(self, value: object) -> None:
         event = Event(json.dumps(value), 1_700_000_000_000_000, "", "p", json.dumps({"client": value}), "{}")
-        events_with_paths, learnt = ShapeReader(self.shapes).learn("s", [event])
+        events_with_paths, learnt = ShapeInferrer(self.shapes).infer_stream_shape("s", [event])
         self.append([Batch("s", events_with_paths, 0, learnt)])
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         self.executed_sql.append(question.statement.sql)
         if self.coming:
             self.store(self.coming.pop(0))
@@ -69,8 +69,8 @@ AnswerText = Callable[..., str]
 def answer_text(engine: RacingEngine) -> AnswerText:
     def answer_after_arrivals(*arriving_values: object, form: str = "json") -> str:
         engine.expect(*arriving_values)
-        dependencies = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
-        answers = Answers(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
+        dependencies = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+        answers = QueryService(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
 
         async def journey() -> str:
             try:
@@ -117,8 +117,8 @@ def test_a_text_stored_before_the_second_run_needs_no_third_run(engine: RacingEn
 
 def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine) -> None:
     engine.expect("from 203.0.113.7")
-    dependencies = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
-    answers = Answers(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
+    dependencies = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+    answers = QueryService(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
 
     async def request_twice() -> list[str]:
         try:

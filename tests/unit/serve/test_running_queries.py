@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cordwood.engines.engine import Progress
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
 from cordwood.serve.answer import Answer
@@ -34,7 +34,7 @@ def as_other_caller(request: QueryRequest) -> QueryRequest:
 
 
 def listed_queries(harness: ServeHarness, caller: Caller | None = None) -> list[tuple[str, str]]:
-    return [(query.request_id, query.endpoint) for query in harness.answers.running(caller)]
+    return [(query.request_id, query.endpoint) for query in harness.answers.running_queries(caller)]
 
 
 def start_request(harness: ServeHarness, request: QueryRequest, request_id: str) -> "asyncio.Task[Answer]":
@@ -49,10 +49,10 @@ def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_th
             start_request(harness, make_request(), "first"),
             start_request(harness, as_other_caller(make_request()), "second"),
         ]
-        await until(lambda: harness.engine.question_count > 0 and len(harness.answers.running(None)) == 2)
+        await until(lambda: harness.engine.question_count > 0 and len(harness.answers.running_queries(None)) == 2)
         assert listed_queries(harness, CALLER) == [("first", WARMED_ENDPOINT.name)]
         assert listed_queries(harness, OTHER_CALLER) == [("second", WARMED_ENDPOINT.name)]
-        assert [query.progress for query in harness.answers.running(None)] == [HALF_PROGRESS, HALF_PROGRESS]
+        assert [query.progress for query in harness.answers.running_queries(None)] == [HALF_PROGRESS, HALF_PROGRESS]
         harness.engine.release()
         await asyncio.gather(*tasks)
         assert harness.engine.question_count == 1
@@ -68,7 +68,7 @@ def test_callers_with_the_same_key_id_and_other_pins_do_not_see_each_other() -> 
         harness.engine.hold()
         pinned = msgspec.structs.replace(OTHER_CALLER, pins={"project": "mine"})
         task = start_request(harness, msgspec.structs.replace(make_request(), caller=pinned), "pinned")
-        await until(lambda: len(harness.answers.running(None)) == 1)
+        await until(lambda: len(harness.answers.running_queries(None)) == 1)
         assert listed_queries(harness, pinned) == [("pinned", WARMED_ENDPOINT.name)]
         assert listed_queries(harness, OTHER_CALLER) == []
         harness.engine.release()
@@ -87,8 +87,8 @@ def test_a_query_that_fails_or_is_abandoned_is_no_longer_listed() -> None:
         await asyncio.gather(abandoned, return_exceptions=True)
         assert listed_queries(harness) == []
         harness.engine.release()
-        harness.engine.fails_with = QueryValue("No.")
-        with pytest.raises(QueryValue):
+        harness.engine.fails_with = BadQueryValue("No.")
+        with pytest.raises(BadQueryValue):
             await harness.answers.answer(make_request(project="other"), "failing")
         assert listed_queries(harness) == []
 
@@ -100,7 +100,7 @@ def test_progress_that_is_unknown_is_empty() -> None:
         harness.engine.hold()
         task = start_request(harness, make_request(UNCACHED_ENDPOINT), "one")
         await until(lambda: harness.engine.question_count > 0)
-        assert [query.progress for query in harness.answers.running(None)] == [Progress()]
+        assert [query.progress for query in harness.answers.running_queries(None)] == [Progress()]
         harness.engine.release()
         await task
 

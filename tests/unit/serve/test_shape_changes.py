@@ -11,15 +11,15 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
+from cordwood.serve.answer import CacheOutcome, QueryService, QueryServiceDependencies
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.web.encode import JSON_ROWS
+from cordwood.web.encode import JSON_FORMAT
 from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import CALLER, complete_answer
 
@@ -43,26 +43,26 @@ class ShapeHarness:
         self.engine = engine
         self.endpoint = endpoint
         self.now_us = 1_700_000_001_000_000
-        dependencies = AnswerDependencies(MemoryCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
-        self.answers = Answers(dependencies, ServeLimits(), lambda: self.now_us)
+        dependencies = QueryServiceDependencies(MemoryCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
+        self.answers = QueryService(dependencies, ServeLimits(), lambda: self.now_us)
 
     def store(self, **fields: str) -> None:
         event = Event(json.dumps(fields), 1_700_000_000_000_000, "", "p", json.dumps(fields), "{}")
-        events_with_paths, learnt = ShapeReader(self.engine.shapes).learn("s", [event])
+        events_with_paths, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("s", [event])
         self.engine.append([Batch("s", events_with_paths, 0, learnt)])
 
     def wait(self, seconds: int) -> None:
         self.now_us += seconds * 1_000_000
 
-    async def ask(self, text: str) -> tuple[Outcome, list[dict[str, str]]]:
-        request = QueryRequest(self.endpoint, CALLER, JSON_ROWS, {}, SandboxText(Language.SQL, text))
-        digest = self.answers.digest_of(request)
+    async def ask(self, text: str) -> tuple[CacheOutcome, list[dict[str, str]]]:
+        request = QueryRequest(self.endpoint, CALLER, JSON_FORMAT, {}, SandboxText(Language.SQL, text))
+        digest = self.answers.cacheable_digest(request)
         assert digest is not None
-        answer = self.answers.cached(digest) or await self.answers.answer(request)
-        return answer.outcome, json.loads(complete_answer(answer).body)["result"]
+        answer = self.answers.cached_answer(digest) or await self.answers.answer(request)
+        return answer.cache_outcome, json.loads(complete_answer(answer).body)["result"]
 
     async def tick(self) -> None:
-        await asyncio.gather(*self.answers.tick())
+        await asyncio.gather(*self.answers.start_due_refreshes())
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def run(engine: DuckDBEngine, endpoint: Endpoint, test: Callable[[ShapeHarness],
 
 def test_queries_that_compile_to_one_statement_share_an_answer(engine: DuckDBEngine) -> None:
     async def test(fields: ShapeHarness) -> None:
-        assert await fields.ask(STAR_SQL) == (Outcome.MISS, ONE_ROW)
-        assert await fields.ask(NAMED_COLUMN_SQL) == (Outcome.HIT, ONE_ROW)
+        assert await fields.ask(STAR_SQL) == (CacheOutcome.MISS, ONE_ROW)
+        assert await fields.ask(NAMED_COLUMN_SQL) == (CacheOutcome.HIT, ONE_ROW)
 
     run(engine, ENDPOINT, test)
 
@@ -97,7 +97,7 @@ def test_a_cached_answer_survives_a_change_of_shape(engine: DuckDBEngine) -> Non
     async def test(fields: ShapeHarness) -> None:
         await fields.ask(STAR_SQL)
         fields.store(b="2")
-        assert await fields.ask(STAR_SQL) == (Outcome.HIT, ONE_ROW)
+        assert await fields.ask(STAR_SQL) == (CacheOutcome.HIT, ONE_ROW)
 
     run(engine, ENDPOINT, test)
 
@@ -121,9 +121,9 @@ def test_a_new_answer_of_the_old_statement_is_not_used_for_the_recompiled_query(
         await fields.ask(NAMED_COLUMN_SQL)
         fields.store(b="2")
         fields.wait(901)
-        assert (await fields.ask(NAMED_COLUMN_SQL))[0] is Outcome.MISS
+        assert (await fields.ask(NAMED_COLUMN_SQL))[0] is CacheOutcome.MISS
         outcome, rows = await fields.ask(STAR_SQL)
-        assert outcome is Outcome.MISS
+        assert outcome is CacheOutcome.MISS
         assert [sorted(row) for row in rows] == [["a", "b"]] * 2
 
     run(engine, ENDPOINT, test)
@@ -137,10 +137,10 @@ def test_a_refresh_after_a_change_of_shape_replaces_the_cached_answer(engine: Du
         await fields.tick()
         for text in (STAR_SQL, "select *  from m -- laid out otherwise"):
             outcome, rows = await fields.ask(text)
-            assert outcome is Outcome.HIT
+            assert outcome is CacheOutcome.HIT
             assert [sorted(row) for row in rows] == [["a", "b"]] * 2
         outcome, rows = await fields.ask(NAMED_COLUMN_SQL)
-        assert outcome is Outcome.MISS
+        assert outcome is CacheOutcome.MISS
         assert [sorted(row) for row in rows] == [["a"]] * 2
 
     run(engine, WARMED, test)
@@ -154,7 +154,7 @@ def test_a_refresh_applies_to_the_same_query_in_another_layout(engine: DuckDBEng
         fields.wait(299)
         await fields.tick()
         outcome, rows = await fields.ask("select *\nfrom m")
-        assert outcome is Outcome.HIT
+        assert outcome is CacheOutcome.HIT
         assert [sorted(row) for row in rows] == [["a", "b"]] * 2
 
     run(engine, WARMED, test)

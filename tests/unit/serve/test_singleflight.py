@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from cordwood.engines.engine import CancelToken
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.serve.admission import WaitingAccounts
 from cordwood.serve.query_executor import SingleFlight
 
@@ -98,12 +98,12 @@ def test_a_caller_after_a_cancellation_starts_a_new_run() -> None:
 def test_a_failure_reaches_all_callers_and_is_not_kept() -> None:
     async def fails(_: CancelToken, __: WaitingAccounts) -> str:
         await asyncio.sleep(0)
-        raise QueryValue("division by zero")
+        raise BadQueryValue("division by zero")
 
     async def test() -> None:
         flights = SingleFlight[str]()
         results = await asyncio.gather(*(flights.join(b"q", "one", fails) for _ in range(3)), return_exceptions=True)
-        assert [type(result) for result in results] == [QueryValue] * 3
+        assert [type(result) for result in results] == [BadQueryValue] * 3
         assert not flights.is_running(b"q")
 
     run_async(test)

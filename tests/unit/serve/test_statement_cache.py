@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import QueryRefused, QuerySyntax
+from cordwood.errors import BadQuerySyntax, QueryRefused
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Shape, ValueKind
 from cordwood.model.key import Caller
@@ -41,7 +41,7 @@ class GrowingShapes:
         return dict(self.shapes)
 
     def learn(self, stream: str, *steps: str, kind: ValueKind = ValueKind.TEXT) -> None:
-        self.shapes[stream] = self.shapes[stream].with_learnt({steps: frozenset({kind})})
+        self.shapes[stream] = self.shapes[stream].merged_with_kinds({steps: frozenset({kind})})
 
 
 def make_cache(shapes: GrowingShapes, max_bytes: int = 200_000) -> StatementCache:
@@ -117,7 +117,7 @@ def test_the_least_recently_used_statements_are_evicted() -> None:
     assert is_found(statements, LOGS_ENDPOINT, texts[-1])
 
 
-@pytest.mark.parametrize(("text", "fault"), [("select (", QuerySyntax), ("select 1 from elsewhere", QueryRefused)])
+@pytest.mark.parametrize(("text", "fault"), [("select (", BadQuerySyntax), ("select 1 from elsewhere", QueryRefused)])
 def test_a_failed_compilation_is_not_cached(text: str, fault: type[Exception]) -> None:
     statements = make_cache(GrowingShapes())
     with pytest.raises(fault):
@@ -129,17 +129,20 @@ def test_pages_of_any_size_share_a_few_statements() -> None:
     """Otherwise a caller with a thousand page sizes could evict the statements of others."""
     caller = Caller("key", frozenset({"query"}))
     requests = [
-        QueryRequest(LOGS_ENDPOINT, caller, FORMATS["json"], page_rows=rows, is_paged=True) for rows in range(1, 1001)
+        QueryRequest(LOGS_ENDPOINT, caller, FORMATS["json"], page_size=rows, is_paged=True) for rows in range(1, 1001)
     ]
     assert {request.page.rows for request in requests} == {10, 100, 1000}
-    assert all(request.max_rows == request.page_rows for request in requests)
+    assert all(request.max_rows == request.page_size for request in requests)
 
 
 def test_a_page_with_a_row_count_to_skip_is_not_cached() -> None:
     statements = make_cache(GrowingShapes())
-    for page in (Page(10, skip=10, is_requested=True), Page(10, 1, is_after_row=True, remaining=3, is_requested=True)):
+    for page in (
+        Page(10, skipped_rows=10, is_paging_requested=True),
+        Page(10, 1, is_after_row=True, remaining_rows=3, is_paging_requested=True),
+    ):
         assert statements.compile(LOGS_ENDPOINT, None, page=page)
         assert statements.find(LOGS_ENDPOINT, None, page=page) is None
-    page_after_row = Page(10, 1, is_after_row=True, is_requested=True)
+    page_after_row = Page(10, 1, is_after_row=True, is_paging_requested=True)
     statements.compile(LOGS_ENDPOINT, None, page=page_after_row)
     assert statements.find(LOGS_ENDPOINT, None, page=page_after_row) is not None

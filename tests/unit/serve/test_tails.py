@@ -7,18 +7,18 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from cordwood.errors import NotOffered, TooManyFollowers
+from cordwood.errors import FeatureUnavailable, TooManyFollowers
 from cordwood.model.datatype import Column, Datatype, Kind, Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.tails import Follower, OnStored, Position, TailLimits, Tails, read_position
+from cordwood.serve.tails import FeedPosition, Follower, OnStored, TailLimits, TailService, read_position
 from cordwood.web.query import FOLLOWED_ROWS_FORMAT
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED_ENDPOINT, ServeHarness, run_with_harness, until
 
 ENDPOINT = msgspec.structs.replace(UNCACHED_ENDPOINT, sql="select event_message from `s`", parameters=())
-TAIL_LIMITS = TailLimits(followers=1000, key_followers=400)
+TAIL_LIMITS = TailLimits(max_followers=1000, max_key_followers=400)
 
 
 HIDDEN_COLUMNS = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt", "time", "key"))
@@ -30,7 +30,7 @@ class StoredSignal:
     def __init__(self) -> None:
         self.tell: OnStored | None = None
 
-    def on_stored(self, tell: OnStored | None) -> None:
+    def set_stored_callback(self, tell: OnStored | None) -> None:
         self.tell = tell
 
     def stored(self, newest_us: int, stream: str = "s") -> None:
@@ -42,7 +42,9 @@ def make_request_of_key(key: str = "k") -> QueryRequest:
     return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), FOLLOWED_ROWS_FORMAT)
 
 
-async def follow(tails: Tails, key: str = "k", position: Position | None = None, address: str = "") -> Follower:
+async def follow(
+    tails: TailService, key: str = "k", position: FeedPosition | None = None, address: str = ""
+) -> Follower:
     return await tails.follow(make_request_of_key(key), position, lambda: None, address=address)
 
 
@@ -68,10 +70,10 @@ async def read_texts(follower: Follower, count: int) -> list[bytes]:
 def test_followers_share_one_evaluation() -> None:
     async def test(harness: ServeHarness) -> None:
         signal = StoredSignal()
-        tails = Tails(harness.answers, signal, TAIL_LIMITS)
+        tails = TailService(harness.answers, signal, TAIL_LIMITS)
         harness.engine.rows = lambda _: []
         followers = [await follow(tails) for _ in range(300)]
-        assert (tails.followers, harness.engine.question_count) == (300, 1)
+        assert (tails.follower_count, harness.engine.question_count) == (300, 1)
         answer_one_row_each(harness)
         reading = [asyncio.ensure_future(read_texts(follower, 2)) for follower in followers]
         await asyncio.sleep(0)
@@ -81,7 +83,7 @@ def test_followers_share_one_evaluation() -> None:
         assert {chunk for chunks in chunks_of_readers for chunk in chunks[1:]} == {
             b'id: 1000000-1\ndata: {"n":"row 2"}\n\n',
         }
-        assert tails.followers == 0
+        assert tails.follower_count == 0
         assert signal.tell is None
 
     run_with_harness(test)
@@ -89,9 +91,9 @@ def test_followers_share_one_evaluation() -> None:
 
 def test_followers_that_reconnect_together_share_one_read_of_stored_events() -> None:
     async def test(harness: ServeHarness) -> None:
-        tails = Tails(harness.answers, StoredSignal(), TAIL_LIMITS)
+        tails = TailService(harness.answers, StoredSignal(), TAIL_LIMITS)
         harness.engine.rows = lambda _: []
-        followers = [await follow(tails, position=Position(0, 0)) for _ in range(50)]
+        followers = [await follow(tails, position=FeedPosition(0, 0)) for _ in range(50)]
         assert harness.engine.question_count == 1
         harness.engine.hold()
         streams = [follower.chunks() for follower in followers]
@@ -113,14 +115,14 @@ def test_followers_that_reconnect_together_share_one_read_of_stored_events() -> 
 def test_events_of_other_streams_run_no_query() -> None:
     async def test(harness: ServeHarness) -> None:
         signal = StoredSignal()
-        tails = Tails(harness.answers, signal, TAIL_LIMITS)
+        tails = TailService(harness.answers, signal, TAIL_LIMITS)
         harness.engine.rows = lambda _: []
         follower = await follow(tails)
         signal.stored(1_000_000, "another")
         await asyncio.sleep(0.2)
         assert harness.engine.question_count == 1
         # The position from which a follower resumes still moves past these rows.
-        assert follower._feed.end == Position(1_000_001, 0)
+        assert follower._feed.end_position == FeedPosition(1_000_001, 0)
         await read_texts(follower, 1)
 
     run_with_harness(test)
@@ -128,7 +130,7 @@ def test_events_of_other_streams_run_no_query() -> None:
 
 def test_keys_and_addresses_have_separate_limits() -> None:
     async def test(harness: ServeHarness) -> None:
-        tails = Tails(harness.answers, StoredSignal(), TailLimits(followers=6, key_followers=2))
+        tails = TailService(harness.answers, StoredSignal(), TailLimits(max_followers=6, max_key_followers=2))
         harness.engine.rows = lambda _: []
         await follow(tails, "a", address="one")
         await follow(tails, "a", address="two")
@@ -150,11 +152,11 @@ def test_an_engine_without_receipt_order_cannot_be_followed() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.newest_receipt_us = lambda: None  # type: ignore[method-assign] # an engine without an order
         signal = StoredSignal()
-        tails = Tails(harness.answers, signal, TAIL_LIMITS)
-        with pytest.raises(NotOffered):
+        tails = TailService(harness.answers, signal, TAIL_LIMITS)
+        with pytest.raises(FeatureUnavailable):
             await follow(tails)
-        assert (tails.followers, signal.tell) == (0, None)
-        await until(lambda: tails.followers == 0)
+        assert (tails.follower_count, signal.tell) == (0, None)
+        await until(lambda: tails.follower_count == 0)
 
     run_with_harness(test)
 
@@ -163,7 +165,7 @@ def test_an_internal_error_ends_the_feed_and_is_logged_with_its_incident_id() ->
     async def test(harness: ServeHarness) -> None:
         notes: list[object] = []
         signal = StoredSignal()
-        tails = Tails(harness.answers, signal, TAIL_LIMITS, notes.append)
+        tails = TailService(harness.answers, signal, TAIL_LIMITS, notes.append)
         harness.engine.rows = lambda _: []
         follower = await follow(tails)
         # These rows lack the position columns, so the evaluation fails.

@@ -4,7 +4,7 @@ import inspect
 import typing
 from pathlib import Path
 
-from cordwood.settings.load import Field, fields, sections, show
+from cordwood.settings.load import SettingField, format_value, section_types, setting_fields
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 PAGE_HEAD = """# Settings
@@ -39,23 +39,29 @@ TABLE_HEAD = ("| setting | default | description |", "|---|---|---|")
 
 
 def reference_page() -> str:
-    rows_without_section = [_row(field) for field in fields().values() if not field.section]
+    rows_without_section = [_row(field) for field in setting_fields().values() if not field.section]
     return "\n".join(
-        [PAGE_HEAD, *TABLE_HEAD, *rows_without_section, *(line for name in sections() for line in _section(name)), ""]
+        [
+            PAGE_HEAD,
+            *TABLE_HEAD,
+            *rows_without_section,
+            *(line for name in section_types() for line in _section(name)),
+            "",
+        ]
     )
 
 
 def _section(name: str) -> list[str]:
-    rows = [_row(field) for field in fields().values() if field.section == name]
-    return ["", f"## {name}", "", inspect.getdoc(sections()[name]) or "", "", *TABLE_HEAD, *rows]
+    rows = [_row(field) for field in setting_fields().values() if field.section == name]
+    return ["", f"## {name}", "", inspect.getdoc(section_types()[name]) or "", "", *TABLE_HEAD, *rows]
 
 
-def _row(field: Field) -> str:
-    default = show(field, field.default)
+def _row(field: SettingField) -> str:
+    default = format_value(field, field.default)
     return f"| `{field.name}` | {f'`{default}`' if default else ''} | {field.meta.description}{_choices(field)} |"
 
 
-def _choices(field: Field) -> str:
+def _choices(field: SettingField) -> str:
     kind = typing.get_args(field.annotation)[0]
     if typing.get_origin(kind) is typing.Literal:
         return " One of " + ", ".join(f"`{choice}`" for choice in typing.get_args(kind)) + "."

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.errors import BadSetting
-from cordwood.settings.load import client_defaults, load
+from cordwood.settings.load import client_defaults, load_settings
 from cordwood.settings.settings import allowed_memory, default_memory_ceiling
 
 
@@ -22,7 +22,7 @@ def write_config(text: str, name: str = "cordwood.toml") -> Path:
 
 
 def test_defaults_apply_without_any_source() -> None:
-    loaded = load(environment={})
+    loaded = load_settings(environment={})
     assert loaded.settings.web.port == 4000
     assert loaded.settings.limits.query_time == 30.0
     assert loaded.origins == {}
@@ -30,8 +30,10 @@ def test_defaults_apply_without_any_source() -> None:
 
 def test_the_default_memory_limit_is_a_quarter_of_the_allowed_memory() -> None:
     assert allowed_memory() is not None
-    assert load(environment={}).settings.limits.memory == default_memory_ceiling(allowed_memory()) >= 256 * 10**6
-    assert load(environment={"CORDWOOD_LIMITS_MEMORY": "300MB"}).settings.limits.memory == 300_000_000
+    assert (
+        load_settings(environment={}).settings.limits.memory == default_memory_ceiling(allowed_memory()) >= 256 * 10**6
+    )
+    assert load_settings(environment={"CORDWOOD_LIMITS_MEMORY": "300MB"}).settings.limits.memory == 300_000_000
 
 
 def test_the_default_memory_limit_is_at_least_256_mb() -> None:
@@ -42,7 +44,7 @@ def test_the_default_memory_limit_is_at_least_256_mb() -> None:
 
 def test_flags_override_the_environment_which_overrides_the_file() -> None:
     write_config("[web]\nport = 1\nhost = 'a'\ndrain_time = '1s'\n[limits]\nmemory = '100MB'")
-    loaded = load({"web.port": 3}, environment={"CORDWOOD_WEB_PORT": "2", "CORDWOOD_WEB_HOST": "b"})
+    loaded = load_settings({"web.port": 3}, environment={"CORDWOOD_WEB_PORT": "2", "CORDWOOD_WEB_HOST": "b"})
     web = loaded.settings.web
     assert (web.port, web.host, web.drain_time) == (3, "b", 1.0)
     assert loaded.settings.limits.memory == 100_000_000
@@ -56,30 +58,30 @@ def test_flags_override_the_environment_which_overrides_the_file() -> None:
 
 def test_the_file_may_be_named_by_flag_or_environment() -> None:
     file = write_config("engine = 'chdb:///x'", "elsewhere/my.toml")
-    assert load(config=file, environment={}).settings.engine == "chdb:///x"
-    assert load(environment={"CORDWOOD_CONFIG": str(file)}).settings.engine == "chdb:///x"
+    assert load_settings(config=file, environment={}).settings.engine == "chdb:///x"
+    assert load_settings(environment={"CORDWOOD_CONFIG": str(file)}).settings.engine == "chdb:///x"
 
 
 def test_a_named_file_that_is_missing_is_refused() -> None:
     with pytest.raises(BadSetting, match=r"gone\.toml does not exist"):
-        load(config=Path("gone.toml"), environment={})
+        load_settings(config=Path("gone.toml"), environment={})
 
 
 def test_a_default_config_file_that_cannot_be_read_is_refused() -> None:
     Path("cordwood.toml").mkdir()
     with pytest.raises(BadSetting, match=r"cordwood\.toml: .*directory"):
-        load(environment={})
+        load_settings(environment={})
 
 
 def test_paths_in_a_file_are_relative_to_its_folder() -> None:
     file = write_config("[serve]\nendpoints = 'queries'\ndata_dir = '/abs'", "etc/cordwood.toml")
-    serve = load(config=file, environment={}).settings.serve
+    serve = load_settings(config=file, environment={}).settings.serve
     assert serve.endpoints == "etc/queries"
     assert serve.data_dir == "/abs"
 
 
 def test_the_setting_without_a_section_has_a_variable() -> None:
-    assert load(environment={"CORDWOOD_ENGINE": "chdb:///x"}).settings.engine == "chdb:///x"
+    assert load_settings(environment={"CORDWOOD_ENGINE": "chdb:///x"}).settings.engine == "chdb:///x"
 
 
 @pytest.mark.parametrize(
@@ -104,31 +106,31 @@ def test_the_setting_without_a_section_has_a_variable() -> None:
 def test_invalid_settings_are_refused_with_their_position(text: str, message: str) -> None:
     write_config(text)
     with pytest.raises(BadSetting, match=message):
-        load(environment={})
+        load_settings(environment={})
 
 
 def test_an_unknown_name_has_a_suggestion() -> None:
     with pytest.raises(BadSetting, match="CORDWOOD_LIMITS_QUERYTIME") as caught:
-        load(environment={"CORDWOOD_LIMITS_QUERYTIME": "5s"})
+        load_settings(environment={"CORDWOOD_LIMITS_QUERYTIME": "5s"})
     assert caught.value.hint == "Did you mean CORDWOOD_LIMITS_QUERY_TIME?"
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:
-    assert load(environment={"CORDWOOD_WEB_PORT": ""}).settings.web.port == 4000
+    assert load_settings(environment={"CORDWOOD_WEB_PORT": ""}).settings.web.port == 4000
 
 
 def test_equal_private_and_public_keys_cause_a_notice() -> None:
     variables = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "hush", "LOGFLARE_PUBLIC_ACCESS_TOKEN": "hush"}
-    (notice,) = load(environment=variables).notices
+    (notice,) = load_settings(environment=variables).notices
     assert "are the same key" in notice
     assert "hush" not in notice
-    assert load(environment={**variables, "LOGFLARE_PUBLIC_ACCESS_TOKEN": "other"}).notices == ()
+    assert load_settings(environment={**variables, "LOGFLARE_PUBLIC_ACCESS_TOKEN": "other"}).notices == ()
 
 
 def test_the_error_of_an_invalid_secret_does_not_print_it() -> None:
     write_config("[keys]\nprivate = ['hush']")
     with pytest.raises(BadSetting) as caught:
-        load(environment={})
+        load_settings(environment={})
     assert "hush" not in caught.value.message
 
 
@@ -138,18 +140,18 @@ def test_service_variables_of_kubernetes_are_ignored() -> None:
         "CORDWOOD_SERVICE_HOST": "10.0.0.1",
         "CORDWOOD_PORT_80_TCP": "x",
     }
-    assert load(environment=environment).settings.web.port == 4000
+    assert load_settings(environment=environment).settings.web.port == 4000
 
 
 def test_url_and_key_of_client_commands_are_not_settings() -> None:
     environment = {"CORDWOOD_URL": "http://a", "CORDWOOD_KEY": "k"}
-    assert load(environment=environment).origins == {}
+    assert load_settings(environment=environment).origins == {}
     assert client_defaults(environment) == ("http://a", "k")
     assert client_defaults({}) == (None, None)
 
 
 def test_variables_of_logflare_are_read() -> None:
-    loaded = load(
+    loaded = load_settings(
         environment={
             "LOGFLARE_PRIVATE_ACCESS_TOKEN": "priv",
             "LOGFLARE_PUBLIC_ACCESS_TOKEN": "pub",
@@ -164,7 +166,7 @@ def test_variables_of_logflare_are_read() -> None:
 
 
 def test_the_older_variable_of_the_public_key_is_read() -> None:
-    assert load(environment={"LOGFLARE_API_KEY": "old"}).settings.keys.public == "old"
+    assert load_settings(environment={"LOGFLARE_API_KEY": "old"}).settings.keys.public == "old"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_the_older_variable_of_the_public_key_is_read() -> None:
     ],
 )
 def test_all_notations_of_logflare_s_address_are_read(text: str, host: str) -> None:
-    assert load(environment={"PHX_HTTP_IP": text}).settings.web.host == host
+    assert load_settings(environment={"PHX_HTTP_IP": text}).settings.web.host == host
 
 
 @pytest.mark.parametrize(
@@ -194,20 +196,20 @@ def test_all_notations_of_logflare_s_address_are_read(text: str, host: str) -> N
     ],
 )
 def test_log_levels_of_logflare_map_to_the_nearest_level(text: str, level: str) -> None:
-    assert load(environment={"LOGFLARE_LOG_LEVEL": text}).settings.web.log_level == level
+    assert load_settings(environment={"LOGFLARE_LOG_LEVEL": text}).settings.web.log_level == level
 
 
 def test_own_variables_override_those_of_logflare() -> None:
     environment = {"PHX_HTTP_PORT": "1", "CORDWOOD_WEB_PORT": "2"}
-    assert load(environment=environment).settings.web.port == 2
+    assert load_settings(environment=environment).settings.web.port == 2
 
 
 def test_other_variables_of_logflare_are_ignored_with_one_notice() -> None:
     environment = {"LOGFLARE_SINGLE_TENANT": "true", "DB_HOSTNAME": "db", "POSTGRES_BACKEND_URL": "x", "PHX_URL": "y"}
     environment["RELEASE_COOKIE"] = "z"
-    (notice,) = load(environment=environment).notices
+    (notice,) = load_settings(environment=environment).notices
     assert all(name in notice for name in environment)
 
 
 def test_common_variables_cause_no_notice() -> None:
-    assert load(environment={"DB_HOST": "x"}).notices == ()
+    assert load_settings(environment={"DB_HOST": "x"}).notices == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.settings.quantities import read_duration, read_rate, read_size, show_duration, show_rate, show_size
+from cordwood.settings.quantities import format_duration, format_rate, format_size, read_duration, read_rate, read_size
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_an_invalid_rate_is_refused_with_an_example(text: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1024, 512_000_000, 64 * 2**20, 123_457, 10**13])
 def test_a_formatted_size_is_read_back(size: int) -> None:
-    assert read_size(show_size(size)) == size
+    assert read_size(format_size(size)) == size
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.25, 1.5, 30.0, 900.0, 86_400.0, 604_800.0])
 def test_a_formatted_duration_is_read_back(seconds: float) -> None:
-    assert read_duration(show_duration(seconds)) == seconds
+    assert read_duration(format_duration(seconds)) == seconds
 
 
 @pytest.mark.parametrize("rate", [10.0, 0.5, 1 / 60, 1 / 3600])
 def test_a_formatted_rate_is_read_back(rate: float) -> None:
-    assert read_rate(show_rate(rate)) == pytest.approx(rate)
+    assert read_rate(format_rate(rate)) == pytest.approx(rate)

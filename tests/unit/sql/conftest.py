@@ -10,14 +10,14 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Shape, ValueKind
-from cordwood.sql.admit import admit
-from cordwood.sql.compile import read_endpoint
+from cordwood.sql.admit import admit_query
+from cordwood.sql.compile import parse_and_check_endpoint
 from cordwood.sql.nodes import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program
-from cordwood.sql.resolve.queries import resolve_sandbox, resolve_saved
-from cordwood.sql.stages import Lowered, Resolved, StreamTable
-from cordwood.sql.tree_printer import Printed
+from cordwood.sql.resolve.queries import resolve_sandbox_query, resolve_saved_query
+from cordwood.sql.stages import LoweredQuery, ResolvedQuery, StreamTable
+from cordwood.sql.tree_printer import PrintedTree
 
 OBJECT, ARRAY, TEXT, NUMBER = ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT, ValueKind.NUMBER
 
@@ -37,11 +37,11 @@ class PlainTarget:
         }
         return StreamTable(stream, columns, "extras")
 
-    def lower(self, resolved: Resolved) -> Lowered:
-        return Lowered(resolved.tree, resolved)
+    def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
+        return LoweredQuery(resolved.tree, resolved)
 
-    def print(self, tree: object) -> Printed:
-        return Printed((tree.sql("duckdb", identify=False),))  # type: ignore[attr-defined]
+    def print(self, tree: object) -> PrintedTree:
+        return PrintedTree((tree.sql("duckdb", identify=False),))  # type: ignore[attr-defined]
 
 
 def make_shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
@@ -95,7 +95,7 @@ def make_endpoint(sql: str = ENDPOINT_SQL, *parameters: Parameter) -> Endpoint:
 
 @pytest.fixture(scope="session")
 def program() -> Program:
-    return read_endpoint(make_endpoint())
+    return parse_and_check_endpoint(make_endpoint())
 
 
 @pytest.fixture
@@ -119,12 +119,12 @@ def operations_as_functions(tree: exp.Expr) -> exp.Expr:
 
 
 @pytest.fixture
-def resolve(program: Program, target: PlainTarget) -> Callable[[str], Resolved]:
-    return lambda text: resolve_sandbox(program, admit(parse(text)), target, SHAPES)
+def resolve(program: Program, target: PlainTarget) -> Callable[[str], ResolvedQuery]:
+    return lambda text: resolve_sandbox_query(program, admit_query(parse(text)), target, SHAPES)
 
 
 @pytest.fixture
-def resolve_body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
+def resolve_body(resolve: Callable[[str], ResolvedQuery]) -> Callable[[str], str]:
     """Return a function that resolves a sandbox query and prints it without the endpoint's sub-queries and quotes."""
 
     def read(text: str) -> str:
@@ -151,7 +151,9 @@ def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
     """Return a function that resolves a saved query and prints it."""
 
     def read(sql: str) -> str:
-        resolved = resolve_saved(read_endpoint(msgspec.structs.replace(make_endpoint(), sql=sql)), target, SHAPES)
+        resolved = resolve_saved_query(
+            parse_and_check_endpoint(msgspec.structs.replace(make_endpoint(), sql=sql)), target, SHAPES
+        )
         return str(operations_as_functions(resolved.tree).sql("duckdb")).replace('"', "")
 
     return read

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cordwood.app.checks import TARGETS
+from cordwood.app.checks import COMPILE_TARGETS
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.compile import compile_standalone
-from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
+from cordwood.sql.compile import compile_standalone_query
+from cordwood.sql.permitted import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from cordwood.sql.stages import Target
 from tests.unit.sql.function_calls import CALLS, query_of
 
@@ -25,14 +25,14 @@ page is generated from the list of permitted functions: `python -m tests.unit.sq
 
 
 def reference_page() -> str:
-    targets = {name: make_target() for name, make_target in sorted(TARGETS.items())}
+    targets = {name: make_target() for name, make_target in sorted(COMPILE_TARGETS.items())}
     lines = [
         PAGE_HEAD,
         f"| function | for example | {' | '.join(targets)} | page |",
         f"|---|---|{'---|' * len(targets)}---|",
     ]
     spec_texts = {path: path.read_text().lower() for path in sorted(SPEC_FOLDER.glob("*.md"))}
-    lines += [_row(name, targets, spec_texts) for name in sorted(FUNCTIONS)]
+    lines += [_row(name, targets, spec_texts) for name in sorted(PERMITTED_FUNCTIONS)]
     unknown = ", ".join(f"`{name}`" for name in sorted(UNSUPPORTED_FUNCTIONS))
     return "\n".join([*lines, "", "## Not supported on any engine", "", f"{unknown}, and all `ST_` functions.", ""])
 
@@ -51,7 +51,7 @@ def _row(name: str, targets: Mapping[str, Target], texts: Mapping[Path, str]) ->
 
 def is_supported(name: str, target: Target) -> bool:
     try:
-        compile_standalone(query_of(name), target)
+        compile_standalone_query(query_of(name), target)
     except QueryUnsupported:
         return False
     return True

@@ -10,9 +10,9 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.errors import CompileTooLong, PlanTooLarge
-from cordwood.sql.budget import Budget, budget_scope, copied, count_characters, cpu_seconds, spend
-from cordwood.sql.compile import compile_sandbox
-from cordwood.sql.nodes import swap
+from cordwood.sql.budget import Budget, budget_scope, copy_tree, count_characters, count_nodes, cpu_seconds
+from cordwood.sql.compile import compile_sandbox_query
+from cordwood.sql.nodes import replace_node
 from cordwood.sql.parse import MAX_PIPES, parse
 from cordwood.sql.program import Program
 from tests.architecture.tree import modules
@@ -27,7 +27,7 @@ def test_nodes_beyond_the_budget_are_refused_during_creation() -> None:
 def test_a_copy_counts_all_its_nodes() -> None:
     tree = parse_one("select a + b from t")
     with budget_scope() as budget:
-        copied(tree)
+        copy_tree(tree)
     assert budget.nodes == sum(1 for _ in tree.walk())
 
 
@@ -57,7 +57,7 @@ def test_garbage_collections_do_not_count_as_time_of_the_compilation() -> None:
 
 def spend_nodes_one_by_one(nodes: int) -> None:
     for _ in range(nodes):
-        spend()
+        count_nodes()
 
 
 def test_nested_scopes_share_one_budget() -> None:
@@ -66,7 +66,7 @@ def test_nested_scopes_share_one_budget() -> None:
 
 
 def test_nothing_is_counted_outside_a_scope() -> None:
-    spend(10**9)
+    count_nodes(10**9)
     count_characters(10**9)
 
 
@@ -87,7 +87,7 @@ def test_queries_of_exponential_size_are_refused(program: Program, text: str) ->
     with pytest.raises(
         Exception, match=r"Spelled out|more than 10,000 columns|compile|repeated too often|nested too deeply"
     ) as raised:
-        compile_sandbox(program, text, PlainTarget(), SHAPES)
+        compile_sandbox_query(program, text, PlainTarget(), SHAPES)
     assert getattr(raised.value, "code", "") in ("limit.plan", "limit.compile", "query.refused")
 
 
@@ -106,7 +106,7 @@ def test_a_node_in_a_list_is_replaced_in_place() -> None:
     array = parse_one("[1, 2, 3]", read="bigquery")
     hash(array)
     second, replacement = array.expressions[1], exp.Literal.number(9)
-    swap(second, replacement)
+    replace_node(second, replacement)
     assert [item.name for item in array.expressions] == ["1", "9", "3"]
     assert (replacement.parent, replacement.index, second.parent) == (array, 1, None)
     assert array == parse_one("[1, 9, 3]", read="bigquery")

@@ -6,13 +6,18 @@ import pytest
 from cordwood.errors import BadEndpointFile, QueryRefused, UnknownName
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
-from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
+from cordwood.sql.compile import (
+    compile_sandbox_query,
+    compile_saved_query,
+    compile_standalone_query,
+    parse_and_check_endpoint,
+)
 from cordwood.sql.program import Program
 from tests.unit.sql.conftest import SHAPES, PlainTarget, make_endpoint
 
 
 def sandbox(program: Program, text: str) -> str:
-    return compile_sandbox(program, text, PlainTarget(), SHAPES).sql
+    return compile_sandbox_query(program, text, PlainTarget(), SHAPES).sql
 
 
 @pytest.mark.parametrize(
@@ -28,7 +33,7 @@ def sandbox(program: Program, text: str) -> str:
 def test_the_limit_is_one_more_than_max_rows_and_is_part_of_the_statement(
     program: Program, limit: str, expected: str, row_limit: int | None
 ) -> None:
-    statement_ = compile_sandbox(program, f"select id from edge_logs {limit}", PlainTarget(), SHAPES)
+    statement_ = compile_sandbox_query(program, f"select id from edge_logs {limit}", PlainTarget(), SHAPES)
     assert statement_.sql.endswith(expected)
     assert statement_.row_limit == row_limit
 
@@ -41,11 +46,11 @@ def test_the_limit_applies_to_a_whole_set_operation(program: Program) -> None:
 
 def test_the_limit_of_the_saved_query_does_not_apply_to_sandbox_queries(program: Program) -> None:
     assert "LIMIT 100 " not in sandbox(program, "select id from edge_logs") + " "
-    assert compile_saved(program, PlainTarget(), SHAPES).sql.endswith("LIMIT 100")
+    assert compile_saved_query(program, PlainTarget(), SHAPES).sql.endswith("LIMIT 100")
 
 
 def test_every_declared_parameter_is_a_slot_with_its_use(program: Program) -> None:
-    statement = compile_sandbox(program, "select current_timestamp() as t, 1 as one", PlainTarget(), {})
+    statement = compile_sandbox_query(program, "select current_timestamp() as t, 1 as one", PlainTarget(), {})
     assert [(slot.name, slot.is_read) for slot in statement.slots] == [
         ("project", False),
         ("since", False),
@@ -54,7 +59,7 @@ def test_every_declared_parameter_is_a_slot_with_its_use(program: Program) -> No
 
 
 def test_a_statement_lists_its_columns_sub_queries_and_streams(program: Program) -> None:
-    statement = compile_sandbox(
+    statement = compile_sandbox_query(
         program, "select a.id, count(*) from auth_logs a join edge_logs e using (id) group by 1", PlainTarget(), SHAPES
     )
     assert statement.column_names == ("id", "f0_")
@@ -81,34 +86,36 @@ def test_compilation_is_deterministic(program: Program) -> None:
 def test_an_error_in_an_endpoint_has_its_position_in_the_file(sql: str, place: str, words: str) -> None:
     broken = msgspec.structs.replace(make_endpoint(sql), body_line=11)
     with pytest.raises(BadEndpointFile) as raised:
-        read_endpoint(broken, ["edge.stream", "auth"])
+        parse_and_check_endpoint(broken, ["edge.stream", "auth"])
     assert str(raised.value.span) == place
     assert words in raised.value.message
 
 
 def test_a_sub_query_that_is_never_read_is_checked_too() -> None:
     with pytest.raises(BadEndpointFile):
-        read_endpoint(make_endpoint("with unread as (select 1 from `edge.stream` where ghost(1)) select 1 as x"))
+        parse_and_check_endpoint(
+            make_endpoint("with unread as (select 1 from `edge.stream` where ghost(1)) select 1 as x")
+        )
 
 
 def test_a_parameter_cannot_be_called_now() -> None:
     with pytest.raises(BadEndpointFile):
-        read_endpoint(make_endpoint("select @now as t", Parameter("now", Kind.STRING)))
+        parse_and_check_endpoint(make_endpoint("select @now as t", Parameter("now", Kind.STRING)))
 
 
 def test_standalone_sql_reads_only_its_own_ctes() -> None:
-    assert compile_standalone("with a as (select 1 as x) select x from a", PlainTarget()).sql
+    assert compile_standalone_query("with a as (select 1 as x) select x from a", PlainTarget()).sql
     with pytest.raises(QueryRefused):
-        compile_standalone("select * from edge_logs", PlainTarget())
+        compile_standalone_query("select * from edge_logs", PlainTarget())
 
 
 def test_standalone_sql_has_no_slots_and_no_limit() -> None:
-    statement = compile_standalone("select current_timestamp() as t", PlainTarget())
+    statement = compile_standalone_query("select current_timestamp() as t", PlainTarget())
     assert statement.slots == ()
     assert "LIMIT" not in statement.sql
     assert statement.row_limit is None
     with pytest.raises(UnknownName):
-        compile_standalone("select @x", PlainTarget())
+        compile_standalone_query("select @x", PlainTarget())
 
 
 def test_a_star_over_pivot_has_the_columns_of_the_pivot(program: Program) -> None:

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, Shape, ValueKind
-from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement
 
@@ -60,7 +60,7 @@ def event(number: int) -> Event:
 
 def read_program(name: str) -> Program:
     file = resources.files("cordwood") / "endpoints" / f"{name}.sql"
-    return read_endpoint(read_endpoint_file(file.name, file.read_text()))
+    return parse_and_check_endpoint(read_endpoint_file(file.name, file.read_text()))
 
 
 def plan_nodes(engine: duckdb.DuckDBPyConnection, statement: Statement) -> list[dict[str, Any]]:
@@ -96,11 +96,11 @@ def scan_filters(plan: list[dict[str, Any]]) -> str:
 
 
 def sandbox_plan(engine: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
-    return plan_nodes(engine, compile_sandbox(read_program("logs.all"), sql, DuckDBTarget(), SHAPES))
+    return plan_nodes(engine, compile_sandbox_query(read_program("logs.all"), sql, DuckDBTarget(), SHAPES))
 
 
 def test_the_saved_query_uses_top_n_and_its_filters_reach_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
-    plan = plan_nodes(engine, compile_saved(read_program("logs.all"), DuckDBTarget(), SHAPES))
+    plan = plan_nodes(engine, compile_saved_query(read_program("logs.all"), DuckDBTarget(), SHAPES))
     assert "TOP_N" in operator_names(plan)
     assert sorts_only_the_first_few(plan)
     assert "project" in scan_filters(plan)
@@ -108,7 +108,7 @@ def test_the_saved_query_uses_top_n_and_its_filters_reach_the_scan(engine: duckd
 
 
 def test_the_counts_read_paths_and_filter_the_scan_by_start_time(engine: duckdb.DuckDBPyConnection) -> None:
-    plan = plan_nodes(engine, compile_saved(read_program("usage.api-counts"), DuckDBTarget(), SHAPES))
+    plan = plan_nodes(engine, compile_saved_query(read_program("usage.api-counts"), DuckDBTarget(), SHAPES))
     assert "UNNEST" not in operator_names(plan)
     assert not any("JOIN" in name for name in operator_names(plan))
     assert "2026-01-01 04:00:00" in scan_filters(plan)

@@ -9,8 +9,13 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault, QueryRefused
 from cordwood.model.definitions import Parameter
 from cordwood.model.redaction import DEFAULT_RULES, RedactMode
-from cordwood.sql.compile import FOLLOWED_PAGE_ROWS, compile_sandbox, compile_saved, read_endpoint
-from cordwood.sql.follow import HIDDEN_COLUMNS, RANGE_PARAMETERS
+from cordwood.sql.compile import (
+    FOLLOWED_PAGE_ROWS,
+    compile_sandbox_query,
+    compile_saved_query,
+    parse_and_check_endpoint,
+)
+from cordwood.sql.follow import HIDDEN_COLUMN_COUNT, RANGE_PARAMETERS
 from cordwood.sql.paging import Page
 from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.redaction.patterns import Redaction
@@ -18,16 +23,16 @@ from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, make_endpoint
 
 TARGET = DuckDBTarget()
-FOLLOWED_PAGE = Page(follows=True)
-PROGRAM = msgspec.structs.replace(read_endpoint(make_endpoint()), page=FOLLOWED_PAGE)
+FOLLOWED_PAGE = Page(is_followed=True)
+PROGRAM = msgspec.structs.replace(parse_and_check_endpoint(make_endpoint()), page=FOLLOWED_PAGE)
 
 
 def compile_followed(text: str, redaction: Redaction | None = None) -> Statement:
-    return compile_sandbox(PROGRAM, text, TARGET, SHAPES, redaction)
+    return compile_sandbox_query(PROGRAM, text, TARGET, SHAPES, redaction)
 
 
 def arrival_condition(statement: Statement) -> str:
-    variant = statement.plan.variant(EventRange.ARRIVED)
+    variant = statement.plan.find_variant(EventRange.NEWLY_ARRIVED)
     assert variant is not None
     return print_segments(variant.segments)
 
@@ -44,7 +49,7 @@ def arrival_condition(statement: Statement) -> str:
 )
 def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(text: str) -> None:
     statement = compile_followed(text)
-    assert statement.column_names[:-HIDDEN_COLUMNS] == ("m", "id")
+    assert statement.column_names[:-HIDDEN_COLUMN_COUNT] == ("m", "id")
     assert statement.row_limit == FOLLOWED_PAGE_ROWS + 1
     assert {slot.name for slot in statement.slots if slot.is_read} >= RANGE_PARAMETERS.keys()
     sql = arrival_condition(statement)
@@ -68,12 +73,12 @@ def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
     statement = compile_followed("select event_message from edge_logs", redaction)
     sql = arrival_condition(statement)
     assert 'md5("edge.stream"."id")' in sql or 'md5("stream"."id")' in sql
-    assert statement.raw_columns == (0,)
+    assert statement.raw_column_indexes == (0,)
 
 
 def test_order_and_limit_of_a_saved_query_are_removed() -> None:
-    statement = compile_saved(PROGRAM, TARGET, SHAPES)
-    assert statement.column_names[:-HIDDEN_COLUMNS] == ("id",)
+    statement = compile_saved_query(PROGRAM, TARGET, SHAPES)
+    assert statement.column_names[:-HIDDEN_COLUMN_COUNT] == ("id",)
     assert "LIMIT 100" not in arrival_condition(statement)
 
 
@@ -90,9 +95,9 @@ def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         compile_followed(f"select id from edge_logs where timestamp > @{name}")
     sql = f"with a as (select id from `s` where id = @{name}) select id from a"
-    program = msgspec.structs.replace(read_endpoint(make_endpoint(sql, Parameter(name))), page=FOLLOWED_PAGE)
+    program = msgspec.structs.replace(parse_and_check_endpoint(make_endpoint(sql, Parameter(name))), page=FOLLOWED_PAGE)
     with pytest.raises(QueryRefused, match="cannot use the names"):
-        compile_saved(program, TARGET, {})
+        compile_saved_query(program, TARGET, {})
 
 
 @pytest.mark.parametrize(

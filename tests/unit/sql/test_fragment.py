@@ -4,22 +4,22 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.engines.clickhouse.target import ClickHouseQuoting
-from cordwood.engines.duckdb.rules.building_blocks import author_name, engine_name, is_name
+from cordwood.engines.duckdb.rules.building_blocks import author_name, engine_name, is_plain_name
 from cordwood.engines.duckdb.target import DuckDBQuoting
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.lowering import (
-    block_filter,
-    data_part,
+    block_filter_node,
+    bytes_part,
     fragment,
     join_fragments,
     merge_fragments,
     name_part,
-    optional_predicate,
+    optional_predicate_node,
     quoted_constant,
     text_part,
 )
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, print_segments
-from cordwood.sql.tree_printer import Printed, SqlQuoting, is_closed, print_tree
+from cordwood.sql.tree_printer import PrintedTree, SqlQuoting, is_single_operand, print_tree
 
 DUCKDB = DuckDBQuoting()
 CLICKHOUSE = ClickHouseQuoting()
@@ -96,7 +96,7 @@ def test_names_and_texts_of_any_content_are_quoted(text: str) -> None:
 def test_the_engine_delimits_quoted_names_and_texts_as_written(text: str) -> None:
     for quoting in (DUCKDB, CLICKHOUSE):
         for written in (quoting.quote_text(text), quoting.quote_name(text)):
-            assert quoting.quoted.fullmatch(written)
+            assert quoting.quoted_pattern.fullmatch(written)
 
 
 @pytest.mark.parametrize("text", ["a) OR (b", "x' ) OR ('", '"', "\\') OR (", "(((", "'"])
@@ -117,7 +117,7 @@ def test_a_hole_inside_quotes_is_an_error() -> None:
 @pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ue0ff", "\ue0ff0", "\ue0ffe", "\ue0ffs", "\0\ue0ff", "a"])
 def test_unsupported_names_have_distinct_identifiers(name: str) -> None:
     assert author_name(engine_name(name)) == name
-    assert is_name(name) == (engine_name(name) == name)
+    assert is_plain_name(name) == (engine_name(name) == name)
     assert "\0" not in DUCKDB.identifier_for(name)
     for quoting in (DUCKDB, CLICKHOUSE):
         assert quoting.identifier_for(name) != ""
@@ -138,7 +138,7 @@ def test_a_nul_character_does_not_end_a_text() -> None:
 
 
 def test_bytes_are_printed_as_escapes() -> None:
-    assert printed_text(fragment("{0}::BLOB", data_part(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
+    assert printed_text(fragment("{0}::BLOB", bytes_part(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
 
 
 def test_an_unpaired_surrogate_is_refused() -> None:
@@ -170,13 +170,13 @@ SLOT = exp.Parameter(this=exp.Var(this="p"))
 
 def test_optional_predicates_and_block_filters_are_separate_segments() -> None:
     marked_filter = BlockFilter("s", ("abcdef",))
-    inner = optional_predicate(
-        SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter(marked_filter), SLOT.copy())
+    inner = optional_predicate_node(
+        SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter_node(marked_filter), SLOT.copy())
     )
     tree = exp.select(exp.column("a")).where(inner).where(text_part("{1} OR $p"))
     segments = print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB)
     predicate = OptionalPredicate("p", ("f()",), ("(", marked_filter, " AND $p)"))
-    assert segments == Printed(('SELECT "a" WHERE ', predicate, " AND '{1} OR $p'"), frozenset({"p"}))
+    assert segments == PrintedTree(('SELECT "a" WHERE ', predicate, " AND '{1} OR $p'"), frozenset({"p"}))
     assert segments.text == "SELECT \"a\" WHERE (f() OR (true AND $p)) AND '{1} OR $p'"
 
 
@@ -203,17 +203,17 @@ def test_merged_fragments_are_one_template() -> None:
 
 @pytest.mark.parametrize("text", ["a", "1.5", "'it''s (b'", '"a"."b c"', "f(x, (y))", "(a + b)", "[1, 2]", "f(x)[1]"])
 def test_a_single_operand_is_closed(text: str) -> None:
-    assert is_closed(text, DUCKDB.quoted)
+    assert is_single_operand(text, DUCKDB.quoted_pattern)
 
 
 def test_a_backslash_escapes_a_quote_on_clickhouse_only() -> None:
-    assert is_closed(r"f('\')", DUCKDB.quoted)
-    assert not is_closed(r"f('\')", CLICKHOUSE.quoted)
-    assert is_closed(r"f('\')')", CLICKHOUSE.quoted)
+    assert is_single_operand(r"f('\')", DUCKDB.quoted_pattern)
+    assert not is_single_operand(r"f('\')", CLICKHOUSE.quoted_pattern)
+    assert is_single_operand(r"f('\')')", CLICKHOUSE.quoted_pattern)
 
 
 @pytest.mark.parametrize(
     "text", ["a + b", "f(x) + g(y)", "(a) + (b)", "x::BIGINT", "CASE WHEN a THEN b END", "'a' || 'b'", "f('"]
 )
 def test_a_text_that_an_operator_could_split_is_open(text: str) -> None:
-    assert not is_closed(text, DUCKDB.quoted)
+    assert not is_single_operand(text, DUCKDB.quoted_pattern)

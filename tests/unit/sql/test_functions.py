@@ -9,8 +9,8 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import RedactionRules
-from cordwood.sql.compile import compile_standalone
-from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
+from cordwood.sql.compile import compile_standalone_query
+from cordwood.sql.permitted import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from tests.spec_runner.world import ENGINES, CaseEngine
 from tests.unit.sql.function_calls import CALLS, query_of
 from tests.unit.sql.functions_page import PAGE, reference_page
@@ -24,14 +24,14 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def test_every_function_has_a_call() -> None:
-    assert set(CALLS) == FUNCTIONS
-    assert not FUNCTIONS & UNSUPPORTED_FUNCTIONS
+    assert set(CALLS) == PERMITTED_FUNCTIONS
+    assert not PERMITTED_FUNCTIONS & UNSUPPORTED_FUNCTIONS
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_a_call_runs_or_is_not_supported(engine: duckdb.DuckDBPyConnection, name: str) -> None:
     try:
-        statement = compile_standalone(query_of(name), DuckDBTarget())
+        statement = compile_standalone_query(query_of(name), DuckDBTarget())
     except QueryUnsupported as fault:
         assert "not supported" in fault.message
         return
@@ -49,7 +49,7 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CaseEngine]
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_a_call_runs_on_clickhouse_or_is_not_supported(clickhouse: CaseEngine, name: str) -> None:
     try:
-        statement = compile_standalone(query_of(name), ClickHouseTarget())
+        statement = compile_standalone_query(query_of(name), ClickHouseTarget())
     except QueryUnsupported as fault:
         assert "not supported" in fault.message
         return

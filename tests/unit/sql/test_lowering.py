@@ -4,7 +4,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.errors import QueryUnsupported, Span
-from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, merge_rule_sets, unsupported
+from cordwood.sql.lowering import RuleSet, mark_null_on_error, merge_rule_sets, raise_unsupported, returns_null_on_error
 
 
 def test_children_are_lowered_before_their_parent() -> None:
@@ -38,11 +38,11 @@ def test_two_rules_for_one_node_are_an_error() -> None:
 def test_an_unsupported_node_is_reported_with_its_position() -> None:
     tree = parse_one("select\n  soundex(x)", read="bigquery")
     with pytest.raises(QueryUnsupported, match="SOUNDEX is not supported") as caught:
-        unsupported(tree.expressions[0], "SOUNDEX")
+        raise_unsupported(tree.expressions[0], "SOUNDEX")
     assert caught.value.span == Span(2, 3)
 
 
 def test_a_node_is_safe_once_it_is_marked() -> None:
     node = exp.column("a")
-    assert not is_safe(node)
-    assert is_safe(mark_safe(node))
+    assert not returns_null_on_error(node)
+    assert returns_null_on_error(mark_null_on_error(node))

@@ -3,10 +3,10 @@
 import pytest
 from sqlglot import exp
 
-from cordwood.sql.budget import copied
-from cordwood.sql.lowering import RuleSet, fragment, merge_rule_sets, with_parts
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.lowering import RuleSet, fragment, merge_rule_sets, replace_fragment_parts
 from cordwood.sql.nodes import (
-    AsText,
+    EventAsText,
     Operation,
     PathRead,
     RecordTest,
@@ -33,15 +33,15 @@ def test_nodes_are_equal_if_their_operations_are() -> None:
 
 
 def test_a_copy_has_the_same_operation() -> None:
-    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read_path("a"), operation=AsText()), "x"))
-    copy = copied(tree)
+    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read_path("a"), operation=EventAsText()), "x"))
+    copy = copy_tree(tree)
     assert copy == tree
-    assert [operation for _, operation in find_operations(copy, Operation)] == [AsText(), PathRead(("a",))]
+    assert [operation for _, operation in find_operations(copy, Operation)] == [EventAsText(), PathRead(("a",))]
 
 
 def test_an_operation_is_not_derived_from_the_template() -> None:
-    node = fragment("{0}::VARCHAR", METADATA_COLUMN.copy(), operation=AsText())
-    assert not has_operation(with_parts(node, [exp.Null()]), AsText)
+    node = fragment("{0}::VARCHAR", METADATA_COLUMN.copy(), operation=EventAsText())
+    assert not has_operation(replace_fragment_parts(node, [exp.Null()]), EventAsText)
 
 
 def test_an_operation_is_looked_up_by_its_class() -> None:
@@ -67,4 +67,4 @@ def test_rules_are_chosen_by_the_class_of_an_operation_and_applied_once() -> Non
 
 def test_two_rules_for_one_operation_are_an_error() -> None:
     with pytest.raises(ValueError, match="two rules"):
-        merge_rule_sets([RuleSet(operations={PathRead: copied}), RuleSet(operations={PathRead: copied})])
+        merge_rule_sets([RuleSet(operations={PathRead: copy_tree}), RuleSet(operations={PathRead: copy_tree})])

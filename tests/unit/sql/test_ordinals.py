@@ -6,15 +6,15 @@ import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Endpoint
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 
-PROGRAM = read_endpoint(
+PROGRAM = parse_and_check_endpoint(
     Endpoint("e", UUID(int=3), "with t as (select id, event_message from s) select id from t", "s", sandbox=True)
 )
 
 
 def compile_sql(sql: str) -> str:
-    return compile_sandbox(PROGRAM, sql, DuckDBTarget(), {}).sql
+    return compile_sandbox_query(PROGRAM, sql, DuckDBTarget(), {}).sql
 
 
 @pytest.mark.parametrize(

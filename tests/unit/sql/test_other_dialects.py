@@ -2,14 +2,14 @@
 
 import pytest
 
-from cordwood.errors import QueryFault, QueryRefused, QuerySyntax
-from cordwood.sql.admit import admit
+from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused
+from cordwood.sql.admit import admit_query
 from cordwood.sql.parse import parse
 
 
 def refusal(text: str) -> QueryFault:
     with pytest.raises(QueryFault) as raised:
-        admit(parse(text))
+        admit_query(parse(text))
     return raised.value
 
 
@@ -39,7 +39,7 @@ def refusal(text: str) -> QueryFault:
 )
 def test_operators_and_keywords_of_other_dialects_are_syntax_errors_with_position(text: str, column: int) -> None:
     fault = refusal(text)
-    assert isinstance(fault, QuerySyntax)
+    assert isinstance(fault, BadQuerySyntax)
     assert fault.span is not None
     assert (fault.span.line, fault.span.column) == (1, column)
 
@@ -57,12 +57,12 @@ def test_a_function_under_the_name_of_another_dialect_cannot_be_called(name: str
 
 @pytest.mark.parametrize("word", ["ilike", "rlike", "regexp", "glob", "xor"])
 def test_operator_words_of_other_dialects_are_names(word: str) -> None:
-    assert isinstance(refusal(f"select a {word} b from t"), QuerySyntax)
+    assert isinstance(refusal(f"select a {word} b from t"), BadQuerySyntax)
 
 
 @pytest.mark.parametrize("word", ["regexp", "ilike", "rlike", "glob", "xor", "drop", "insert", "lock", "current_user"])
 def test_words_that_bigquery_does_not_reserve_are_names(word: str) -> None:
-    tree = admit(parse(f"select t.{word}, {word} as {word}, {word} + 1 from {word} as t where {word} = 1")).tree
+    tree = admit_query(parse(f"select t.{word}, {word} as {word}, {word} + 1 from {word} as t where {word} = 1")).tree
     assert tree.expressions[1].alias == word
 
 
@@ -71,12 +71,12 @@ def test_words_that_bigquery_does_not_reserve_are_names(word: str) -> None:
     [(r"rb'\n'", "\\n"), (r'bR"é"', "Ã©"), (r"Rb'''a'b'''", "a'b"), (r"br''", ""), (r"rb'a\x\d'", "a\\x\\d")],
 )
 def test_raw_bytes_are_bytes_with_their_backslashes(literal: str, expected: str) -> None:
-    tree = admit(parse(f"select {literal}")).tree
+    tree = admit_query(parse(f"select {literal}")).tree
     assert tree.expressions[0].this == expected
 
 
 def test_the_cast_that_self_hosted_studio_sends_is_accepted() -> None:
-    assert admit(parse("select event_message::text from t")).tree is not None
+    assert admit_query(parse("select event_message::text from t")).tree is not None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_cast_that_self_hosted_studio_sends_is_accepted() -> None:
 )
 def test_a_misplaced_clause_is_a_syntax_error(text: str, message: str) -> None:
     fault = refusal(text)
-    assert isinstance(fault, QuerySyntax)
+    assert isinstance(fault, BadQuerySyntax)
     assert message in fault.message
 
 
@@ -120,7 +120,7 @@ def test_a_misplaced_clause_is_a_syntax_error(text: str, message: str) -> None:
     ],
 )
 def test_syntax_of_bigquery_is_accepted(text: str) -> None:
-    assert admit(parse(text)).tree is not None
+    assert admit_query(parse(text)).tree is not None
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_syntax_of_bigquery_is_accepted(text: str) -> None:
 )
 def test_an_aggregate_in_where_or_group_by_is_a_syntax_error(text: str, message: str) -> None:
     fault = refusal(text)
-    assert isinstance(fault, QuerySyntax)
+    assert isinstance(fault, BadQuerySyntax)
     assert message in fault.message
     assert fault.span is not None
 
@@ -153,4 +153,4 @@ def test_an_aggregate_in_where_or_group_by_is_a_syntax_error(text: str, message:
     ],
 )
 def test_an_aggregate_in_a_window_or_a_sub_query_is_accepted(text: str) -> None:
-    assert admit(parse(text)).tree is not None
+    assert admit_query(parse(text)).tree is not None

@@ -8,7 +8,7 @@ import pytest
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.sql.budget import Budget, budget_scope
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement
@@ -17,14 +17,14 @@ from cordwood.sql.stages import Statement
 @pytest.fixture(scope="module")
 def logs() -> Program:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
-    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+    return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
-REQUESTED_PAGE = Page(is_requested=True)
+REQUESTED_PAGE = Page(is_paging_requested=True)
 
 
 def compile_query(program: Program, sql: str, page: Page = REQUESTED_PAGE) -> Statement:
-    return compile_sandbox(msgspec.structs.replace(program, page=page), sql, DuckDBTarget(), {})
+    return compile_sandbox_query(msgspec.structs.replace(program, page=page), sql, DuckDBTarget(), {})
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,15 @@ def test_pages_are_by_time_if_the_first_sort_key_is_a_timestamp_that_is_never_nu
     statement = compile_query(logs, sql)
     assert statement.paging is not None
     assert statement.paging.is_by_time == (sql in QUERIES_PAGED_BY_TIME)
-    assert statement.answered_columns == len(statement.column_names) - 2 * (sql in QUERIES_PAGED_BY_TIME)
+    assert statement.answer_column_count == len(statement.column_names) - 2 * (sql in QUERIES_PAGED_BY_TIME)
 
 
 def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: Program) -> None:
     sql = "select id from edge_logs order by timestamp limit 1500"
     assert compile_query(logs, sql).sql.endswith("LIMIT 1001")
-    last_page = compile_query(logs, sql, Page(skip=3, is_after_row=True, remaining=500, is_requested=True))
+    last_page = compile_query(
+        logs, sql, Page(skipped_rows=3, is_after_row=True, remaining_rows=500, is_paging_requested=True)
+    )
     assert last_page.sql.endswith("LIMIT 500 OFFSET 3")
     assert {slot.name for slot in last_page.slots} >= {"time_of_last_row", "id_of_last_row"}
 

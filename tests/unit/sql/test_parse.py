@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from cordwood.errors import QueryFault, QueryRefused, QuerySyntax
+from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused
 from cordwood.sql.parse import MAX_CHARACTERS, parse
 
 
@@ -27,13 +27,13 @@ from cordwood.sql.parse import MAX_CHARACTERS, parse
     ],
 )
 def test_a_syntax_error_has_its_position(text: str, place: str) -> None:
-    with pytest.raises(QuerySyntax) as raised:
+    with pytest.raises(BadQuerySyntax) as raised:
         parse(text)
     assert str(raised.value.span) == place
 
 
 def test_a_syntax_error_names_the_unexpected_word() -> None:
-    with pytest.raises(QuerySyntax, match='near "c"'):
+    with pytest.raises(BadQuerySyntax, match='near "c"'):
         parse("select a b c from t")
 
 
@@ -84,7 +84,7 @@ def test_a_doubled_quote_inside_a_literal_is_one_quote(text: str, expected: list
 
 @pytest.mark.parametrize("text", ["select 'a''", "select b'a''b'", "select 'a'\"b\"", "select 'a", "select '''a"])
 def test_adjacent_and_unterminated_literals_are_refused(text: str) -> None:
-    with pytest.raises(QuerySyntax):
+    with pytest.raises(BadQuerySyntax):
         parse(text)
 
 

@@ -4,13 +4,13 @@ import pickle
 
 import pytest
 
-from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, Variant, fixed_plan
+from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, fixed_plan
 
 BLOCK_FILTER = BlockFilter("s", ("abcdef",))
-ALL_EVENTS = Variant(("every ", OptionalPredicate("p", ("a",), ("b ", BLOCK_FILTER)), BLOCK_FILTER))
-FLUSHED_EVENTS = Variant(("flushed",), EventRange.FLUSHED)
-RECENT_EVENTS = Variant(("recent",), EventRange.RECENT)
-OPTIMISTIC_VARIANT = Variant(("every, optimistic",), is_optimistic=True)
+ALL_EVENTS = PlanVariant(("every ", OptionalPredicate("p", ("a",), ("b ", BLOCK_FILTER)), BLOCK_FILTER))
+FLUSHED_EVENTS = PlanVariant(("flushed",), EventRange.FLUSHED)
+RECENT_EVENTS = PlanVariant(("recent",), EventRange.RECENT)
+OPTIMISTIC_VARIANT = PlanVariant(("every, optimistic",), is_optimistic=True)
 PLAN = Plan((ALL_EVENTS, FLUSHED_EVENTS, OPTIMISTIC_VARIANT, RECENT_EVENTS))
 
 
@@ -27,18 +27,18 @@ PLAN = Plan((ALL_EVENTS, FLUSHED_EVENTS, OPTIMISTIC_VARIANT, RECENT_EVENTS))
     ],
 )
 def test_a_variant_is_chosen_by_the_state_of_the_store(
-    wanted_variant: tuple[EventRange, bool], expected: Variant | None
+    wanted_variant: tuple[EventRange, bool], expected: PlanVariant | None
 ) -> None:
     reads, optimistic = wanted_variant
-    assert PLAN.choose(reads, optimistic=optimistic) == expected
+    assert PLAN.choose_variant(reads, optimistic=optimistic) == expected
 
 
 @pytest.mark.parametrize("reads", [EventRange.ALL, EventRange.FLUSHED])
 def test_a_plan_of_one_variant_has_no_optimistic_one(reads: EventRange) -> None:
     plan = fixed_plan("SELECT 1")
-    assert plan.choose(reads) == Variant(("SELECT 1",))
-    assert plan.choose(reads, optimistic=True) is None
-    assert plan.choose(EventRange.RECENT) is None
+    assert plan.choose_variant(reads) == PlanVariant(("SELECT 1",))
+    assert plan.choose_variant(reads, optimistic=True) is None
+    assert plan.choose_variant(EventRange.RECENT) is None
 
 
 def test_each_block_filter_is_found_once_even_within_an_optional_predicate() -> None:

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import CompileTooLong, PlanTooLarge, QueryFault
 from cordwood.sql import plan_size
 from cordwood.sql.budget import MAX_CHARACTERS, MAX_NODES, Budget, budget_scope, saved_query_budget
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Target
@@ -24,11 +24,11 @@ TARGETS: dict[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouse
 @pytest.fixture(scope="module")
 def logs() -> Program:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
-    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+    return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
 def size_of_plan(sql: str) -> int:
-    return measure_plan(parse_one(sql, read="duckdb")).size.total
+    return measure_plan(parse_one(sql, read="duckdb")).size.total_points
 
 
 def chain_of_ctes(levels: int, body: str) -> str:
@@ -46,12 +46,14 @@ def test_a_sub_query_counts_as_often_as_it_is_read() -> None:
             "with c as (select 1 as x from t) select * from c union all select * from c union all select * from c"
         )
     ).size
-    assert (points_once.relations, points_three_times.relations) == (1, 3)
+    assert (points_once.relation_count, points_three_times.relation_count) == (1, 3)
 
 
 def test_forty_levels_that_double_are_counted_without_expansion() -> None:
     steps = ", ".join(f"c{n} as (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
-    assert measure_plan(parse_one(f"with c0 as (select x from t), {steps} select * from c40")).size.relations == 2**40
+    assert (
+        measure_plan(parse_one(f"with c0 as (select x from t), {steps} select * from c40")).size.relation_count == 2**40
+    )
 
 
 def test_materialized_ctes_are_counted_once() -> None:
@@ -96,7 +98,7 @@ def test_a_column_counts_as_its_expanded_expression() -> None:
 def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(logs: Program, engine: str, text: str) -> None:
     # A slow machine needs more time than callers have.
     with saved_query_budget(), pytest.raises(PlanTooLarge, match=f"{MAX_POINTS:,}") as raised:
-        compile_sandbox(logs, text, TARGETS[engine], {})
+        compile_sandbox_query(logs, text, TARGETS[engine], {})
     assert raised.value.span is not None
     assert raised.value.hint is not None
 
@@ -105,21 +107,21 @@ def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(logs: P
 def test_rows_of_values_that_double_are_refused_before_their_expansion(logs: Program, engine: str) -> None:
     steps = ", ".join(f"c{n} as (select x + x as x from c{n - 1})" for n in range(1, 41))
     with budget_scope(Budget()) as budget, pytest.raises(PlanTooLarge, match=f"{MAX_POINTS:,}"):
-        compile_sandbox(logs, f"with c0 as (select 1 as x), {steps} select x from c40", TARGETS[engine], {})
+        compile_sandbox_query(logs, f"with c0 as (select 1 as x), {steps} select x from c40", TARGETS[engine], {})
     assert budget.nodes < MAX_NODES // 5
 
 
 def test_duckdb_materializes_ctes_of_large_plans(logs: Program) -> None:
-    assert "AS MATERIALIZED" in compile_sandbox(logs, chain_of_ctes(40, SELF_JOIN), DuckDBTarget(), {}).sql
+    assert "AS MATERIALIZED" in compile_sandbox_query(logs, chain_of_ctes(40, SELF_JOIN), DuckDBTarget(), {}).sql
 
 
 def test_duckdb_materializes_no_ctes_of_small_plans(logs: Program) -> None:
-    assert "AS MATERIALIZED" not in compile_sandbox(logs, chain_of_ctes(2, SELF_JOIN), DuckDBTarget(), {}).sql
+    assert "AS MATERIALIZED" not in compile_sandbox_query(logs, chain_of_ctes(2, SELF_JOIN), DuckDBTarget(), {}).sql
 
 
 def test_clickhouse_cannot_materialize_ctes_so_large_plans_are_refused(logs: Program) -> None:
     with pytest.raises(PlanTooLarge, match="relations"):
-        compile_sandbox(logs, chain_of_ctes(40, SELF_JOIN), ClickHouseTarget(), {})
+        compile_sandbox_query(logs, chain_of_ctes(40, SELF_JOIN), ClickHouseTarget(), {})
 
 
 def test_every_client_query_needs_at_most_a_tenth_of_the_limits(logs: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +141,7 @@ def test_every_client_query_needs_at_most_a_tenth_of_the_limits(logs: Program, m
 def is_too_large(logs: Program, text: str, target: Target) -> bool:
     try:
         with budget_scope(Budget(nodes=MAX_NODES // 10, characters=MAX_CHARACTERS // 10)):
-            compile_sandbox(logs, text, target, {})
+            compile_sandbox_query(logs, text, target, {})
     except (PlanTooLarge, CompileTooLong):
         return True
     except QueryFault:
@@ -151,6 +153,6 @@ def is_too_large(logs: Program, text: str, target: Target) -> bool:
 def test_stars_expand_to_at_most_ten_thousand_columns_as_in_bigquery(logs: Program, target: str) -> None:
     doubled = "(select *, * from " * 14 + "(select 1 as x)" + ")" * 14
     with pytest.raises(PlanTooLarge, match="more than 10,000 columns after its stars are expanded"):
-        compile_sandbox(logs, f"select count(*) as n from {doubled}", TARGETS[target], {})
+        compile_sandbox_query(logs, f"select count(*) as n from {doubled}", TARGETS[target], {})
     many = ", ".join(f"1 as c{number}" for number in range(2_000))
-    compile_sandbox(logs, f"select count(*) as n from (select * from (select {many}))", TARGETS[target], {})
+    compile_sandbox_query(logs, f"select count(*) as n from (select * from (select {many}))", TARGETS[target], {})

@@ -8,13 +8,13 @@ import pytest
 from cordwood.errors import AmbiguousName, BadEndpointFile, QueryRefused, QueryUnsupported, UnknownName
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Shape, ValueKind
-from cordwood.sql.admit import admit
-from cordwood.sql.compile import compile_sandbox, read_endpoint
-from cordwood.sql.nodes import NOW
+from cordwood.sql.admit import admit_query
+from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
+from cordwood.sql.nodes import NOW_SLOT_NAME
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program
-from cordwood.sql.resolve.queries import resolve_sandbox
-from cordwood.sql.stages import Resolved, Target
+from cordwood.sql.resolve.queries import resolve_sandbox_query
+from cordwood.sql.stages import ResolvedQuery, Target
 from tests.unit.sql.conftest import PlainTarget
 
 ResolveBody = Callable[[str], str]
@@ -117,7 +117,7 @@ def test_a_table_without_an_alias_is_named_by_its_name(resolve_body: ResolveBody
     assert resolve_body("select Edge_Logs.id from edge_logs") == "SELECT edge_logs.id AS id FROM edge_logs AS edge_logs"
 
 
-def test_a_callers_own_cte_may_shadow_a_sub_query_and_read_it(resolve: Callable[[str], Resolved]) -> None:
+def test_a_callers_own_cte_may_shadow_a_sub_query_and_read_it(resolve: Callable[[str], ResolvedQuery]) -> None:
     resolved = resolve("with edge_logs as (select id from edge_logs where id = 'x') select * from edge_logs")
     sql = resolved.tree.sql("duckdb").replace('"', "")
     assert "edge_logs_2 AS (SELECT t.id" not in sql
@@ -126,14 +126,14 @@ def test_a_callers_own_cte_may_shadow_a_sub_query_and_read_it(resolve: Callable[
     assert resolved.sub_queries == ("edge_logs",)
 
 
-def test_only_sub_queries_that_are_read_are_compiled(resolve: Callable[[str], Resolved]) -> None:
+def test_only_sub_queries_that_are_read_are_compiled(resolve: Callable[[str], ResolvedQuery]) -> None:
     resolved = resolve("select id from auth_logs")
     assert resolved.sub_queries == ("auth_logs",)
     assert resolved.streams == ("auth",)
     assert len(resolved.tree.args["with_"].expressions) == 1
 
 
-def test_a_query_without_from_reads_no_stream(resolve: Callable[[str], Resolved]) -> None:
+def test_a_query_without_from_reads_no_stream(resolve: Callable[[str], ResolvedQuery]) -> None:
     resolved = resolve("select 'hello' as world")
     assert (resolved.sub_queries, resolved.streams) == ((), ())
 
@@ -207,7 +207,7 @@ def test_an_undeclared_parameter_is_reported_with_the_most_similar_one(resolve_b
 
 @pytest.mark.parametrize("written", ["current_timestamp()", "current_timestamp", "CURRENT_TIMESTAMP ()"])
 def test_the_time_of_the_call_is_a_slot(resolve_body: ResolveBody, written: str) -> None:
-    assert resolve_body(f"select {written} as now") == f"SELECT ${NOW} AS now"
+    assert resolve_body(f"select {written} as now") == f"SELECT ${NOW_SLOT_NAME} AS now"
 
 
 def test_current_date_keeps_its_time_zone(resolve_body: ResolveBody) -> None:
@@ -286,7 +286,7 @@ def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Program,
     ):
         text = f"select {written} from edge_logs cross join unnest(metadata) as m"
         with pytest.raises(UnknownName) as refused:
-            resolve_sandbox(program, admit(parse(text)), target, shapes)
+            resolve_sandbox_query(program, admit_query(parse(text)), target, shapes)
         assert str(refused.value.hint).startswith(hint)
         assert "plain" in str(refused.value.hint)
 
@@ -299,10 +299,10 @@ def _endpoint(sql: str) -> Endpoint:
 def test_a_sub_query_of_an_endpoint_reads_later_ones_only_with_recursive(recursive: str) -> None:
     endpoint = _endpoint(f"with {recursive}a as (select id from b), b as (select id from `edge`) select id from a")
     if recursive:
-        assert read_endpoint(endpoint, ["edge"]).sub_query_names == ("a", "b")
+        assert parse_and_check_endpoint(endpoint, ["edge"]).sub_query_names == ("a", "b")
         return
     with pytest.raises(BadEndpointFile, match='"b" cannot be read here') as raised:
-        read_endpoint(endpoint, ["edge"])
+        parse_and_check_endpoint(endpoint, ["edge"])
     assert raised.value.span is not None
     assert (raised.value.span.line, raised.value.span.column) == (1, 27)
     assert raised.value.hint == "b is defined later in this WITH: move it before a, or write WITH RECURSIVE."
@@ -318,8 +318,8 @@ def test_a_sub_query_of_an_endpoint_reads_later_ones_only_with_recursive(recursi
     ],
 )
 def test_a_sub_query_may_be_named_after_a_stream(sub_queries: str, query: str) -> None:
-    program = read_endpoint(_endpoint(f"with {sub_queries} select id from edge"), ["edge"])
-    statement = compile_sandbox(program, query, PlainTarget(), {})
+    program = parse_and_check_endpoint(_endpoint(f"with {sub_queries} select id from edge"), ["edge"])
+    statement = compile_sandbox_query(program, query, PlainTarget(), {})
     assert statement.streams == ("edge",)
     assert statement.sql.count('FROM "edge" AS') == 1, statement.sql
     assert '"edge_2" AS ' in statement.sql

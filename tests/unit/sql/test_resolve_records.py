@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.errors import AmbiguousName, UnknownName
 from cordwood.sql.nodes import RecordElements, find_operations
-from cordwood.sql.stages import Resolved
+from cordwood.sql.stages import ResolvedQuery
 
 ResolveBody = Callable[[str], str]
 FROM_EDGE_LOGS = "FROM edge_logs AS edge_logs"
@@ -112,11 +112,11 @@ def test_a_subscript_of_a_possible_array_reads_its_elements(resolve_body: Resolv
     assert "ELEMENTS(PATH(edge_logs.metadata, 'request'))[" in resolved
 
 
-def test_event_arrays_are_elements_where_arrays_are_required(resolve: Callable[[str], Resolved]) -> None:
+def test_event_arrays_are_elements_where_arrays_are_required(resolve: Callable[[str], ResolvedQuery]) -> None:
     tree = resolve(
         "select 1 from edge_logs where 'x' in unnest(metadata.tags) and array_length(metadata.tags) > 1"
     ).tree
-    assert [elements.only_arrays for _, elements in find_operations(tree, RecordElements)] == [True, True]
+    assert [elements.has_only_arrays for _, elements in find_operations(tree, RecordElements)] == [True, True]
 
 
 def test_an_unqualified_name_is_a_field_of_the_records_in_scope(resolve_body: ResolveBody) -> None:
@@ -150,7 +150,7 @@ def test_a_record_without_a_shape_may_have_any_field(resolve_body: ResolveBody) 
     assert "PATH(r.r, 'anything') AS anything" in resolve_body("select anything from silent_logs, unnest(metadata) r")
 
 
-def test_an_unseen_path_is_reported(resolve: Callable[[str], Resolved]) -> None:
+def test_an_unseen_path_is_reported(resolve: Callable[[str], ResolvedQuery]) -> None:
     resolved = resolve("select m.request.pth, m.status from edge_logs, unnest(metadata) m")
     assert resolved.unseen_paths == ("metadata.request.pth; did you mean metadata.request.path?",)
 

@@ -13,15 +13,15 @@ from cordwood.sql.datatypes import (
     array_of,
     common_type,
     datatype_of,
-    inherit,
+    inherit_metadata,
+    set_datatype,
     struct_of,
-    typed_as,
 )
-from cordwood.sql.type_inference import annotate
+from cordwood.sql.type_inference import annotate_types
 
 
 def kinds(sql: str) -> list[Kind | None]:
-    relation = annotate(sqlglot.parse_one(sql, read="bigquery"))
+    relation = annotate_types(sqlglot.parse_one(sql, read="bigquery"))
     return [datatype.kind if datatype else None for _, datatype in relation.columns]
 
 
@@ -102,13 +102,13 @@ def test_the_common_type_is_the_wider_one() -> None:
 
 
 def test_a_replacement_inherits_the_type_and_position() -> None:
-    replaced = typed_as(sqlglot.exp.Literal.number(1), Datatype(Kind.INT64))
+    replaced = set_datatype(sqlglot.exp.Literal.number(1), Datatype(Kind.INT64))
     replaced.meta["line"] = 3
-    replacement = inherit(sqlglot.exp.Literal.number(2), replaced)
+    replacement = inherit_metadata(sqlglot.exp.Literal.number(2), replaced)
     assert datatype_of(replacement) == INT64
     assert replacement.meta["line"] == 3
 
 
 def test_copies_of_a_node_share_its_type() -> None:
-    node = typed_as(sqlglot.exp.Literal.number(1), array_of(INT64))
+    node = set_datatype(sqlglot.exp.Literal.number(1), array_of(INT64))
     assert datatype_of(node.copy()) is datatype_of(node)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cordwood.errors import QueryFault, QueryRefused, QuerySyntax
-from cordwood.sql.admit import admit
+from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused
+from cordwood.sql.admit import admit_query
 from cordwood.sql.parse import parse
 
 
@@ -18,7 +18,7 @@ from cordwood.sql.parse import parse
     ],
 )
 def test_names_are_the_values_before_them(text: str, expected: str) -> None:
-    tree = admit(parse(f"select {text} from t")).tree
+    tree = admit_query(parse(f"select {text} from t")).tree
     assert tree.expressions[0].sql("bigquery") == expected
 
 
@@ -30,7 +30,7 @@ def test_an_invalid_with_expression_is_a_syntax_error(text: str) -> None:
 
 
 def test_a_common_table_expression_is_not_a_with_expression() -> None:
-    assert admit(parse("with a as (select 1 as x) select x from a")).tree is not None
+    assert admit_query(parse("with a as (select 1 as x) select x from a")).tree is not None
 
 
 def test_values_of_exponential_size_are_refused() -> None:
@@ -40,5 +40,5 @@ def test_values_of_exponential_size_are_refused() -> None:
 
 
 def test_a_result_without_its_comma_is_a_syntax_error() -> None:
-    with pytest.raises(QuerySyntax):
+    with pytest.raises(BadQuerySyntax):
         parse("select with(a as 1 a) from t")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from cordwood.cli.commands import run
+from cordwood.cli.commands import run_command_line
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "endpoints.md"
 
@@ -14,5 +14,5 @@ def test_the_example_of_the_guide_passes_its_tests(tmp_path: Path) -> None:
     page = re.findall(r"^````markdown save [^\n]*\n(.*?)^````$", text, re.MULTILINE | re.DOTALL)[0]
     (tmp_path / "slow.requests.sql").write_text(sql)
     (tmp_path / "slow.requests.test.md").write_text(page)
-    assert run(["check", str(tmp_path)]) == 0
-    assert run(["test", str(tmp_path)]) == 0
+    assert run_command_line(["check", str(tmp_path)]) == 0
+    assert run_command_line(["test", str(tmp_path)]) == 0

@@ -5,10 +5,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cordwood.cli.commands import run
+from cordwood.cli.commands import run_command_line
 from cordwood.errors import BadTestPage
-from cordwood.settings.settings import Serve, Settings
-from cordwood.trials.runner import Page, Trial, find_pages, line_of, run_pages
+from cordwood.settings.settings import ServeSettings, Settings
+from cordwood.trials.runner import CasePage, CaseResult, case_report, find_pages, run_pages
 from cordwood.trials.test_page import read_cases
 
 ENDPOINT_TEXT = """/*
@@ -42,10 +42,10 @@ def case_text(title: str, *fences: str) -> str:
     return "\n".join([f"## {title}\n", *(f"```{fence}\n```\n" for fence in fences)])
 
 
-def run_trials(folder: Path, *cases: str) -> list[Trial]:
+def run_trials(folder: Path, *cases: str) -> list[CaseResult]:
     (folder / "newest.sql").write_text(ENDPOINT_TEXT)
     (folder / "newest.test.md").write_text(PAGE_HEAD + "".join(cases))
-    settings = Settings(serve=Serve(endpoints=str(folder)))
+    settings = Settings(serve=ServeSettings(endpoints=str(folder)))
     return list(run_pages(settings, find_pages(folder)))
 
 
@@ -55,8 +55,8 @@ def differences(folder: Path, *fences: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", find_pages(None), ids=lambda page: page.path.name)
-def test_the_shipped_endpoints_pass_their_tests(page: Page) -> None:
-    assert not [line_of(trial) for trial in run_pages(Settings(), [page]) if not trial.passed]
+def test_the_shipped_endpoints_pass_their_tests(page: CasePage) -> None:
+    assert not [case_report(trial) for trial in run_pages(Settings(), [page]) if not trial.passed]
 
 
 def test_every_shipped_endpoint_has_a_page() -> None:
@@ -169,17 +169,17 @@ def test_a_page_without_its_endpoint_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_exits_with_1_if_a_case_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_trials(tmp_path, case_text("it", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
-    assert run(["test", str(tmp_path)]) == 1
+    assert run_command_line(["test", str(tmp_path)]) == 1
     report = capsys.readouterr().out
     assert "FAILED" in report
     assert "1 passed, 1 failed" in report
-    assert run(["test"]) == 0
+    assert run_command_line(["test"]) == 0
 
 
 def test_a_folder_without_pages_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["test", str(tmp_path)]) == 1
+    assert run_command_line(["test", str(tmp_path)]) == 1
     assert "There are no tests" in capsys.readouterr().err
-    assert run(["test", str(tmp_path / "gone")]) == 1
+    assert run_command_line(["test", str(tmp_path / "gone")]) == 1
 
 
 def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
@@ -187,20 +187,20 @@ def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
     passed = case_text("none", "call\nleast = 9")
     refused = case_text("refused", "sql\nselect * from secrets", "rows")
     run_trials(tmp_path, wrong, passed, refused, case_text("right", "call\nleast = 9", "rows"))
-    assert run(["test", str(tmp_path), "--update"]) == 0
+    assert run_command_line(["test", str(tmp_path), "--update"]) == 0
     page = (tmp_path / "newest.test.md").read_text()
     assert page.startswith(PAGE_HEAD)
     assert '```rows unordered\n{"id":"b","n":2,"age":60}\n```\n' in page
     assert "```refused\n422 query.refused at 1:15\n```\n" in page
-    assert run(["test", str(tmp_path)]) == 0
-    assert run(["test", str(tmp_path), "--update"]) == 0
+    assert run_command_line(["test", str(tmp_path)]) == 0
+    assert run_command_line(["test", str(tmp_path), "--update"]) == 0
     assert (tmp_path / "newest.test.md").read_text() == page
 
 
 def test_the_junit_report_has_all_cases_and_the_differences(tmp_path: Path) -> None:
     run_trials(tmp_path, case_text("fails", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
     report = tmp_path / "report.xml"
-    run(["test", str(tmp_path), "--junit", str(report)])
+    run_command_line(["test", str(tmp_path), "--junit", str(report)])
     (suite,) = ET.parse(report).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert [case.get("name") for case in suite] == ["fails", "passes"]
@@ -210,5 +210,5 @@ def test_the_junit_report_has_all_cases_and_the_differences(tmp_path: Path) -> N
 
 def test_no_temporary_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert run(["test"]) == 0
+    assert run_command_line(["test"]) == 0
     assert not list(tmp_path.iterdir())

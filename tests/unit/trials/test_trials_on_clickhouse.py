@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.errors import BadSetting
-from cordwood.settings.settings import Serve, Settings
-from cordwood.trials.runner import Trial, find_pages, line_of, run_pages
+from cordwood.settings.settings import ServeSettings, Settings
+from cordwood.trials.runner import CaseResult, case_report, find_pages, run_pages
 from tests.chdb_databases import bare_connection, fresh_database
 
 ENDPOINT_TEXT = """/*
@@ -44,10 +44,10 @@ PAGE_TEXT = """# counted
 """
 
 
-def run_trials(folder: Path, engine: str, page: str = PAGE_TEXT) -> list[Trial]:
+def run_trials(folder: Path, engine: str, page: str = PAGE_TEXT) -> list[CaseResult]:
     (folder / "counted.sql").write_text(ENDPOINT_TEXT)
     (folder / "counted.test.md").write_text(page)
-    return list(run_pages(Settings(serve=Serve(endpoints=str(folder))), find_pages(folder), engine))
+    return list(run_pages(Settings(serve=ServeSettings(endpoints=str(folder))), find_pages(folder), engine))
 
 
 def databases() -> set[str]:
@@ -61,7 +61,7 @@ def databases() -> set[str]:
 def test_the_shipped_pages_pass_on_clickhouse() -> None:
     trials = list(run_pages(Settings(), find_pages(None), fresh_database()))
     assert len(trials) > 15
-    assert not [line_of(trial) for trial in trials if not trial.passed]
+    assert not [case_report(trial) for trial in trials if not trial.passed]
 
 
 def test_the_databases_of_cases_are_dropped(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_command_runs_on_the_engine_of_its_option(tmp_path: Path) -> None:
 
 def test_the_engine_of_the_settings_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORDWOOD_ENGINE", "clickhouse://nobody.invalid/production")
-    settings = Settings(engine="clickhouse://nobody.invalid/production", serve=Serve(endpoints=str(tmp_path)))
+    settings = Settings(engine="clickhouse://nobody.invalid/production", serve=ServeSettings(endpoints=str(tmp_path)))
     (tmp_path / "counted.sql").write_text(ENDPOINT_TEXT)
     (tmp_path / "counted.test.md").write_text(PAGE_TEXT)
     assert all(trial.passed for trial in run_pages(settings, find_pages(tmp_path)))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cordwood.errors import (
-    Backlog,
+    BacklogFull,
     Busy,
     EngineFailed,
     EngineUnreachable,
@@ -17,19 +17,19 @@ from cordwood.errors import (
     TooManyRows,
 )
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observation import BugFound, Observer, Requested
+from cordwood.observe.observation import BugFound, Observer, RequestAnswered
 from cordwood.web.answering import HttpApplication, SendBudget
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ingest import render_otlp_error
-from cordwood.web.problems import logflare_error
-from cordwood.web.routes import application
+from cordwood.web.problems import logflare_error_response
+from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle, WebOptions
 from tests.fakes.callers import call, http_scope
 from tests.unit.serve.harness import NoteList
 
 
 def make_application(lifecycle: Lifecycle | None = None) -> HttpApplication:
-    return application(lifecycle or Lifecycle(), Observer(), WebOptions(), Metrics("1"))
+    return create_application(lifecycle or Lifecycle(), Observer(), WebOptions(), Metrics("1"))
 
 
 QUERY_PATH = "/api/endpoints/query/logs.all?project=default"
@@ -69,7 +69,7 @@ def test_while_starting_a_shipper_gets_503_instead_of_401() -> None:
 
 def test_while_draining_new_requests_are_refused_and_readiness_fails() -> None:
     lifecycle = Lifecycle()
-    lifecycle.drain()
+    lifecycle.start_draining()
     answer = call(make_application(lifecycle), "GET", QUERY_PATH)
     assert (answer.status, answer.json()["error"]["status"]) == (503, "service.draining")
     assert call(make_application(lifecycle), "GET", "/ready").json() == {"status": "not_ready"}
@@ -113,7 +113,7 @@ def test_the_error_of_a_failed_engine_is_only_in_the_log_with_the_incident_id() 
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        (Backlog("Too much waits.", retry_after=2.5), 429),
+        (BacklogFull("Too much waits.", retry_after=2.5), 429),
         (OutOfDisk("The disk is full."), 507),
         (OutOfMemory("The query needs more memory than there is."), 503),
         (EngineUnreachable("The engine is away."), 503),
@@ -137,9 +137,9 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
 
 def test_every_request_is_observed_with_its_route_and_status() -> None:
     notes = NoteList()
-    application_with_notes = application(Lifecycle(), Observer([notes]), WebOptions(), Metrics("1"))
+    application_with_notes = create_application(Lifecycle(), Observer([notes]), WebOptions(), Metrics("1"))
     call(application_with_notes, "GET", "/nothing")
-    [request] = [note for note in notes.all if isinstance(note, Requested)]
+    [request] = [note for note in notes.all if isinstance(note, RequestAnswered)]
     assert (request.route, request.status, request.fault) == ("unknown", 404, "request.unknown-route")
 
 
@@ -167,7 +167,7 @@ def test_in_the_logflare_shape_retriable_faults_keep_their_status() -> None:
 
 
 def masked_status(fault: Fault) -> tuple[int, str]:
-    response = logflare_error(fault)
+    response = logflare_error_response(fault)
     assert response is not None
     return response.status, dict(response.headers).get(b"retry-after", b"").decode()
 
@@ -177,7 +177,7 @@ def masked_status(fault: Fault) -> tuple[int, str]:
     [
         (OutOfDisk("The disk is full.", retry_after=30), 503, "30"),
         (OutOfMemory("Too much."), 503, "1"),
-        (Backlog("Too much waits.", retry_after=3), 429, "3"),
+        (BacklogFull("Too much waits.", retry_after=3), 429, "3"),
         (EngineUnreachable("The engine is away.", retry_after=5), 503, "5"),
         (EngineFailed("It broke."), 500, ""),
     ],

@@ -22,20 +22,20 @@ class IdleConnection:
     """A connection whose request head is not complete."""
 
     address = "192.0.2.1"
-    waits_since: float | None = 0.0
-    has_begun = True
+    waiting_since: float | None = 0.0
+    is_within_head = True
     stalled_since: float | None = None
 
     def __init__(self) -> None:
         self.was_cut = False
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self.was_cut = True
 
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "MAX_HEAD_BYTES", MAX_HEAD_BYTES)
+    monkeypatch.setattr(http_protocol, "MAX_UNFINISHED_HEADS_BYTES", MAX_HEAD_BYTES)
 
 
 async def table_with_three(table: ConnectionTable) -> list[IdleConnection]:
@@ -58,12 +58,12 @@ def test_the_bytes_of_a_head_are_released_once() -> None:
     async def hold_and_release() -> None:
         table = ConnectionTable(10)
         first, second, _ = await table_with_three(table)
-        table.hold_head(first, 300)
-        table.hold_head(first, 100)
-        table.hold_head(second, 50)
+        table.add_head_bytes(first, 300)
+        table.add_head_bytes(first, 100)
+        table.add_head_bytes(second, 50)
         assert (table.head_bytes_of(first), table.head_bytes) == (400, 450)
         table.discard(first)
-        table.release_head(first)
+        table.release_head_bytes(first)
         table.discard(first)
         assert (table.head_bytes_of(first), table.head_bytes) == (0, 50)
 
@@ -74,9 +74,9 @@ def test_the_largest_head_is_cut_above_the_total_limit() -> None:
     async def exceed_limit() -> None:
         table = ConnectionTable(10)
         small, large, larger = await table_with_three(table)
-        table.hold_head(small, 100)
-        table.hold_head(large, 400)
-        table.hold_head(larger, 600)
+        table.add_head_bytes(small, 100)
+        table.add_head_bytes(large, 400)
+        table.add_head_bytes(larger, 600)
         assert [connection.was_cut for connection in (small, large, larger)] == [False, False, True]
         assert table.head_bytes == 500
 
@@ -103,7 +103,7 @@ async def serve_application(table: ConnectionTable, answered_paths: list[str]) -
 class AnsweringConnection(IdleConnection):
     """A connection whose request is being answered."""
 
-    waits_since: float | None = None
+    waiting_since: float | None = None
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -161,8 +161,8 @@ async def is_cut_within_time(application: Any, table: ConnectionTable, rate: int
 
 @pytest.fixture
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "STALL_SECONDS", 0.6)
-    monkeypatch.setattr(http_protocol, "SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(http_protocol, "MAX_WRITE_STALL_SECONDS", 0.6)
+    monkeypatch.setattr(http_protocol, "SWEEP_INTERVAL_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("short_stall")

@@ -4,8 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import open_service
-from cordwood.settings.settings import DuckDB, Ingest, Limits, Serve, Settings, Web
+from cordwood.app.in_process import open_in_process_app
+from cordwood.settings.settings import (
+    DuckDBSettings,
+    IngestSettings,
+    LimitSettings,
+    ServeSettings,
+    Settings,
+    WebSettings,
+)
 
 OTLP_BODY = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "without a stream"}}]}]}]}'
 
@@ -15,13 +22,13 @@ def test_otlp_without_a_stream_goes_to_the_default_stream_if_there_is_one(
     tmp_path: Path, default: str, status: int
 ) -> None:
     settings = Settings(
-        serve=Serve(data_dir=str(tmp_path)),
-        web=Web(log_level="error"),
-        limits=Limits(memory=500 * 10**6),
-        duckdb=DuckDB(threads=1),
-        ingest=Ingest(default_stream=default),
+        serve=ServeSettings(data_dir=str(tmp_path)),
+        web=WebSettings(log_level="error"),
+        limits=LimitSettings(memory=500 * 10**6),
+        duckdb=DuckDBSettings(threads=1),
+        ingest=IngestSettings(default_stream=default),
     )
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
         kind = {"content-type": "application/json"}
         assert inside.send("POST", "/v1/logs", OTLP_BODY, kind)[0] == status
         assert inside.send("POST", "/api/logs", b"{}", kind)[0] == 400

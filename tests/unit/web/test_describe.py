@@ -5,14 +5,14 @@ from uuid import NAMESPACE_DNS, uuid5
 import pytest
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.definitions import Endpoint, Parameter, Stream, TextKind
+from cordwood.model.definitions import Endpoint, Parameter, Stream, TextParameterKind
 from cordwood.model.event import Shape, ValueKind
 from cordwood.web.describe.openapi import (
     EndpointWithColumns,
     Schema,
     cell_schema,
-    document,
     flat_schema,
+    openapi_document,
     parameter_schema,
     row_schema,
     stream_schema,
@@ -54,7 +54,7 @@ def test_timestamps_are_integers_and_datetimes_are_strings() -> None:
     ("parameter", "schema"),
     [
         (Parameter("p"), {"type": "string"}),
-        (Parameter("p", kind=TextKind.REGEX), {"type": "string", "format": "regex"}),
+        (Parameter("p", kind=TextParameterKind.REGEX), {"type": "string", "format": "regex"}),
         (Parameter("p", one_of=("a", "b"), default="b"), {"type": "string", "enum": ["a", "b"], "default": "b"}),
         (Parameter("p", Kind.INT64, default="5"), {"type": "integer", "format": "int64", "default": 5}),
         (Parameter("p", Kind.FLOAT64, one_of=("0.5", "1")), {"type": "number", "enum": [0.5, 1.0]}),
@@ -111,27 +111,29 @@ def endpoint(name: str, *, auth: bool = True, parameters: tuple[Parameter, ...] 
 
 
 def test_names_that_differ_only_in_punctuation_have_distinct_operation_ids() -> None:
-    paths = document([EndpointWithColumns(endpoint("a.b"), []), EndpointWithColumns(endpoint("a-b"), [])], [])["paths"]
+    paths = openapi_document([EndpointWithColumns(endpoint("a.b"), []), EndpointWithColumns(endpoint("a-b"), [])], [])[
+        "paths"
+    ]
     ids = {paths[f"/api/endpoints/query/{name}"]["get"]["operationId"] for name in ("a.b", "a-b")}
     assert len(ids) == 2
 
 
 def test_braces_in_a_name_are_escaped() -> None:
-    assert "/api/endpoints/query/%7Bx%7D" in document([EndpointWithColumns(endpoint("{x}"), [])], [])["paths"]
+    assert "/api/endpoints/query/%7Bx%7D" in openapi_document([EndpointWithColumns(endpoint("{x}"), [])], [])["paths"]
 
 
 def test_a_public_endpoint_is_addressed_by_its_uuid_and_needs_no_key() -> None:
     public = endpoint("open", auth=False)
-    path = document([EndpointWithColumns(public, [])], [])["paths"][f"/api/endpoints/query/{public.id}"]
+    path = openapi_document([EndpointWithColumns(public, [])], [])["paths"][f"/api/endpoints/query/{public.id}"]
     assert path["get"]["security"] == [{}]
 
 
 def test_a_parameter_called_format_replaces_the_common_one() -> None:
-    path = document([EndpointWithColumns(endpoint("f", parameters=(Parameter("format"),)), [])], [])["paths"]
+    path = openapi_document([EndpointWithColumns(endpoint("f", parameters=(Parameter("format"),)), [])], [])["paths"]
     listed = path["/api/endpoints/query/f"]["get"]["parameters"]
     assert {"$ref": "#/components/parameters/format"} not in listed
 
 
 def test_documents_do_not_share_state() -> None:
-    document([EndpointWithColumns(endpoint("once"), [])], [])
-    assert "/api/endpoints/query/once" not in document([], [])["paths"]
+    openapi_document([EndpointWithColumns(endpoint("once"), [])], [])
+    assert "/api/endpoints/query/once" not in openapi_document([], [])["paths"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.web.encode import FORMATS
 from cordwood.web.encode.cells import distinct_names
@@ -193,7 +193,7 @@ def test_nan_and_infinity_are_numbers_in_typed_formats(text: str) -> None:
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
 def test_an_integer_beyond_64_bits_is_a_fault_that_names_the_column(form: str) -> None:
     column = (Column("huge", Datatype(Kind.INT64)),)
-    with pytest.raises(QueryValue, match="huge"):
+    with pytest.raises(BadQueryValue, match="huge"):
         b"".join(FORMATS[form].encode(Rows(column, [[(2**63,)]])))
 
 

@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.web.describe import client as generator
 from cordwood.web.describe.client import generate_client
-from cordwood.web.describe.openapi import EndpointWithColumns, document
+from cordwood.web.describe.openapi import EndpointWithColumns, openapi_document
 
 HOSTILE_TEXTS = (
     'x"""\nimport os; os.abort()\n"""',
@@ -32,7 +32,7 @@ HOSTILE_TEXTS = (
 
 
 def client_text(*endpoints: Endpoint) -> str:
-    return generate_client(document([EndpointWithColumns(item, []) for item in endpoints], []))[1].decode()
+    return generate_client(openapi_document([EndpointWithColumns(item, []) for item in endpoints], []))[1].decode()
 
 
 def endpoint(name: str, *parameters: Parameter, description: str = "", auth: bool = True) -> Endpoint:
@@ -124,16 +124,16 @@ def test_a_public_endpoint_is_called_by_its_id_without_the_key() -> None:
 
 
 def test_the_same_description_gives_the_same_file() -> None:
-    first = generate_client(document([EndpointWithColumns(endpoint("a"), [])], []))
-    other = generate_client(document([EndpointWithColumns(endpoint("b"), [])], []))
-    assert generate_client(document([EndpointWithColumns(endpoint("a"), [])], [])) == first
+    first = generate_client(openapi_document([EndpointWithColumns(endpoint("a"), [])], []))
+    other = generate_client(openapi_document([EndpointWithColumns(endpoint("b"), [])], []))
+    assert generate_client(openapi_document([EndpointWithColumns(endpoint("a"), [])], [])) == first
     assert other[0] != first[0]
 
 
 def test_a_file_of_many_endpoints_is_cached_too() -> None:
     parameters = tuple(Parameter(f"p{number}", description="words " * 20) for number in range(5))
     endpoints = [EndpointWithColumns(endpoint(f"many.{number}", *parameters), []) for number in range(400)]
-    tag, text = generate_client(document(endpoints, []))
+    tag, text = generate_client(openapi_document(endpoints, []))
     assert len(text) > 1_500_000
-    assert generator._generated.peek(bytes.fromhex(tag)) is not None
-    assert generate_client(document(endpoints, [])) == (tag, text)
+    assert generator._client_cache.peek(bytes.fromhex(tag)) is not None
+    assert generate_client(openapi_document(endpoints, [])) == (tag, text)

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.web.encode import FORMATS, chosen_format
+from cordwood.web.encode import FORMATS, choose_format
 
 METHOD_COLUMNS = (("method", Kind.STRING), ("requests", Kind.INT64), ("seconds", Kind.FLOAT64))
 Samples = set[tuple[str, tuple[tuple[str, str], ...], float]]
@@ -76,10 +76,10 @@ def test_an_answer_without_rows_has_no_samples() -> None:
 def test_rows_that_are_not_a_set_of_samples_are_refused(
     columns: Iterable[tuple[str, Kind]], rows: list[Row], message: str
 ) -> None:
-    with pytest.raises(QueryValue, match=message):
+    with pytest.raises(BadQueryValue, match=message):
         encode_answer(columns, *rows)
 
 
 def test_clients_that_accept_plain_text_do_not_get_prometheus() -> None:
-    assert chosen_format("text/*", None).name == "csv"
-    assert chosen_format("text/plain;version=0.0.4, */*;q=0.1", None).name == "json"
+    assert choose_format("text/*", None).name == "csv"
+    assert choose_format("text/plain;version=0.0.4, */*;q=0.1", None).name == "json"

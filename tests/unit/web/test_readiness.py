@@ -7,18 +7,18 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.access import Access
+from cordwood.access import Authenticator
 from cordwood.errors import Busy, Fault, OutOfDisk
 from cordwood.ingest.accept import Intake
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import AnswerDependencies, Answers
-from cordwood.serve.backup_archive import Backups
+from cordwood.serve.answer import QueryService, QueryServiceDependencies
+from cordwood.serve.backup_archive import BackupService
 from cordwood.serve.cached_answers import MemoryCache
-from cordwood.serve.tails import TailLimits, Tails
+from cordwood.serve.tails import TailLimits, TailService
 from cordwood.web.asgi import Response
-from cordwood.web.operations import health, live, ready
+from cordwood.web.operations import show_health, show_liveness, show_readiness
 from cordwood.web.services import Lifecycle, Services
 from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.harness import UNCACHED_ENDPOINT, ServeHarness, make_request, run_with_harness, until
@@ -35,17 +35,17 @@ def open_routes(harness: ServeHarness) -> Lifecycle:
     lifecycle = Lifecycle()
     intake = Intake(harness.engine, lambda: harness.now_us)
     no_target: Any = None
-    access, backups = Access(no_target), Backups(harness.engine, bytes, bytes, no_target, "1")
-    tails = Tails(harness.answers, intake, TailLimits())
-    lifecycle.open(Services(harness.answers, intake, access, harness.catalog, backups, tails, no_target))
+    access, backups = Authenticator(no_target), BackupService(harness.engine, bytes, bytes, no_target, "1")
+    tails = TailService(harness.answers, intake, TailLimits())
+    lifecycle.set_ready(Services(harness.answers, intake, access, harness.catalog, backups, tails, no_target))
     return lifecycle
 
 
 def test_the_service_is_ready_while_queries_are_answered() -> None:
     async def test(harness: ServeHarness) -> None:
         lifecycle = open_routes(harness)
-        assert status_and_body(ready(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
-        assert status_and_body(health(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert status_and_body(show_readiness(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert status_and_body(show_health(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
 
     run_with_harness(test)
 
@@ -59,17 +59,19 @@ def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
             for n in range(4)
         ]
         await until(lambda: harness.engine.question_count == 4)
-        assert status_and_body(ready(lifecycle))[0] == 200, "all slots are taken, and no query has waited in vain"
+        assert status_and_body(show_readiness(lifecycle))[0] == 200, (
+            "all slots are taken, and no query has waited in vain"
+        )
         with pytest.raises(Busy):
             await harness.answers.answer(make_request(UNCACHED_ENDPOINT, project="another"))
-        for probe in (ready, health):
+        for probe in (show_readiness, show_health):
             status, body = status_and_body(probe(lifecycle))
             assert (status, body["status"]) == (503, "not_ready")
             assert body["reasons"][0].startswith("No query has got a slot for ")
-        assert live().status == 200
+        assert show_liveness().status == 200
         harness.engine.release()
         await asyncio.gather(*stuck)
-        assert status_and_body(ready(lifecycle))[0] == 200
+        assert status_and_body(show_readiness(lifecycle))[0] == 200
 
     run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
 
@@ -78,12 +80,12 @@ def test_an_unready_component_is_reported_with_its_reason() -> None:
     async def test(harness: ServeHarness) -> None:
         lifecycle = open_routes(harness)
         lifecycle.set_unready("engine", "The engine is being replaced.")
-        assert status_and_body(ready(lifecycle)) == (
+        assert status_and_body(show_readiness(lifecycle)) == (
             503,
             {"status": "not_ready", "reasons": ["The engine is being replaced."]},
         )
         lifecycle.set_unready("engine", None)
-        assert status_and_body(ready(lifecycle))[0] == 200
+        assert status_and_body(show_readiness(lifecycle))[0] == 200
 
     run_with_harness(test)
 
@@ -106,8 +108,8 @@ def test_a_full_disk_is_reported_as_degraded_and_ready() -> None:
 
     async def test(harness: ServeHarness) -> None:
         engine = FullDisk()
-        harness.answers = Answers(
-            AnswerDependencies(harness.catalog, engine, MemoryCache(1000), Observer()),
+        harness.answers = QueryService(
+            QueryServiceDependencies(harness.catalog, engine, MemoryCache(1000), Observer()),
             harness.limits,
             lambda: harness.now_us,
         )
@@ -115,10 +117,10 @@ def test_a_full_disk_is_reported_as_degraded_and_ready() -> None:
         lifecycle = open_routes(harness)
         with pytest.raises(Fault):
             await send(lifecycle)
-        status, body = status_and_body(ready(lifecycle))
+        status, body = status_and_body(show_readiness(lifecycle))
         assert (status, body["degraded"]) == (200, ["Events are not stored: The disk is full."])
         engine.is_full = False
         await send(lifecycle)
-        assert "degraded" not in status_and_body(ready(lifecycle))[1]
+        assert "degraded" not in status_and_body(show_readiness(lifecycle))[1]
 
     run_with_harness(test)

@@ -10,11 +10,11 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.errors import Backlog, BadBody, BadParameter, NotAcceptable, TooLarge, TooSlow, UnsupportedMedia
+from cordwood.errors import BacklogFull, BadBody, BadParameter, BodyTooLarge, NotAcceptable, TooSlow, UnsupportedMedia
 from cordwood.ingest.limits import BodyBudget
 from cordwood.web import receiving
-from cordwood.web.asgi import COMPRESSORS, Message, Request, chosen_coding, compressed, urlencoded_pairs
-from cordwood.web.encode import chosen_format
+from cordwood.web.asgi import COMPRESSORS, Message, Request, choose_coding, compress_body, parse_urlencoded
+from cordwood.web.encode import choose_format
 from cordwood.web.receiving import inflate, read_body
 from cordwood.web.services import EVENT_BODY_BOUNDS
 
@@ -36,13 +36,13 @@ MEBIBYTE = 2**20
     ],
 )
 def test_query_strings_are_decoded_as_browsers_encode_them(text: bytes, expected: dict[str, str]) -> None:
-    assert urlencoded_pairs(text, "query string") == expected
+    assert parse_urlencoded(text, "query string") == expected
 
 
 @pytest.mark.parametrize("text", [b"a=%", b"a=%z1", b"a=%1", b"%%=1", b"a=%ff", b"a=%C3"])
 def test_broken_percent_encodings_are_refused(text: bytes) -> None:
     with pytest.raises(BadParameter):
-        urlencoded_pairs(text, "query string")
+        parse_urlencoded(text, "query string")
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_broken_percent_encodings_are_refused(text: bytes) -> None:
     ],
 )
 def test_the_preferred_available_format_is_chosen(accept: str, expected: str) -> None:
-    assert chosen_format(accept, None).name == expected
+    assert choose_format(accept, None).name == expected
 
 
 @pytest.mark.parametrize("accept", ["application/pdf", "application/json;q=0", "image/*"])
 def test_an_unavailable_format_is_refused(accept: str) -> None:
     with pytest.raises(NotAcceptable):
-        chosen_format(accept, None)
+        choose_format(accept, None)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_an_unavailable_format_is_refused(accept: str) -> None:
     ],
 )
 def test_the_preferred_available_coding_is_chosen(accepted: str, coding: str | None) -> None:
-    assert chosen_coding(accepted) == coding
+    assert choose_coding(accepted) == coding
 
 
 @pytest.mark.parametrize("coding", list(COMPRESSORS))
@@ -97,9 +97,9 @@ def test_the_preferred_available_coding_is_chosen(accepted: str, coding: str | N
 def test_compressed_bodies_are_inflated_whole_or_in_chunks(coding: str, chunks: list[bytes]) -> None:
     complete_body = b"".join(chunks)
     compressor = COMPRESSORS[coding]()
-    in_chunks = b"".join([compressor.chunk(chunk) for chunk in chunks]) + compressor.end()
+    in_chunks = b"".join([compressor.compress_chunk(chunk) for chunk in chunks]) + compressor.finish()
     assert (
-        inflate(compressed(complete_body, coding), coding, MEBIBYTE)
+        inflate(compress_body(complete_body, coding), coding, MEBIBYTE)
         == inflate(in_chunks, coding, MEBIBYTE)
         == complete_body
     )
@@ -111,7 +111,7 @@ def test_each_compressed_chunk_can_be_inflated_at_once(coding: str) -> None:
     read: Callable[[bytes], bytes] = readers[coding]
     compressor = COMPRESSORS[coding]()
     for chunk in (b"first\n", b"second\n"):
-        assert read(compressor.chunk(chunk)) == chunk
+        assert read(compressor.compress_chunk(chunk)) == chunk
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_bodies_in_any_coding_are_inflated(compress: Callable[[bytes], bytes], c
 @pytest.mark.parametrize(("compress", "coding"), [(gzip.compress, "gzip"), (zstd.compress, "zstd")])
 def test_a_body_may_inflate_up_to_its_limit(compress: Callable[[bytes], bytes], coding: str) -> None:
     assert len(inflate(compress(bytes(MEBIBYTE)), coding, MEBIBYTE)) == MEBIBYTE
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         inflate(compress(bytes(MEBIBYTE + 1)), coding, MEBIBYTE)
 
 
@@ -169,13 +169,13 @@ def slow_request(*chunks: tuple[float, bytes]) -> Request:
 
 
 def test_a_stalled_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(receiving, "MAX_READ_STALL_SECONDS", 0.05)
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), EVENT_BODY_BOUNDS))
 
 
 def test_a_steady_but_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(receiving, "RATE_GRACE_SECONDS", 0.05)
     drips = [(0.01, b"a")] * 1000
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request(*drips), EVENT_BODY_BOUNDS))
@@ -186,9 +186,9 @@ def test_a_revoked_body_is_refused_while_it_waits() -> None:
         with budget.reserve("a") as stalled, budget.reserve("b") as other:
             reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), EVENT_BODY_BOUNDS, stalled))
             await asyncio.sleep(0.05)
-            other.take(60)
+            other.reserve(60)
             await reading
 
     now = iter(range(0, 1000, 10))
-    with pytest.raises(Backlog):
+    with pytest.raises(BacklogFull):
         asyncio.run(asyncio.wait_for(wait_until_abandoned(BodyBudget(100, lambda: float(next(now)))), 5))

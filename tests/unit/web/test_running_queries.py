@@ -7,7 +7,7 @@ import pytest
 from cordwood.engines.engine import Progress
 from cordwood.model.key import Caller
 from cordwood.serve.query_executor import RunningQuery
-from cordwood.web.operations import describe_query
+from cordwood.web.operations import running_query_json
 
 CALLER = Caller("1", frozenset({"query"}))
 
@@ -17,6 +17,6 @@ def test_numbers_of_rows_are_shown_only_to_callers_who_may_see_all_events(
     *, has_rows: bool, rows: tuple[int | None, int | None]
 ) -> None:
     query = RunningQuery("mine", "logs.all", CALLER, time.monotonic(), lambda: Progress(0.123456, 10, 20))
-    entry = describe_query(query, has_rows=has_rows)
+    entry = running_query_json(query, has_rows=has_rows)
     assert (entry["id"], entry["endpoint"], entry["part"]) == ("mine", "logs.all", 0.1235)
     assert (entry["rows_read"], entry["rows_total"]) == rows

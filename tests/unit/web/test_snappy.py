@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.errors import BadBody, TooLarge
-from cordwood.web.receiving import OnGrowth, decompress_snappy, uncounted
+from cordwood.errors import BadBody, BodyTooLarge
+from cordwood.web.receiving import OnGrowth, decompress_snappy, ignore_growth
 
 MAX_BYTES = 2**20
 
 
-def decompress(block: bytes, limit: int, take: OnGrowth = uncounted) -> bytes:
+def decompress(block: bytes, limit: int, take: OnGrowth = ignore_growth) -> bytes:
     return decompress_snappy(block, limit, take)
 
 
@@ -75,7 +75,7 @@ def test_the_announced_length_is_checked_and_reserved_before_anything_is_decompr
     reserved: list[int] = []
     assert decompress(compress(b"x" * 500), 500, reserved.append) == b"x" * 500
     assert reserved == [500]
-    with pytest.raises(TooLarge, match="more than 1 MiB"):
+    with pytest.raises(BodyTooLarge, match="more than 1 MiB"):
         decompress(b"\xff\xff\xff\xff\x0f", MAX_BYTES, reserved.append)
     assert reserved == [500]
 
@@ -89,11 +89,11 @@ def test_a_block_that_exceeds_its_announced_length_is_refused() -> None:
 def test_a_block_of_very_many_short_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.web.receiving.MAX_SNAPPY_ELEMENTS", 10)
     assert decompress(b"\x0a" + b"\x00a" * 10, MAX_BYTES) == b"a" * 10
-    with pytest.raises(TooLarge, match="compressed elements"):
+    with pytest.raises(BodyTooLarge, match="compressed elements"):
         decompress(b"\x0b" + b"\x00a" * 11, MAX_BYTES)
 
 
 @given(st.binary(max_size=200))
 def test_any_block_is_decompressed_or_refused(block: bytes) -> None:
-    with suppress(BadBody, TooLarge):
+    with suppress(BadBody, BodyTooLarge):
         assert len(decompress(block, MAX_BYTES)) <= MAX_BYTES

@@ -21,8 +21,8 @@ import msgspec
 from cordwood.alerts.notification import DeliveryFailed
 from cordwood.errors import BadSetting
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+IpAddress = IPv4Address | IPv6Address
+IpNetwork = IPv4Network | IPv6Network
 
 
 class AddressKind(StrEnum):
@@ -33,55 +33,57 @@ class AddressKind(StrEnum):
     PRIVATE = "private"
 
 
-def _networks(texts: str) -> tuple[Network, ...]:
+def _parse_networks(texts: str) -> tuple[IpNetwork, ...]:
     return tuple(map(ip_network, texts.split()))
 
 
 # An address is of the first kind with a network that contains it. The unspecified addresses (0.0.0.0 and ::) are listed
 # as loopback addresses, because a connection to them reaches this machine.
-_KINDS: Final = (
-    (AddressKind.LOOPBACK, _networks("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
+_NETWORKS_BY_KIND: Final = (
+    (AddressKind.LOOPBACK, _parse_networks("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
     (
         AddressKind.LINK_LOCAL,
         # The single addresses are the metadata services of clouds: AWS over IPv6, Alibaba, Oracle, Azure, Google over
         # IPv6. Other metadata services have an address in 169.254.0.0/16.
-        _networks(
+        _parse_networks(
             "169.254.0.0/16 fe80::/10 fd00:ec2::254/128 100.100.100.200/32 192.0.0.192/32 168.63.129.16/32 fd20:ce::254/128"
         ),
     ),
     (
         AddressKind.PRIVATE,
-        _networks(
+        _parse_networks(
             "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10 192.0.0.0/24 198.18.0.0/15 fc00::/7 fec0::/10 64:ff9b:1::/48"
         ),
     ),
 )
 # Addresses that never accept a message: multicast, broadcast, and reserved ones.
-_ALWAYS_REFUSED: Final = _networks("0.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ff00::/8 ::/8 100::/8")
-_NAT64: Final = _networks("64:ff9b::/96 64:ff9b:1::/48")
-_COMPATIBLE: Final = ip_network("::/96")
+_ALWAYS_REFUSED_NETWORKS: Final = _parse_networks("0.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ff00::/8 ::/8 100::/8")
+_NAT64_NETWORKS: Final = _parse_networks("64:ff9b::/96 64:ff9b:1::/48")
+_IPV4_COMPATIBLE_NETWORK: Final = ip_network("::/96")
 
 
 class AddressPolicy(msgspec.Struct, frozen=True):
     """The kinds of addresses to which nothing is sent."""
 
-    refused: frozenset[AddressKind] = frozenset({AddressKind.LOOPBACK, AddressKind.LINK_LOCAL})
+    refused_kinds: frozenset[AddressKind] = frozenset({AddressKind.LOOPBACK, AddressKind.LINK_LOCAL})
 
-    def refusal(self, text: str) -> str | None:
+    def refusal_reason(self, text: str) -> str | None:
         """Return the reason for refusing an address, as a phrase; None if the address is allowed."""
         # Remove the zone (network interface) of an IPv6 address, which does not matter here.
         given = ip_address(text.partition("%")[0])
         embedded = tuple(_embedded_addresses(given))
         kinds = [_kind(address) for address in (given, *embedded)]
-        refused = next((kind for kind in kinds if kind in self.refused), None)
+        refused = next((kind for kind in kinds if kind in self.refused_kinds), None)
         if refused is not None:
             return f"a {refused} address"
-        if any(_kind(address) is None and _is_in_any(address, _ALWAYS_REFUSED) for address in embedded or (given,)):
+        if any(
+            _kind(address) is None and _is_in_any(address, _ALWAYS_REFUSED_NETWORKS) for address in embedded or (given,)
+        ):
             return "a multicast or reserved address"
         return None
 
 
-def read_policy(text: str) -> AddressPolicy:
+def read_address_policy(text: str) -> AddressPolicy:
     """Parse the setting `alerts.refuse_addresses`; raise BadSetting for an unknown kind."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     # `none` stands for an empty list, because an environment variable cannot express one.
@@ -96,15 +98,15 @@ def read_policy(text: str) -> AddressPolicy:
     return AddressPolicy(frozenset(map(AddressKind, names)))
 
 
-def _kind(address: Address) -> AddressKind | None:
-    return next((kind for kind, networks in _KINDS if _is_in_any(address, networks)), None)
+def _kind(address: IpAddress) -> AddressKind | None:
+    return next((kind for kind, networks in _NETWORKS_BY_KIND if _is_in_any(address, networks)), None)
 
 
-def _is_in_any(address: Address, networks: tuple[Network, ...]) -> bool:
+def _is_in_any(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
     return any(address in network for network in networks)
 
 
-def _embedded_addresses(address: Address) -> Iterator[IPv4Address]:
+def _embedded_addresses(address: IpAddress) -> Iterator[IPv4Address]:
     """Yield the IPv4 addresses embedded in an IPv6 address, to which a gateway or the system might connect instead."""
     if isinstance(address, IPv4Address):
         return
@@ -115,16 +117,16 @@ def _embedded_addresses(address: Address) -> Iterator[IPv4Address]:
     if address.teredo is not None:
         yield from address.teredo
     # :: and ::1 do not embed an IPv4 address.
-    if _is_in_any(address, _NAT64) or (address in _COMPATIBLE and int(address) > 1):
+    if _is_in_any(address, _NAT64_NETWORKS) or (address in _IPV4_COMPATIBLE_NETWORK and int(address) > 1):
         yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
 # The maximum number of look-ups at once. The system's resolver cannot be interrupted, so a look-up that takes too long
 # continues in its thread.
-_MAX_LOOKUPS: Final = 16
+_MAX_CONCURRENT_LOOKUPS: Final = 16
 _MAX_ADDRESSES: Final = 20
 _MAX_RECEIVED_BYTES: Final = 64 * 1024
-_Resolved = tuple[socket.AddressFamily, tuple[Any, ...]]
+_ResolvedAddress = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Deadline:
@@ -138,7 +140,7 @@ class Deadline:
     def is_over(self) -> bool:
         return time.monotonic() >= self._end
 
-    def remaining(self) -> float:
+    def remaining_seconds(self) -> float:
         """Return the remaining seconds; raise TimeoutError if there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
@@ -151,46 +153,48 @@ class Connector:
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
-        self._lookups = threading.BoundedSemaphore(_MAX_LOOKUPS)
+        self._lookups = threading.BoundedSemaphore(_MAX_CONCURRENT_LOOKUPS)
 
     @contextmanager
-    def connected(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
+    def open_connection(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
         """Yield a connection, which is shut down at the deadline."""
-        with self._connect(host, port, deadline) as connection, _shutting_down_at(deadline, connection):
+        with self._connect_to_any(host, port, deadline) as connection, _shut_down_at_deadline(deadline, connection):
             yield connection
 
-    def _connect(self, host: str, port: int, deadline: Deadline) -> socket.socket:
-        resolved = self._allowed(host, self._resolve(host, port, deadline))
+    def _connect_to_any(self, host: str, port: int, deadline: Deadline) -> socket.socket:
+        resolved = self._allowed_addresses(host, self._resolve(host, port, deadline))
         problem: OSError = OSError("no address")
         for number, (family, address) in enumerate(resolved):
             try:
                 # Divide the remaining time among the remaining addresses.
-                connection = _open_socket(family, address, deadline.remaining() / (len(resolved) - number))
-                connection.settimeout(deadline.remaining())
+                connection = _open_socket(family, address, deadline.remaining_seconds() / (len(resolved) - number))
+                connection.settimeout(deadline.remaining_seconds())
             except OSError as one:
                 problem = one
             else:
                 return connection
         raise problem
 
-    def _allowed(self, host: str, resolved: list[_Resolved]) -> list[_Resolved]:
-        refusals = [(str(address[0]), self._policy.refusal(str(address[0]))) for _, address in resolved]
+    def _allowed_addresses(self, host: str, resolved: list[_ResolvedAddress]) -> list[_ResolvedAddress]:
+        refusals = [(str(address[0]), self._policy.refusal_reason(str(address[0]))) for _, address in resolved]
         allowed = [one for one, (_, refusal) in zip(resolved, refusals, strict=True) if refusal is None]
         if not allowed:
             reasons = ", ".join(f"{address} is {refusal}" for address, refusal in refusals[:3])
             raise DeliveryFailed(f"{host} is refused by alerts.refuse_addresses: {reasons}.")
         return allowed
 
-    def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_Resolved]:
-        if not self._lookups.acquire(timeout=deadline.remaining()):
-            raise DeliveryFailed(f"The name {host} was not looked up: {_MAX_LOOKUPS} look-ups are unanswered.")
-        lookup = _Lookup(host, port, self._lookups)
+    def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_ResolvedAddress]:
+        if not self._lookups.acquire(timeout=deadline.remaining_seconds()):
+            raise DeliveryFailed(
+                f"The name {host} was not looked up: {_MAX_CONCURRENT_LOOKUPS} look-ups are unanswered."
+            )
+        lookup = _NameLookup(host, port, self._lookups)
         try:
             lookup.start()
         except RuntimeError:
             self._lookups.release()
             raise DeliveryFailed("The system allows no further thread.") from None
-        lookup.join(deadline.remaining())
+        lookup.join(deadline.remaining_seconds())
         if lookup.is_alive():
             raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
         if lookup.problem is not None:
@@ -211,7 +215,7 @@ def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds
     return connection
 
 
-class _Lookup(threading.Thread):
+class _NameLookup(threading.Thread):
     """A look-up of a name in a thread that can be abandoned."""
 
     def __init__(self, host: str, port: int, places: threading.BoundedSemaphore) -> None:
@@ -219,7 +223,7 @@ class _Lookup(threading.Thread):
         self._host = host
         self._port = port
         self._places = places
-        self.resolved: list[_Resolved] = []
+        self.resolved: list[_ResolvedAddress] = []
         self.problem: str | None = None
 
     def run(self) -> None:
@@ -235,11 +239,11 @@ class _Lookup(threading.Thread):
 
 
 @contextmanager
-def _shutting_down_at(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
+def _shut_down_at_deadline(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
     """Shut the connection down at the deadline, which ends blocked reads and writes, including those of TLS."""
     # Duplicate the file descriptor, because TLS moves the original to another socket object.
     with connection.dup() as twin:
-        timer = threading.Timer(deadline.remaining(), _shut_down, [twin])
+        timer = threading.Timer(deadline.remaining_seconds(), _shut_down, [twin])
         timer.name = "alerts-deadline"
         timer.daemon = True
         try:
@@ -258,7 +262,7 @@ def _shut_down(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def with_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+def start_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> ssl.SSLSocket:
     """Begin TLS on a connection to a host, whose certificate must be valid for its name."""
     return context.wrap_socket(connection, server_hostname=host.rstrip("."))
 

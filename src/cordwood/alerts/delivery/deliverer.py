@@ -25,76 +25,83 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cordwood.alerts.delivery.connections import AddressPolicy, BoundedFile, Connector, Deadline, read_policy, with_tls
+from cordwood.alerts.delivery.connections import (
+    AddressPolicy,
+    BoundedFile,
+    Connector,
+    Deadline,
+    read_address_policy,
+    start_tls,
+)
 from cordwood.alerts.delivery.messages import (
     alertmanager_alerts,
-    mail,
+    mail_message,
     pagerduty_events,
-    shortened,
+    shorten_text,
     slack_body,
     webhook_body,
 )
-from cordwood.alerts.delivery.targets import HttpAddress, Kind, MailAddress, Target, read_targets
+from cordwood.alerts.delivery.targets import AlertTarget, AlertTargetKind, HttpAddress, MailAddress, read_targets
 from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.errors import BadSetting
-from cordwood.settings.settings import Alerts
+from cordwood.settings.settings import AlertSettings
 
 # The maximum number of bytes that are read of a response's body, to report why a message was refused.
-_MAX_BODY_BYTES: Final = 1024
-_MAX_WAIT_SECONDS: Final = 86400.0
+_MAX_ERROR_BODY_BYTES: Final = 1024
+_MAX_RETRY_DELAY_SECONDS: Final = 86400.0
 _DEFAULT_PORTS: Final = {True: 443, False: 80}
 
 # A function that returns the headers for a body. It is called when the body is sent, because they contain the time.
-Headers = Callable[[bytes], Mapping[str, str]]
+MakeHeaders = Callable[[bytes], Mapping[str, str]]
 
 _ENCODED_KEY_PREFIX: Final = "whsec_"
-_MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_MESSAGE_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-class _HttpPost:
+class _HttpSender:
     """Posts JSON to targets."""
 
     def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
         self._connector = connector
         self._context = context
 
-    def post(self, target: Target, bodies: Iterable[bytes], headers: Headers, deadline: Deadline) -> None:
+    def post(self, target: AlertTarget, bodies: Iterable[bytes], headers: MakeHeaders, deadline: Deadline) -> None:
         """Post each body; raise DeliveryFailed at the first one that the target does not accept."""
         left = list(bodies)
         while left:
-            with self._connector.connected(target.host, target.port, deadline) as plain:
-                self._post_on(plain, target, left, headers)
+            with self._connector.open_connection(target.host, target.port, deadline) as plain:
+                self._post_on_connection(plain, target, left, headers)
 
-    def _post_on(
-        self, tcp_socket: socket.socket, target: Target, remaining_bodies: list[bytes], headers: Headers
+    def _post_on_connection(
+        self, tcp_socket: socket.socket, target: AlertTarget, remaining_bodies: list[bytes], headers: MakeHeaders
     ) -> None:
         """Post bodies on one connection as long as it stays usable; remove each accepted body from the list."""
-        address = _address(target)
-        connection = with_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
+        address = _require_http_address(target)
+        connection = start_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
         with connection:
             client = _HttpClient(target.host, target.port)
             client.sock = connection
             is_usable = True
             while remaining_bodies and is_usable:
-                own = {**_own_headers(target, address), **headers(remaining_bodies[0])}
+                own = {**_common_headers(target, address), **headers(remaining_bodies[0])}
                 client.request("POST", address.path, remaining_bodies[0], own)
-                is_usable = _take_answer(client, target, is_last=len(remaining_bodies) == 1)
+                is_usable = _read_response(client, target, is_last=len(remaining_bodies) == 1)
                 del remaining_bodies[0]
 
 
-def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last: bool) -> bool:
+def _read_response(client: http.client.HTTPConnection, target: AlertTarget, *, is_last: bool) -> bool:
     """Read a response; return whether the connection stays usable; raise DeliveryFailed if it is not a success."""
     with client.getresponse() as answer:
         _check_status(target, answer)
         # The body of a successful response is ignored, but must be read before the next request on the connection.
-        if is_last or answer.will_close or (answer.length or 0) > _MAX_BODY_BYTES:
+        if is_last or answer.will_close or (answer.length or 0) > _MAX_ERROR_BODY_BYTES:
             return False
         with contextlib.suppress(OSError, http.client.HTTPException):
-            answer.read(_MAX_BODY_BYTES)
+            answer.read(_MAX_ERROR_BODY_BYTES)
         return answer.isclosed()
 
 
-class _HttpAnswer(http.client.HTTPResponse):
+class _BoundedHttpResponse(http.client.HTTPResponse):
     """A response of which only a limited number of bytes is read, whatever length its head states."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
@@ -111,18 +118,18 @@ class _HttpAnswer(http.client.HTTPResponse):
 
 
 class _HttpClient(http.client.HTTPConnection):
-    response_class = _HttpAnswer
+    response_class = _BoundedHttpResponse
     # The library must not open connections by itself, because the address would not be checked.
     auto_open = 0
 
 
-def _address(target: Target) -> HttpAddress:
+def _require_http_address(target: AlertTarget) -> HttpAddress:
     if not isinstance(target.address, HttpAddress):
         raise TypeError(f"{target} is not an HTTP target")
     return target.address
 
 
-def _own_headers(target: Target, address: HttpAddress) -> dict[str, str]:
+def _common_headers(target: AlertTarget, address: HttpAddress) -> dict[str, str]:
     host = target.host.rstrip(".")
     named = f"[{host}]" if ":" in host else host
     port = "" if target.port == _DEFAULT_PORTS[address.is_tls] else f":{target.port}"
@@ -130,12 +137,12 @@ def _own_headers(target: Target, address: HttpAddress) -> dict[str, str]:
     return {"Host": named + port, "Content-Type": "application/json", "User-Agent": "cordwood", **login}
 
 
-def _check_status(target: Target, answer: http.client.HTTPResponse) -> None:
+def _check_status(target: AlertTarget, answer: http.client.HTTPResponse) -> None:
     if 200 <= answer.status < 300:
         return
     said = b""
     with contextlib.suppress(OSError, http.client.HTTPException):
-        said = answer.read(_MAX_BODY_BYTES)
+        said = answer.read(_MAX_ERROR_BODY_BYTES)
     text = said.decode("utf-8", "replace").strip()
     status = f"{answer.status} {answer.reason}".strip()
     hint = " Redirects are not followed." if 300 <= answer.status < 400 else ""
@@ -151,13 +158,13 @@ def read_retry_after(text: str | None, now: float) -> float | None:
         return None
     given = text.strip()
     if given.isascii() and given.isdigit():
-        return min(float(given[:10]), _MAX_WAIT_SECONDS)
+        return min(float(given[:10]), _MAX_RETRY_DELAY_SECONDS)
     try:
         moment = parsedate_to_datetime(given)
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return min(max(seconds, 0.0), _MAX_WAIT_SECONDS)
+    return min(max(seconds, 0.0), _MAX_RETRY_DELAY_SECONDS)
 
 
 def read_signing_key(secret: str) -> bytes:
@@ -184,7 +191,7 @@ def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> M
     # A dot separates the id from the rest of the signed text, so the id must not contain one.
     own = (
         identity
-        if _MESSAGE_ID.fullmatch(identity)
+        if _MESSAGE_ID_PATTERN.fullmatch(identity)
         else f"msg_{sha256(identity.encode('utf-8', 'replace')).hexdigest()}"
     )
     headers = {"webhook-id": own, "webhook-timestamp": str(timestamp)}
@@ -200,20 +207,20 @@ _ACCEPTED_SMTP_CODES: Final = {250, 251}
 MakeMessage = Callable[[tuple[str, ...]], EmailMessage]
 
 
-class _Smtp:
+class _SmtpSender:
     """Sends messages to mail targets."""
 
     def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
         self._connector = connector
         self._context = context
 
-    def send(self, target: Target, message: MakeMessage, deadline: Deadline) -> None:
+    def send(self, target: AlertTarget, message: MakeMessage, deadline: Deadline) -> None:
         """Send a message to every recipient that the server accepts; raise DeliveryFailed if it accepts none."""
         address = target.address
         if not isinstance(address, MailAddress):
             raise TypeError(f"{target} is not an e-mail target")
-        with self._connector.connected(target.host, target.port, deadline) as plain:
-            connection = with_tls(plain, target.host, self._context()) if address.is_tls else plain
+        with self._connector.open_connection(target.host, target.port, deadline) as plain:
+            connection = start_tls(plain, target.host, self._context()) if address.is_tls else plain
             with connection:
                 session = _SmtpSession(connection, target.host.rstrip("."), target.port)
                 try:
@@ -238,7 +245,7 @@ class _SmtpSession(smtplib.SMTP):
 
     def __init__(self, connection: socket.socket, host: str, port: int) -> None:
         self._connection = connection
-        super().__init__(host, port, local_hostname=_own_name(connection))
+        super().__init__(host, port, local_hostname=_local_address_literal(connection))
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         return self._connection
@@ -249,7 +256,7 @@ class _SmtpSession(smtplib.SMTP):
         return super().getreply()
 
 
-def _own_name(connection: socket.socket) -> str:
+def _local_address_literal(connection: socket.socket) -> str:
     """Return this end's IP address for EHLO, because the name of the machine should not be revealed."""
     address = connection.getsockname()[0].partition("%")[0]
     return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
@@ -281,7 +288,7 @@ class Deliverer:
 
     def __init__(
         self,
-        targets: Mapping[str, Target],
+        targets: Mapping[str, AlertTarget],
         *,
         policy: AddressPolicy,
         signing_key: bytes = b"",
@@ -293,21 +300,21 @@ class Deliverer:
         self._send_seconds = send_seconds
         self._tls = tls
         connector = Connector(policy)
-        self._http = _HttpPost(connector, self._context)
-        self._smtp = _Smtp(connector, self._context)
+        self._http = _HttpSender(connector, self._tls_context)
+        self._smtp = _SmtpSender(connector, self._tls_context)
 
     @classmethod
-    def of(cls, settings: Alerts) -> "Deliverer":
+    def from_settings(cls, settings: AlertSettings) -> "Deliverer":
         """Create the deliverer from the settings; raise BadSetting if one of them is invalid."""
-        policy = read_policy(settings.refuse_addresses)
+        policy = read_address_policy(settings.refuse_addresses)
         targets = read_targets(settings.targets)
         for target in targets.values():
-            _check_literal(target, policy)
+            _check_literal_address(target, policy)
         _check_external_url(settings.external_url)
         signing_key = read_signing_key(settings.signing_secret)
         return cls(targets, policy=policy, signing_key=signing_key, send_seconds=settings.send_time)
 
-    def deliver(self, target: Target, notification: Notification) -> None:
+    def deliver(self, target: AlertTarget, notification: Notification) -> None:
         """Send a notification; raise DeliveryFailed if the target did not accept all of it."""
         deadline = Deadline(self._send_seconds)
         try:
@@ -316,43 +323,43 @@ class Deliverer:
             reason = failed.reason
             retry_after = failed.retry_after_seconds
         except (OSError, http.client.HTTPException, smtplib.SMTPException, UnicodeError) as problem:
-            reason = _problem_sentence(target.host, problem, deadline)
+            reason = _describe_problem(target.host, problem, deadline)
             retry_after = None
         else:
             return
         # The exception is not chained to the original one, whose text may contain secrets.
-        raise DeliveryFailed(shortened(target.secrets.remove_secrets_from(reason), _MAX_REASON_LENGTH), retry_after)
+        raise DeliveryFailed(shorten_text(target.secrets.remove_secrets_from(reason), _MAX_REASON_LENGTH), retry_after)
 
-    def _send(self, target: Target, notification: Notification, deadline: Deadline) -> None:
+    def _send(self, target: AlertTarget, notification: Notification, deadline: Deadline) -> None:
         if isinstance(target.address, MailAddress):
-            self._smtp.send(target, partial(mail, notification, target.address), deadline)
+            self._smtp.send(target, partial(mail_message, notification, target.address), deadline)
             return
         bodies = _bodies(target.kind, target.address, notification)
-        self._http.post(target, bodies, partial(self._headers, target, notification), deadline)
+        self._http.post(target, bodies, partial(self._message_headers, target, notification), deadline)
 
-    def _headers(self, target: Target, notification: Notification, body: bytes) -> Mapping[str, str]:
-        if target.kind is not Kind.WEBHOOK:
+    def _message_headers(self, target: AlertTarget, notification: Notification, body: bytes) -> Mapping[str, str]:
+        if target.kind is not AlertTargetKind.WEBHOOK:
             return {}
         return webhook_headers(self._signing_key, notification.id, int(time.time()), body)
 
-    def _context(self) -> ssl.SSLContext:
+    def _tls_context(self) -> ssl.SSLContext:
         """Return the TLS context, which is created on first use."""
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
 
 
-def _bodies(kind: Kind, address: HttpAddress, notification: Notification) -> list[bytes]:
-    if kind is Kind.SLACK:
+def _bodies(kind: AlertTargetKind, address: HttpAddress, notification: Notification) -> list[bytes]:
+    if kind is AlertTargetKind.SLACK:
         return [slack_body(notification)]
-    if kind is Kind.PAGERDUTY:
+    if kind is AlertTargetKind.PAGERDUTY:
         return list(pagerduty_events(notification, address.routing_key))
-    if kind is Kind.ALERTMANAGER:
+    if kind is AlertTargetKind.ALERTMANAGER:
         return [alertmanager_alerts(notification)]
     return [webhook_body(notification)]
 
 
-def _problem_sentence(host: str, problem: Exception, deadline: Deadline) -> str:
+def _describe_problem(host: str, problem: Exception, deadline: Deadline) -> str:
     """Describe a connection error in a sentence."""
     if deadline.is_over or isinstance(problem, TimeoutError):
         return f"{host} gave no complete answer within {deadline.seconds:g} s."
@@ -372,13 +379,13 @@ def _problem_sentence(host: str, problem: Exception, deadline: Deadline) -> str:
     return f"Sending to {host} failed: {str(reason or problem).rstrip('.')}."
 
 
-def _check_literal(target: Target, policy: AddressPolicy) -> None:
+def _check_literal_address(target: AlertTarget, policy: AddressPolicy) -> None:
     """Raise BadSetting if the host is a refused IP address or localhost; other names are checked when resolved."""
     try:
         literal = str(ip_address(target.host))
     except ValueError:
         literal = "127.0.0.1" if target.host.rstrip(".") == "localhost" else ""
-    refusal = policy.refusal(literal) if literal else None
+    refusal = policy.refusal_reason(literal) if literal else None
     if refusal is not None:
         raise BadSetting(
             f"alerts.targets: {target.name}: {target.host} is {refusal}, to which nothing is sent.",

@@ -18,31 +18,31 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from cordwood.alerts.delivery.targets import MAX_CHANGES, Kind, MailAddress
-from cordwood.alerts.notification import Change, Notification, State
+from cordwood.alerts.delivery.targets import MAX_CHANGES, AlertTargetKind, MailAddress
+from cordwood.alerts.notification import Notification, NotifiedState, StateChange
 
 # Maximum lengths in characters of the parts of a message, and the maximum number of its labels.
-_NAME: Final = 200
+_MAX_NAME_LENGTH: Final = 200
 _MAX_TEXT_LENGTH: Final = 2000
-_LABEL_NAME: Final = 100
-_LABEL: Final = 500
+_MAX_LABEL_NAME_LENGTH: Final = 100
+_MAX_LABEL_VALUE_LENGTH: Final = 500
 _MAX_LABELS: Final = 30
 _MAX_URL_LENGTH: Final = 2000
 
 # Slack's limits are 3,000 characters per block, 150 per header, and 50 blocks.
-_SLACK_HEADER: Final = 150
-_SLACK_LABELS: Final = 8
-_SLACK_LABEL_NAME: Final = 60
-_SLACK_TEXT: Final = 1200
+_MAX_SLACK_HEADER_LENGTH: Final = 150
+_MAX_SLACK_LABELS: Final = 8
+_MAX_SLACK_LABEL_NAME_LENGTH: Final = 60
+_MAX_SLACK_TEXT_LENGTH: Final = 1200
 # The limit of Discord for the fallback text, which Mattermost and Discord show instead of Slack's blocks.
-_SLACK_FALLBACK: Final = 2000
-_SLACK_FALLBACK_TEXT: Final = 300
-_SLACK_LINK: Final = 300
-_PAGERDUTY_SUMMARY: Final = 1024
-_PAGERDUTY_KEY: Final = 255
-_SUBJECT: Final = 150
+_MAX_SLACK_FALLBACK_LENGTH: Final = 2000
+_MAX_SLACK_FALLBACK_TEXT_LENGTH: Final = 300
+_MAX_SLACK_LINK_LENGTH: Final = 300
+_MAX_PAGERDUTY_SUMMARY_LENGTH: Final = 1024
+_MAX_PAGERDUTY_KEY_LENGTH: Final = 255
+_MAX_SUBJECT_LENGTH: Final = 150
 
-_STATE_EMOJI: Final = {State.FIRING: "\U0001f534", State.RESOLVED: "\U0001f7e2"}
+_STATE_EMOJI: Final = {NotifiedState.FIRING: "\U0001f534", NotifiedState.RESOLVED: "\U0001f7e2"}
 
 # The maximum number of characters of a text that are processed; the rest is cut off.
 _MAX_PROCESSED_CHARACTERS: Final = 20_000
@@ -51,7 +51,7 @@ _MAX_PROCESSED_CHARACTERS: Final = 20_000
 _ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
 _KEPT_CATEGORIES: Final = {"Cn", "Co"}
 _SPACE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
-_SLACK: Final = {
+_SLACK_ESCAPES: Final = {
     "&": "&amp;",
     "<": "&lt;",
     ">": "&gt;",
@@ -64,39 +64,41 @@ _SLACK: Final = {
 }
 
 
-class _MessagePart(msgspec.Struct, frozen=True):
+class _IncludedChanges(msgspec.Struct, frozen=True):
     """The changes of a notification that are in a message, and the number of further changes that are not."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     omitted: int
 
-    def of(self, state: State) -> int:
+    def count_in_state(self, state: NotifiedState) -> int:
         return sum(change.state is state for change in self.changes)
 
-    def counts(self) -> str:
+    def counts_text(self) -> str:
         """Return the number of changes as text, like "3 firing, 1 resolved and 37 more"."""
-        numbers = [f"{self.of(state)} {state.value}" for state in State if self.of(state)]
+        numbers = [
+            f"{self.count_in_state(state)} {state.value}" for state in NotifiedState if self.count_in_state(state)
+        ]
         counted = ", ".join(numbers) or "0 changes"
         return f"{counted} and {self.omitted} more" if self.omitted else counted
 
 
 def webhook_body(notification: Notification) -> bytes:
     """Return the JSON of a webhook. Within a version, the format (documented in the guide) only gains fields."""
-    part = _message_part(notification, Kind.WEBHOOK)
+    part = _included_changes(notification, AlertTargetKind.WEBHOOK)
     return msgspec.json.encode(
         {
             "version": 1,
             "type": "alert.changed",
             "timestamp": _iso_time(notification.created_us),
             "data": {
-                "id": shortened(notification.id, _NAME),
-                "alert": shortened(notification.alert, _NAME),
-                "endpoint": shortened(notification.endpoint, _NAME),
+                "id": shorten_text(notification.id, _MAX_NAME_LENGTH),
+                "alert": shorten_text(notification.alert, _MAX_NAME_LENGTH),
+                "endpoint": shorten_text(notification.endpoint, _MAX_NAME_LENGTH),
                 "severity": notification.severity.value,
-                "url": _url(notification.url),
+                "url": _safe_url(notification.url),
                 "expires": _iso_time(notification.expires_us),
-                "firing": part.of(State.FIRING),
-                "resolved": part.of(State.RESOLVED),
+                "firing": part.count_in_state(NotifiedState.FIRING),
+                "resolved": part.count_in_state(NotifiedState.RESOLVED),
                 "omitted": part.omitted,
                 "changes": [_webhook_change(change) for change in part.changes],
             },
@@ -104,14 +106,14 @@ def webhook_body(notification: Notification) -> bytes:
     )
 
 
-def _webhook_change(change: Change) -> Mapping[str, Any]:
+def _webhook_change(change: StateChange) -> Mapping[str, Any]:
     return {
-        "fingerprint": shortened(change.fingerprint, _NAME),
+        "fingerprint": shorten_text(change.fingerprint, _MAX_NAME_LENGTH),
         "state": change.state.value,
         "labels": dict(_labels(change)),
         "labels_omitted": max(0, len(change.labels) - _MAX_LABELS),
-        "text": shortened(change.text, _MAX_TEXT_LENGTH),
-        "value": _number(change.value),
+        "text": shorten_text(change.text, _MAX_TEXT_LENGTH),
+        "value": _finite_or_none(change.value),
         "started": _iso_time(change.started_us),
         "ended": None if change.ended_us is None else _iso_time(change.ended_us),
     }
@@ -119,37 +121,43 @@ def _webhook_change(change: Change) -> Mapping[str, Any]:
 
 def slack_body(notification: Notification) -> bytes:
     """Return a message in the format of Slack's incoming webhooks."""
-    part = _message_part(notification, Kind.SLACK)
-    title = for_slack(f"{notification.alert}: {part.counts()}", _SLACK_HEADER)
-    lines = [_slack_line(change, _SLACK_TEXT) for change in part.changes]
-    short_lines = [_slack_line(change, _SLACK_FALLBACK_TEXT) for change in part.changes]
-    origin = f"{notification.severity.value}, endpoint {for_slack(notification.endpoint, _NAME)}"
-    url = _url(notification.url)
+    part = _included_changes(notification, AlertTargetKind.SLACK)
+    title = escape_for_slack(f"{notification.alert}: {part.counts_text()}", _MAX_SLACK_HEADER_LENGTH)
+    lines = [_slack_line(change, _MAX_SLACK_TEXT_LENGTH) for change in part.changes]
+    short_lines = [_slack_line(change, _MAX_SLACK_FALLBACK_TEXT_LENGTH) for change in part.changes]
+    origin = f"{notification.severity.value}, endpoint {escape_for_slack(notification.endpoint, _MAX_NAME_LENGTH)}"
+    url = _safe_url(notification.url)
     # Slack's notation of a link. The URL is percent-encoded, so it contains none of the delimiters.
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
     further = [f"{part.omitted} further changes are not shown"] if part.omitted else []
-    fallback = [_slack_fallback(title, short_lines, part.omitted), *([link] if 0 < len(link) <= _SLACK_LINK else [])]
+    fallback = [
+        _slack_fallback(title, short_lines, part.omitted),
+        *([link] if 0 < len(link) <= _MAX_SLACK_LINK_LENGTH else []),
+    ]
     return msgspec.json.encode(
         {
             "text": "\n".join(fallback),
             "blocks": [
                 # The type plain_text has no markup, but Slack decodes entities such as &amp; in it as well.
                 {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": False}},
-                *({"type": "section", "text": _slack_text(line)} for line in lines),
-                {"type": "context", "elements": [_slack_text(" · ".join(filter(None, [origin, *further, link])))]},
+                *({"type": "section", "text": _slack_text_object(line)} for line in lines),
+                {
+                    "type": "context",
+                    "elements": [_slack_text_object(" · ".join(filter(None, [origin, *further, link])))],
+                },
             ],
         }
     )
 
 
-def _slack_line(change: Change, limit: int) -> str:
+def _slack_line(change: StateChange, limit: int) -> str:
     """Return a change in one line, with escaped labels and text; the text has at most `limit` characters."""
     labels = [
-        f"{for_slack(name, _SLACK_LABEL_NAME)}={for_slack(value, max(40, limit // 10))}"
-        for name, value in _labels(change)[:_SLACK_LABELS]
+        f"{escape_for_slack(name, _MAX_SLACK_LABEL_NAME_LENGTH)}={escape_for_slack(value, max(40, limit // 10))}"
+        for name, value in _labels(change)[:_MAX_SLACK_LABELS]
     ]
-    more = [f"{len(change.labels) - _SLACK_LABELS} more labels"] if len(change.labels) > _SLACK_LABELS else []
-    parts = [", ".join([*labels, *more]), for_slack(change.text, limit)]
+    more = [f"{len(change.labels) - _MAX_SLACK_LABELS} more labels"] if len(change.labels) > _MAX_SLACK_LABELS else []
+    parts = [", ".join([*labels, *more]), escape_for_slack(change.text, limit)]
     words = " — ".join(filter(None, parts))
     return f"{_STATE_EMOJI[change.state]} {change.state.value} {words}".rstrip()
 
@@ -157,7 +165,7 @@ def _slack_line(change: Change, limit: int) -> str:
 def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
     """Return the fallback text: the title, and as many whole lines as fit into its limit."""
     shown = [title]
-    room = _SLACK_FALLBACK - _SLACK_LINK - utf16_length(title) - len("\nand 1000000000 more\n")
+    room = _MAX_SLACK_FALLBACK_LENGTH - _MAX_SLACK_LINK_LENGTH - utf16_length(title) - len("\nand 1000000000 more\n")
     for line in lines:
         room -= utf16_length(line) + 1
         if room < 0:
@@ -167,42 +175,42 @@ def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
     return "\n".join([*shown, f"and {left} more"] if left else shown)
 
 
-def _slack_text(text: str) -> Mapping[str, Any]:
+def _slack_text_object(text: str) -> Mapping[str, Any]:
     # `verbatim` prevents names of channels and people from becoming links.
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def pagerduty_events(notification: Notification, routing_key: str) -> Iterator[bytes]:
     """Yield an event of PagerDuty's Events API v2 for each change."""
-    part = _message_part(notification, Kind.PAGERDUTY)
+    part = _included_changes(notification, AlertTargetKind.PAGERDUTY)
     for change in part.changes:
         event: dict[str, Any] = {
             "routing_key": routing_key,
-            "event_action": "trigger" if change.state is State.FIRING else "resolve",
+            "event_action": "trigger" if change.state is NotifiedState.FIRING else "resolve",
             "dedup_key": _dedup_key(change.fingerprint),
         }
-        if change.state is State.FIRING:
+        if change.state is NotifiedState.FIRING:
             event |= _pagerduty_trigger(notification, change, part.omitted)
         yield msgspec.json.encode(event)
 
 
-def _pagerduty_trigger(notification: Notification, change: Change, omitted: int) -> Mapping[str, Any]:
+def _pagerduty_trigger(notification: Notification, change: StateChange, omitted: int) -> Mapping[str, Any]:
     labels = _labels(change)
     words = ", ".join(f"{name}={value}" for name, value in labels)
     summary = " — ".join(filter(None, [notification.alert, change.text, words]))
-    url = _url(notification.url)
+    url = _safe_url(notification.url)
     links = {"client_url": url, "links": [{"href": url, "text": "The alert in cordwood"}]} if url else {}
     return {
         "payload": {
-            "summary": shortened(summary, _PAGERDUTY_SUMMARY) or "alert",
-            "source": shortened(notification.endpoint, _NAME) or "cordwood",
+            "summary": shorten_text(summary, _MAX_PAGERDUTY_SUMMARY_LENGTH) or "alert",
+            "source": shorten_text(notification.endpoint, _MAX_NAME_LENGTH) or "cordwood",
             "severity": notification.severity.value,
             "timestamp": _iso_time(change.started_us),
-            "class": shortened(notification.alert, _NAME),
+            "class": shorten_text(notification.alert, _MAX_NAME_LENGTH),
             "custom_details": {
                 "labels": dict(labels),
-                "text": shortened(change.text, _MAX_TEXT_LENGTH),
-                "value": _number(change.value),
+                "text": shorten_text(change.text, _MAX_TEXT_LENGTH),
+                "value": _finite_or_none(change.value),
                 "further_changes_not_sent": omitted,
             },
         },
@@ -212,23 +220,27 @@ def _pagerduty_trigger(notification: Notification, change: Change, omitted: int)
 
 
 def _dedup_key(fingerprint: str) -> str:
-    clean = cleaned(fingerprint)
-    is_usable = clean == fingerprint and 0 < len(fingerprint) <= _PAGERDUTY_KEY
+    clean = clean_text(fingerprint)
+    is_usable = clean == fingerprint and 0 < len(fingerprint) <= _MAX_PAGERDUTY_KEY_LENGTH
     return fingerprint if is_usable else sha256(fingerprint.encode("utf-8", "replace")).hexdigest()
 
 
 def alertmanager_alerts(notification: Notification) -> bytes:
     """Return the alerts of Alertmanager's API v2."""
-    part = _message_part(notification, Kind.ALERTMANAGER)
+    part = _included_changes(notification, AlertTargetKind.ALERTMANAGER)
     return msgspec.json.encode([_alertmanager_alert(notification, change, part.omitted) for change in part.changes])
 
 
-def _alertmanager_alert(notification: Notification, change: Change, omitted: int) -> Mapping[str, Any]:
-    ended = notification.expires_us if change.state is State.FIRING else (change.ended_us or notification.created_us)
-    url = _url(notification.url)
+def _alertmanager_alert(notification: Notification, change: StateChange, omitted: int) -> Mapping[str, Any]:
+    ended = (
+        notification.expires_us
+        if change.state is NotifiedState.FIRING
+        else (change.ended_us or notification.created_us)
+    )
+    url = _safe_url(notification.url)
     annotations = {
-        "summary": shortened(change.text, _MAX_TEXT_LENGTH),
-        "endpoint": shortened(notification.endpoint, _NAME),
+        "summary": shorten_text(change.text, _MAX_TEXT_LENGTH),
+        "endpoint": shorten_text(notification.endpoint, _MAX_NAME_LENGTH),
         "value": _format_number(change.value),
         "further_changes_not_sent": str(omitted) if omitted else "",
     }
@@ -242,9 +254,12 @@ def _alertmanager_alert(notification: Notification, change: Change, omitted: int
     }
 
 
-def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[str, str]:
+def _alertmanager_labels(notification: Notification, change: StateChange) -> Mapping[str, str]:
     """Return labels with names that Alertmanager accepts; for a group, they are the same in every notification."""
-    made = {"alertname": shortened(notification.alert, _NAME) or "unnamed", "severity": notification.severity.value}
+    made = {
+        "alertname": shorten_text(notification.alert, _MAX_NAME_LENGTH) or "unnamed",
+        "severity": notification.severity.value,
+    }
     shown = _labels(change)
     for name, value in shown:
         valid = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -254,16 +269,17 @@ def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[
         made[valid] = value
     # Labels identify an alert, so cleaning and shortening must not make the labels of two groups equal.
     if shown != sorted(change.labels.items()):
-        made["cordwood_group"] = shortened(change.fingerprint, _NAME)
+        made["cordwood_group"] = shorten_text(change.fingerprint, _MAX_NAME_LENGTH)
     return made
 
 
-def mail(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
+def mail_message(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
     """Return an e-mail in plain text, which names the recipients that the server refused."""
-    part = _message_part(notification, Kind.EMAIL)
+    part = _included_changes(notification, AlertTargetKind.EMAIL)
     message = EmailMessage(policy=SMTP)
-    message["Subject"] = shortened(
-        f"[{notification.severity.value}] {shortened(notification.alert, _NAME)}: {part.counts()}", _SUBJECT
+    message["Subject"] = shorten_text(
+        f"[{notification.severity.value}] {shorten_text(notification.alert, _MAX_NAME_LENGTH)}: {part.counts_text()}",
+        _MAX_SUBJECT_LENGTH,
     )
     message["From"] = Address("cordwood", addr_spec=address.sender)
     message["To"] = tuple(Address(addr_spec=recipient) for recipient in address.recipients)
@@ -276,22 +292,22 @@ def mail(notification: Notification, address: MailAddress, refused: tuple[str, .
     return message
 
 
-def _mail_lines(notification: Notification, part: _MessagePart, refused: tuple[str, ...]) -> Iterator[str]:
-    yield f"{shortened(notification.alert, _NAME)}: {part.counts()}"
-    yield f"Severity {notification.severity.value}, endpoint {shortened(notification.endpoint, _NAME)}"
+def _mail_lines(notification: Notification, part: _IncludedChanges, refused: tuple[str, ...]) -> Iterator[str]:
+    yield f"{shorten_text(notification.alert, _MAX_NAME_LENGTH)}: {part.counts_text()}"
+    yield f"Severity {notification.severity.value}, endpoint {shorten_text(notification.endpoint, _MAX_NAME_LENGTH)}"
     for change in part.changes:
         yield ""
         labels = ", ".join(f"{name}={value}" for name, value in _labels(change))
         yield f"{change.state.value.upper()} {labels}".rstrip()
         if change.text:
-            yield f"  {shortened(change.text, _MAX_TEXT_LENGTH)}"
-        value = f"value {_format_number(change.value)}, " if _number(change.value) is not None else ""
+            yield f"  {shorten_text(change.text, _MAX_TEXT_LENGTH)}"
+        value = f"value {_format_number(change.value)}, " if _finite_or_none(change.value) is not None else ""
         ended = "" if change.ended_us is None else f", until {_iso_time(change.ended_us)}"
         yield f"  {value}since {_iso_time(change.started_us)}{ended}"
     if part.omitted:
         yield ""
         yield f"And {part.omitted} more."
-    url = _url(notification.url)
+    url = _safe_url(notification.url)
     if url:
         yield ""
         yield url
@@ -300,28 +316,31 @@ def _mail_lines(notification: Notification, part: _MessagePart, refused: tuple[s
         yield f"The server did not accept these recipients: {', '.join(refused)}"
 
 
-def _message_part(notification: Notification, kind: Kind) -> _MessagePart:
+def _included_changes(notification: Notification, kind: AlertTargetKind) -> _IncludedChanges:
     maximum = MAX_CHANGES[kind]
     left = max(0, len(notification.changes) - maximum)
-    return _MessagePart(notification.changes[:maximum], left + notification.omitted)
+    return _IncludedChanges(notification.changes[:maximum], left + notification.omitted)
 
 
-def _labels(change: Change) -> list[tuple[str, str]]:
+def _labels(change: StateChange) -> list[tuple[str, str]]:
     """Return the labels sorted by name, cleaned and limited in number and length."""
     ordered = sorted(change.labels.items())[:_MAX_LABELS]
-    return [(shortened(name, _LABEL_NAME), shortened(value, _LABEL)) for name, value in ordered]
+    return [
+        (shorten_text(name, _MAX_LABEL_NAME_LENGTH), shorten_text(value, _MAX_LABEL_VALUE_LENGTH))
+        for name, value in ordered
+    ]
 
 
-def _number(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
 def _format_number(value: float | None) -> str:
-    number = _number(value)
+    number = _finite_or_none(value)
     return "" if number is None else f"{number:.15g}"
 
 
-def _url(url: str) -> str:
+def _safe_url(url: str) -> str:
     """Return an HTTP URL in ASCII, with every character percent-encoded that could end a link; else an empty text."""
     try:
         parts = urlsplit(url)
@@ -341,26 +360,26 @@ def _datetime(microseconds: int) -> datetime:
     return datetime.fromtimestamp(min(max(microseconds, 0) // 1000, 253_402_300_799_000) / 1000, UTC)
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return the text in one line, without control, bidirectional and other invisible characters."""
     return " ".join("".join(map(_clean_character, text[:_MAX_PROCESSED_CHARACTERS])).split())
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten_text(text: str, limit: int) -> str:
     """Return the cleaned text with at most `limit` characters, and a note if it was cut."""
-    clean = cleaned(text)
+    clean = clean_text(text)
     if len(clean) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
         return clean
-    note = _cut_note(text)
+    note = _truncation_note(text)
     return clean[: max(0, limit - len(note))] + note
 
 
-def for_slack(text: str, limit: int) -> str:
+def escape_for_slack(text: str, limit: int) -> str:
     """Return the cleaned text with Slack's markup escaped, with at most `limit` UTF-16 units after escaping."""
-    pieces = [_SLACK.get(character, character) for character in cleaned(text)]
+    pieces = [_SLACK_ESCAPES.get(character, character) for character in clean_text(text)]
     if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
         return "".join(pieces)
-    note = _cut_note(text)
+    note = _truncation_note(text)
     room = limit - len(note)
     count = 0
     for piece in pieces:
@@ -376,7 +395,7 @@ def utf16_length(text: str) -> int:
     return len(text) + sum(character > "\uffff" for character in text)
 
 
-def _cut_note(text: str) -> str:
+def _truncation_note(text: str) -> str:
     return f"… (cut from {len(text)} characters)"
 
 

@@ -11,24 +11,24 @@ import msgspec
 
 from cordwood.errors import BadSetting
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_HOST: Final = re.compile(
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_HOST_PATTERN: Final = re.compile(
     r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)(?:\.[A-Za-z0-9_-]{1,63})*\.?"
 )
-_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
-_MAIL: Final = re.compile(
+_IPV6_PATTERN: Final = re.compile(r"[0-9A-Fa-f:.]+")
+_MAIL_ADDRESS_PATTERN: Final = re.compile(
     r"(?=.{1,64}@)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
     r"@(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
-_PRINTABLE: Final = re.compile(r"[\x21-\x7e]*")
+_PRINTABLE_PATTERN: Final = re.compile(r"[\x21-\x7e]*")
 _MAX_RECIPIENTS: Final = 50
 # Parts of a URL path or query that are shorter than this are not treated as secrets: removing such short texts from
 # error messages would make the messages unreadable.
 _MIN_SECRET_LENGTH: Final = 8
-_PAGERDUTY: Final = "pagerduty+https://events.pagerduty.com/v2/enqueue?routing_key="
+_PAGERDUTY_URL_PREFIX: Final = "pagerduty+https://events.pagerduty.com/v2/enqueue?routing_key="
 
 
-class Kind(StrEnum):
+class AlertTargetKind(StrEnum):
     """The format of the messages of a target."""
 
     WEBHOOK = "webhook"
@@ -76,44 +76,50 @@ class Secrets:
         return text
 
 
-class Target(msgspec.Struct, frozen=True):
-    """A target of alerts. Only its name, kind and host may be shown: see `shown`."""
+class AlertTarget(msgspec.Struct, frozen=True):
+    """A target of alerts. Only its name, kind and host may be shown: see `public_fields`."""
 
     name: str
-    kind: Kind
+    kind: AlertTargetKind
     host: str
     port: int
     address: HttpAddress | MailAddress
     secrets: Secrets
 
     def __repr__(self) -> str:
-        return f"Target(name={self.name!r}, kind={self.kind.value!r}, host={self.host!r})"
+        return f"AlertTarget(name={self.name!r}, kind={self.kind.value!r}, host={self.host!r})"
 
     @property
     def max_changes(self) -> int:
         """The maximum number of changes in one notification. Further changes are sent in the next one."""
         return MAX_CHANGES[self.kind]
 
-    def shown(self) -> Mapping[str, str]:
+    def public_fields(self) -> Mapping[str, str]:
         """Return the target as it may be shown, without secrets."""
         return {"name": self.name, "kind": self.kind.value, "host": self.host}
 
 
 # The maximum number of changes in one notification: PagerDuty accepts only one change per request, and messages of the
 # other kinds must be short enough to be read or parsed.
-MAX_CHANGES: Final = {Kind.WEBHOOK: 100, Kind.SLACK: 20, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 100, Kind.EMAIL: 50}
+MAX_CHANGES: Final = {
+    AlertTargetKind.WEBHOOK: 100,
+    AlertTargetKind.SLACK: 20,
+    AlertTargetKind.PAGERDUTY: 20,
+    AlertTargetKind.ALERTMANAGER: 100,
+    AlertTargetKind.EMAIL: 50,
+}
 
 
-class _Unreadable(Exception):
+class _InvalidAddress(Exception):
     """Raised with a description of the error in an address, without any part of the address."""
 
 
-def read_targets(text: str) -> Mapping[str, Target]:
+def read_targets(text: str) -> Mapping[str, AlertTarget]:
     """Parse the setting `alerts.targets`; raise BadSetting with the name of the target, but nothing of its address."""
-    found: dict[str, Target] = {}
+    found: dict[str, AlertTarget] = {}
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
         name, equals, address = (part.strip() for part in line.partition("="))
-        if not equals or _NAME.fullmatch(name) is None:
+        if not equals or _NAME_PATTERN.fullmatch(name) is None:
             raise BadSetting(
                 f"alerts.targets: entry {number} is not of the form name = address.",
                 hint="A name has letters, digits, dots, hyphens and underscores, at most 64.",
@@ -121,46 +127,48 @@ def read_targets(text: str) -> Mapping[str, Target]:
         if name in found:
             raise BadSetting(f"alerts.targets: {name} is given twice.")
         try:
-            found[name] = _target(name, address)
-        except _Unreadable as problem:
-            raise BadSetting(f"alerts.targets: {name}: {problem}.", hint=_HINT) from None
+            found[name] = _read_target(name, address)
+        except _InvalidAddress as problem:
+            raise BadSetting(f"alerts.targets: {name}: {problem}.", hint=_ADDRESS_FORMATS_HINT) from None
     return found
 
 
-def _target(name: str, address: str) -> Target:
+def _read_target(name: str, address: str) -> AlertTarget:
     scheme, colon, rest = address.partition(":")
     if not colon:
-        raise _Unreadable("the address has no scheme")
+        raise _InvalidAddress("the address has no scheme")
     if scheme == "pagerduty" and not rest.startswith("//"):
-        address = _PAGERDUTY + quote(rest, safe="")
-    if _PRINTABLE.fullmatch(address) is None:
-        raise _Unreadable(
+        address = _PAGERDUTY_URL_PREFIX + quote(rest, safe="")
+    if _PRINTABLE_PATTERN.fullmatch(address) is None:
+        raise _InvalidAddress(
             "the address has spaces, control characters or letters outside of ASCII, which are to be encoded"
         )
     try:
         url = urlsplit(address)
         port = url.port
     except ValueError:
-        raise _Unreadable("the host or port of the address cannot be read") from None
+        raise _InvalidAddress("the host or port of the address cannot be read") from None
     reader = _READERS_BY_SCHEME.get(url.scheme)
     if reader is None:
-        raise _Unreadable("the scheme of the address is unknown")
+        raise _InvalidAddress("the scheme of the address is unknown")
     if url.fragment:
-        raise _Unreadable("the address has a fragment (#)")
+        raise _InvalidAddress("the address has a fragment (#)")
     kind, usual_port, read = reader
     made = read(url)
-    return Target(name, kind, _host(url), port or usual_port, made, _secrets_of(made))
+    return AlertTarget(name, kind, _host(url), port or usual_port, made, _collect_secrets(made))
 
 
 def _host(url: SplitResult) -> str:
     host = url.hostname or ""
     is_bracketed = "[" in url.netloc.rpartition("@")[2]
-    if (_IPV6 if is_bracketed else _HOST).fullmatch(host) is None:
-        raise _Unreadable("the address has no valid host; names outside of ASCII are to be written in Punycode (xn--…)")
+    if (_IPV6_PATTERN if is_bracketed else _HOST_PATTERN).fullmatch(host) is None:
+        raise _InvalidAddress(
+            "the address has no valid host; names outside of ASCII are to be written in Punycode (xn--…)"
+        )
     return host
 
 
-def _http(url: SplitResult) -> HttpAddress:
+def _read_http_address(url: SplitResult) -> HttpAddress:
     path = url.path or "/"
     return HttpAddress(
         is_tls=url.scheme.endswith("+https"),
@@ -169,45 +177,45 @@ def _http(url: SplitResult) -> HttpAddress:
     )
 
 
-def _slack(url: SplitResult) -> HttpAddress:
+def _read_slack_address(url: SplitResult) -> HttpAddress:
     if url.path in {"", "/"}:
-        raise _Unreadable("the address has no path, which is its secret part")
-    return _http(url)
+        raise _InvalidAddress("the address has no path, which is its secret part")
+    return _read_http_address(url)
 
 
-def _pagerduty(url: SplitResult) -> HttpAddress:
+def _read_pagerduty_address(url: SplitResult) -> HttpAddress:
     values = parse_qsl(url.query, keep_blank_values=True)
     keys = [value for name, value in values if name == "routing_key"]
     if len(keys) != 1 or re.fullmatch(r"[A-Za-z0-9_-]{1,128}", keys[0]) is None:
-        raise _Unreadable("the routing key is missing or has unusual characters")
+        raise _InvalidAddress("the routing key is missing or has unusual characters")
     rest = urlencode([(name, value) for name, value in values if name != "routing_key"])
-    made = _http(url._replace(query=rest, path=url.path or "/v2/enqueue"))
+    made = _read_http_address(url._replace(query=rest, path=url.path or "/v2/enqueue"))
     made.routing_key = keys[0]
     return made
 
 
-def _alertmanager(url: SplitResult) -> HttpAddress:
+def _read_alertmanager_address(url: SplitResult) -> HttpAddress:
     if url.query:
-        raise _Unreadable("the address has a query, which Alertmanager does not read")
+        raise _InvalidAddress("the address has a query, which Alertmanager does not read")
     path = url.path.rstrip("/")
     suffix = "/api/v2/alerts"
-    return _http(url._replace(path=path if path.endswith(suffix) else path + suffix))
+    return _read_http_address(url._replace(path=path if path.endswith(suffix) else path + suffix))
 
 
-def _mail(url: SplitResult) -> MailAddress:
+def _read_mail_address(url: SplitResult) -> MailAddress:
     if url.path not in {"", "/"}:
-        raise _Unreadable("the address has a path")
+        raise _InvalidAddress("the address has a path")
     values = parse_qsl(url.query, keep_blank_values=True)
     if {name for name, _ in values} - {"from", "to"}:
-        raise _Unreadable("only from= and to= are known behind the question mark")
+        raise _InvalidAddress("only from= and to= are known behind the question mark")
     senders = [value for name, value in values if name == "from"]
     recipients = tuple(one.strip() for name, value in values if name == "to" for one in value.split(","))
     if len(senders) != 1 or not recipients:
-        raise _Unreadable("the address needs one from= and a to=")
-    if not all(map(_MAIL.fullmatch, (*senders, *recipients))):
-        raise _Unreadable("from= or to= is not a plain e-mail address")
+        raise _InvalidAddress("the address needs one from= and a to=")
+    if not all(map(_MAIL_ADDRESS_PATTERN.fullmatch, (*senders, *recipients))):
+        raise _InvalidAddress("from= or to= is not a plain e-mail address")
     if len(recipients) > _MAX_RECIPIENTS:
-        raise _Unreadable(f"to= has more than {_MAX_RECIPIENTS} addresses")
+        raise _InvalidAddress(f"to= has more than {_MAX_RECIPIENTS} addresses")
     user, password = _credentials(url)
     return MailAddress(
         is_tls=url.scheme == "smtps", sender=senders[0], recipients=recipients, user=user, password=password
@@ -223,13 +231,13 @@ def _credentials(url: SplitResult) -> tuple[str, str]:
     """Return user and password, decoded; both are empty if the URL has none."""
     user, password = unquote(url.username or ""), unquote(url.password or "")
     if re.fullmatch(r"[\x20-\x7e]*", user + password) is None:
-        raise _Unreadable("the user or the password has characters outside of printable ASCII")
+        raise _InvalidAddress("the user or the password has characters outside of printable ASCII")
     if "@" in url.netloc and not (user and password):
-        raise _Unreadable("the user or the password is empty")
+        raise _InvalidAddress("the user or the password is empty")
     return user, password
 
 
-def _secrets_of(address: HttpAddress | MailAddress) -> Secrets:
+def _collect_secrets(address: HttpAddress | MailAddress) -> Secrets:
     """Collect the secrets that the target may repeat in its response, in each form in which they are sent."""
     if isinstance(address, MailAddress):
         forms = (address.password, f"\0{address.user}\0{address.password}")
@@ -244,19 +252,22 @@ def _secrets_of(address: HttpAddress | MailAddress) -> Secrets:
     return Secrets([*long_parts, address.routing_key, login, password])
 
 
-_Reader = Callable[[SplitResult], HttpAddress | MailAddress]
-_READERS_BY_SCHEME: Final[Mapping[str, tuple[Kind, int, _Reader]]] = {
+_AddressReader = Callable[[SplitResult], HttpAddress | MailAddress]
+_READERS_BY_SCHEME: Final[Mapping[str, tuple[AlertTargetKind, int, _AddressReader]]] = {
     f"{kind}+{scheme}": (kind, port, read)
     for kind, read in (
-        (Kind.WEBHOOK, _http),
-        (Kind.SLACK, _slack),
-        (Kind.PAGERDUTY, _pagerduty),
-        (Kind.ALERTMANAGER, _alertmanager),
+        (AlertTargetKind.WEBHOOK, _read_http_address),
+        (AlertTargetKind.SLACK, _read_slack_address),
+        (AlertTargetKind.PAGERDUTY, _read_pagerduty_address),
+        (AlertTargetKind.ALERTMANAGER, _read_alertmanager_address),
     )
     for scheme, port in (("https", 443), ("http", 80))
-} | {"smtp": (Kind.EMAIL, 587, _mail), "smtps": (Kind.EMAIL, 465, _mail)}
+} | {
+    "smtp": (AlertTargetKind.EMAIL, 587, _read_mail_address),
+    "smtps": (AlertTargetKind.EMAIL, 465, _read_mail_address),
+}
 
-_HINT: Final = (
+_ADDRESS_FORMATS_HINT: Final = (
     "Addresses are webhook+https://…, slack+https://…, pagerduty:KEY, alertmanager+https://…,"
     " or smtp://user:password@host/?from=…&to=… ."
 )

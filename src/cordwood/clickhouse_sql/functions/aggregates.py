@@ -11,26 +11,30 @@ from cordwood.clickhouse_sql.translate import as_float, default_of
 from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_of, literal_node
 from cordwood.sql.nodes import internal_call
 
-_AggregateTranslation = Callable[[ArgumentTranslator, Call], Value]
+_AggregateTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 _NAN_SQL: Final = "cast('nan' as float64)"
 _MAX_ARRAY_ELEMENTS: Final = 10_000
 
 
-def aggregate(translator: ArgumentTranslator, call: Call) -> Value:
+def translate_aggregate(translator: ArgumentTranslator, call: Call) -> Value:
     """Translate the call of an aggregate function over the rows whose columns `translator` has in scope."""
     return _AGGREGATE_BY_NAME[call.name](translator, call)
 
 
-def _arguments(translator: ArgumentTranslator, call: Call, count: int, parameters: int = 0) -> tuple[exp.Expr, ...]:
+def _checked_arguments(
+    translator: ArgumentTranslator, call: Call, count: int, parameters: int = 0
+) -> tuple[exp.Expr, ...]:
     if call.is_distinct and call.name not in ("count", "uniq", "uniqexact", "sum", "grouparray"):
-        raise translator.refusal(call.node, f"{call.display_name} of DISTINCT values is not supported.")
+        raise translator.refused_error(call.node, f"{call.display_name} of DISTINCT values is not supported.")
     if len(call.arguments) != count:
-        raise translator.refusal(
+        raise translator.refused_error(
             call.node, f"{call.display_name} takes {count} arguments, and {len(call.arguments)} were given."
         )
     if len(call.parameters) > parameters:
-        raise translator.refusal(call.node, f"{call.display_name} has no parameters in brackets before its arguments.")
+        raise translator.refused_error(
+            call.node, f"{call.display_name} has no parameters in brackets before its arguments."
+        )
     return call.arguments
 
 
@@ -39,11 +43,11 @@ def _filtered_argument(translator: ArgumentTranslator, call: Call, node: exp.Exp
     if call.condition is None:
         return node
     return translator.fill(
-        call.node, "if(@condition, @value, null)", condition=translator.filter(call.condition), value=node
+        call.node, "if(@condition, @value, null)", condition=translator.filter_condition(call.condition), value=node
     )
 
 
-def _with_default(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
+def _aggregate_with_default(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
     if type_.nullable:
         return Value(aggregated, type_)
     if type_.name in ("DateTime", "Date"):
@@ -56,10 +60,10 @@ def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
     if call.is_distinct:
         return _translate_uniq(translator, call)
     if len(call.arguments) > 1:
-        raise translator.refusal(call.node, "count takes at most 1 argument.")
+        raise translator.refused_error(call.node, "count takes at most 1 argument.")
     value = translator.value_with_default(call.arguments[0]) if call.arguments else None
     if call.condition is not None:
-        condition = translator.filter(call.condition)
+        condition = translator.filter_condition(call.condition)
         if value is not None and value.type.nullable:
             condition = translator.fill(
                 call.node, "@condition and @value is not null", condition=condition, value=value.node
@@ -74,61 +78,61 @@ def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
     """Return uniq and related functions as an exact count; ClickHouse only approximates them."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
-        raise translator.refusal(call.node, f"{call.display_name} of several values is not supported.", hint)
-    (node,) = _arguments(translator, call, 1)
+        raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
+    (node,) = _checked_arguments(translator, call, 1)
     value = _filtered_argument(translator, call, translator.value_with_default(node).node)
     return Value(translator.fill(call.node, "count(distinct @value)", value=value), INT)
 
 
 def _translate_sum(translator: ArgumentTranslator, call: Call) -> Value:
-    (node,) = _arguments(translator, call, 1)
-    value = translator.number(node)
+    (node,) = _checked_arguments(translator, call, 1)
+    value = translator.number_value(node)
     distinct = "distinct " if call.is_distinct else ""
     aggregated = translator.fill(
         call.node, f"sum({distinct}@value)", value=_filtered_argument(translator, call, value.node)
     )
-    return _with_default(translator, call, aggregated, value.type)
+    return _aggregate_with_default(translator, call, aggregated, value.type)
 
 
 def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
-    (node,) = _arguments(translator, call, 1)
-    value = as_float(translator.number(node))
+    (node,) = _checked_arguments(translator, call, 1)
+    value = as_float(translator.number_value(node))
     aggregated = translator.fill(call.node, "avg(@value)", value=_filtered_argument(translator, call, value.node))
-    return _or_nan(translator, call, aggregated, value)
+    return _aggregate_or_nan(translator, call, aggregated, value)
 
 
-def _or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
+def _aggregate_or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
     """Return the aggregate, with NaN instead of NULL for no rows, unless its type is nullable."""
     if value.type.nullable:
-        return Value(aggregated, FLOAT.or_null())
+        return Value(aggregated, FLOAT.as_nullable())
     return Value(translator.fill(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
 
 
-def _dispersion_function(name: str) -> _AggregateTranslation:
+def _dispersion_function(name: str) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        (node,) = _arguments(translator, call, 1)
-        value = as_float(translator.number(node))
+        (node,) = _checked_arguments(translator, call, 1)
+        value = as_float(translator.number_value(node))
         aggregated = translator.fill(
             call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
         )
-        return _or_nan(translator, call, aggregated, value)
+        return _aggregate_or_nan(translator, call, aggregated, value)
 
     return translate_call
 
 
-def _single_value_aggregate(name: str) -> _AggregateTranslation:
+def _single_value_function(name: str) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        (node,) = _arguments(translator, call, 1)
-        value = _without_nan(_comparable_value(translator, node), name)
+        (node,) = _checked_arguments(translator, call, 1)
+        value = _replace_nan_with_null(_comparable_value(translator, node), name)
         aggregated = translator.fill(
             call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
         )
-        return _with_default(translator, call, aggregated, value.type)
+        return _aggregate_with_default(translator, call, aggregated, value.type)
 
     return translate_call
 
 
-def _without_nan(value: Value, name: str = "") -> Value:
+def _replace_nan_with_null(value: Value, name: str = "") -> Value:
     """Return the value with NaN replaced by NULL, because ClickHouse's aggregates ignore NaN."""
     if value.type.name != "Float64" or value.is_constant or name == "any_value":
         return value
@@ -138,78 +142,78 @@ def _without_nan(value: Value, name: str = "") -> Value:
 def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value = translator.value_with_default(node)
     if value.type.name in ("UInt8", "Bool"):
-        return translator.number(node)
+        return translator.number_value(node)
     if value.type.name in ("Map", "Array", "Interval"):
-        raise translator.refusal(node, f"A {value.type} cannot be aggregated so.")
+        raise translator.refused_error(node, f"A {value.type} cannot be aggregated so.")
     return value
 
 
-def _argument_at_extreme(name: str) -> _AggregateTranslation:
+def _argument_at_extreme_function(name: str) -> _AggregateTranslator:
     """Return a function for the first argument of the row with the least or greatest second argument."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, order_node = _arguments(translator, call, 2)
+        node, order_node = _checked_arguments(translator, call, 2)
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
         parts = {"value": value.node, "order": _filtered_argument(translator, call, order.node)}
-        return _with_default(
+        return _aggregate_with_default(
             translator, call, translator.fill(call.node, f"{name}(@value, @order)", **parts), value.type
         )
 
     return translate_call
 
 
-def _array_aggregate(*, is_distinct: bool) -> _AggregateTranslation:
+def _group_array_function(*, is_distinct: bool) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        (node,) = _arguments(translator, call, 1, parameters=1)
+        (node,) = _checked_arguments(translator, call, 1, parameters=1)
         value = _comparable_value(translator, node)
         distinct = "distinct " if is_distinct or call.is_distinct else ""
-        limit = f" limit {_max_elements(translator, call)}" if call.parameters else ""
+        limit = f" limit {_read_max_elements(translator, call)}" if call.parameters else ""
         template = f"array_agg({distinct}@value ignore nulls{limit})"
         aggregated = translator.fill(call.node, template, value=_filtered_argument(translator, call, value.node))
         return Value(
-            translator.fill(call.node, "coalesce(@value, [])", value=aggregated), array_of(value.type.never_null())
+            translator.fill(call.node, "coalesce(@value, [])", value=aggregated), array_of(value.type.as_not_null())
         )
 
     return translate_call
 
 
-def _max_elements(translator: ArgumentTranslator, call: Call) -> int:
+def _read_max_elements(translator: ArgumentTranslator, call: Call) -> int:
     maximum = int(translator.constant_number(call.parameters[0], "The number of values"))
     if not 1 <= maximum <= _MAX_ARRAY_ELEMENTS:
-        raise translator.refusal(call.node, f"From 1 to {_MAX_ARRAY_ELEMENTS} values can be gathered.")
+        raise translator.refused_error(call.node, f"From 1 to {_MAX_ARRAY_ELEMENTS} values can be gathered.")
     return maximum
 
 
-def _quantile_function(name: str, level: float | None = None) -> _AggregateTranslation:
+def _quantile_function(name: str, level: float | None = None) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        (node,) = _arguments(translator, call, 1, parameters=1)
+        (node,) = _checked_arguments(translator, call, 1, parameters=1)
         share = (
             translator.constant_number(call.parameters[0], "The level of a quantile")
             if call.parameters
             else level or 0.5
         )
         if not 0 <= share <= 1:
-            raise translator.refusal(call.node, "The level of a quantile lies between 0 and 1.")
-        value = _without_nan(as_float(translator.number(node)))
+            raise translator.refused_error(call.node, "The level of a quantile lies between 0 and 1.")
+        value = _replace_nan_with_null(as_float(translator.number_value(node)))
         aggregated = internal_call(name, _filtered_argument(translator, call, value.node), literal_node(float(share)))
-        return _or_nan(translator, call, aggregated, value)
+        return _aggregate_or_nan(translator, call, aggregated, value)
 
     return translate_call
 
 
-_AGGREGATE_BY_NAME: Final[Mapping[str, _AggregateTranslation]] = {
-    "any": _single_value_aggregate("any_value"),
-    "anylast": _single_value_aggregate("any_value"),
-    "argmax": _argument_at_extreme("max_by"),
-    "argmin": _argument_at_extreme("min_by"),
+_AGGREGATE_BY_NAME: Final[Mapping[str, _AggregateTranslator]] = {
+    "any": _single_value_function("any_value"),
+    "anylast": _single_value_function("any_value"),
+    "argmax": _argument_at_extreme_function("max_by"),
+    "argmin": _argument_at_extreme_function("min_by"),
     "avg": _translate_avg,
     "count": _translate_count,
     "countdistinct": _translate_uniq,
-    "grouparray": _array_aggregate(is_distinct=False),
-    "groupuniqarray": _array_aggregate(is_distinct=True),
-    "max": _single_value_aggregate("max"),
+    "grouparray": _group_array_function(is_distinct=False),
+    "groupuniqarray": _group_array_function(is_distinct=True),
+    "max": _single_value_function("max"),
     "median": _quantile_function("quantile"),
-    "min": _single_value_aggregate("min"),
+    "min": _single_value_function("min"),
     "quantile": _quantile_function("quantile"),
     "quantileexactinclusive": _quantile_function("quantile"),
     "quantiletdigest": _quantile_function("quantile_tdigest"),

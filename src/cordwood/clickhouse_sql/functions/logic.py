@@ -6,32 +6,35 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
-from cordwood.clickhouse_sql.comparisons import compare, is_null
-from cordwood.clickhouse_sql.translate import choose, unify_values
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
+from cordwood.clickhouse_sql.comparisons import compare, null_test
+from cordwood.clickhouse_sql.translate import build_case, unify_values
 from cordwood.clickhouse_sql.values import FLAG, Value, as_operand, flag_value
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 
-_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _translate_if(translator: ArgumentTranslator, call: Call) -> Value:
-    condition, then, otherwise = arguments(translator, call, 3)
-    return choose(
-        translator, call.node, [translator.filter(condition)], [translator.value(then), translator.value(otherwise)]
+    condition, then, otherwise = checked_arguments(translator, call, 3)
+    return build_case(
+        translator,
+        call.node,
+        [translator.filter_condition(condition)],
+        [translator.value(then), translator.value(otherwise)],
     )
 
 
 def _translate_multi_if(translator: ArgumentTranslator, call: Call) -> Value:
-    parts = arguments(translator, call, 3, -1)
+    parts = checked_arguments(translator, call, 3, -1)
     if len(parts) % 2 == 0:
-        raise translator.refusal(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
-    conditions = [translator.filter(part) for part in parts[:-1:2]]
-    return choose(translator, call.node, conditions, [translator.value(part) for part in (*parts[1::2], parts[-1])])
+        raise translator.refused_error(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
+    conditions = [translator.filter_condition(part) for part in parts[:-1:2]]
+    return build_case(translator, call.node, conditions, [translator.value(part) for part in (*parts[1::2], parts[-1])])
 
 
 def _translate_coalesce(translator: ArgumentTranslator, call: Call) -> Value:
-    values = [translator.value_with_default(part) for part in arguments(translator, call, 1, -1)]
+    values = [translator.value_with_default(part) for part in checked_arguments(translator, call, 1, -1)]
     nodes, type_ = unify_values(translator, call.node, values)
     if len(nodes) == 1:
         return Value(nodes[0], type_)
@@ -42,25 +45,25 @@ def _translate_coalesce(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
-    left, right = arguments(translator, call, 2)
+    left, right = checked_arguments(translator, call, 2)
     value, sentinel = translator.value(left), translator.value_with_default(right)
     if value.default is not None and value.default == sentinel.constant:
         # A missing value is NULL already, and a value equal to the default becomes NULL.
         nullif = translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
-        return Value(nullif, value.type.or_null())
+        return Value(nullif, value.type.as_nullable())
     value = value.with_default()
     if value.type.name != sentinel.type.name:
         nodes, type_ = unify_values(translator, call.node, [value, sentinel])
         value, sentinel = Value(nodes[0], type_), Value(nodes[1], type_)
     return Value(
         translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node),
-        value.type.or_null(),
+        value.type.as_nullable(),
     )
 
 
-def _null_test_function(*, negated: bool) -> _FunctionTranslation:
+def _null_test_function(*, negated: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        test = is_null(translator.value_with_default(*arguments(translator, call, 1)))
+        test = null_test(translator.value_with_default(*checked_arguments(translator, call, 1)))
         if not negated:
             return test
         if test.is_constant:
@@ -70,12 +73,12 @@ def _null_test_function(*, negated: bool) -> _FunctionTranslation:
     return translate_call
 
 
-def _comparison_function(kind: type[exp.Expr]) -> _FunctionTranslation:
+def _comparison_function(kind: type[exp.Expr]) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        left, right = arguments(translator, call, 2)
+        left, right = checked_arguments(translator, call, 2)
         return compare(
             translator,
-            kind(this=copied(left), expression=copied(right)),
+            kind(this=copy_tree(left), expression=copy_tree(right)),
             translator.value(left),
             translator.value(right),
         )
@@ -83,25 +86,25 @@ def _comparison_function(kind: type[exp.Expr]) -> _FunctionTranslation:
     return translate_call
 
 
-def _operator_function(
-    make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int
-) -> _FunctionTranslation:
+def _operator_function(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int) -> _CallTranslator:
     """Return the translation of a function that is equivalent to an operator, whose node `make` creates."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        return translator.value(make(tuple(copied(part) for part in arguments(translator, call, minimum, maximum))))
+        return translator.value(
+            make(tuple(copy_tree(part) for part in checked_arguments(translator, call, minimum, maximum)))
+        )
 
     return translate_call
 
 
 def _translate_xor(translator: ArgumentTranslator, call: Call) -> Value:
-    left, right = (translator.condition_value(part) for part in arguments(translator, call, 2))
+    left, right = (translator.condition_value(part) for part in checked_arguments(translator, call, 2))
     nullable = left.type.nullable or right.type.nullable
     inequality = exp.NEQ(this=as_operand(left.node), expression=as_operand(right.node))
     return Value(inequality, msgspec.structs.replace(FLAG, nullable=nullable))
 
 
-def _connector_function(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]], exp.Expr]:
+def _connector_node_maker(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]], exp.Expr]:
     def make(parts: tuple[exp.Expr, ...]) -> exp.Expr:
         chained = parts[0]
         for part in parts[1:]:
@@ -111,7 +114,7 @@ def _connector_function(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]]
     return make
 
 
-FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
+FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
     "if": _translate_if,
     "multiif": _translate_multi_if,
     "coalesce": _translate_coalesce,
@@ -125,8 +128,8 @@ FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "lessorequals": _comparison_function(exp.LTE),
     "greater": _comparison_function(exp.GT),
     "greaterorequals": _comparison_function(exp.GTE),
-    "and": _operator_function(_connector_function(exp.And), 2, -1),
-    "or": _operator_function(_connector_function(exp.Or), 2, -1),
+    "and": _operator_function(_connector_node_maker(exp.And), 2, -1),
+    "or": _operator_function(_connector_node_maker(exp.Or), 2, -1),
     "not": _operator_function(lambda parts: exp.Not(this=parts[0]), 1, 1),
     "xor": _translate_xor,
     "like": _operator_function(lambda parts: exp.Like(this=parts[0], expression=parts[1]), 2, 2),

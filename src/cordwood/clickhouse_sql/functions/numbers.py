@@ -6,24 +6,24 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
 from cordwood.clickhouse_sql.translate import as_float, unify_values
 from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, Type, Value, literal_node
 from cordwood.sql.nodes import internal_call
 
-_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _nullable_like(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
-def _rounding_function(name: str) -> _FunctionTranslation:
+def _rounding_function(name: str) -> _CallTranslator:
     """Return a rounding function. Integers stay integers; `round` rounds half to even."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, *rest = arguments(translator, call, 1, 2)
-        value = translator.number(node)
+        node, *rest = checked_arguments(translator, call, 1, 2)
+        value = translator.number_value(node)
         digits = int(translator.constant_number(rest[0], "The number of digits")) if rest else 0
         if value.type.name == "Int64":
             if digits >= 0:
@@ -32,9 +32,9 @@ def _rounding_function(name: str) -> _FunctionTranslation:
                 parts = {"value": value.node, "digits": literal_node(digits)}
                 rounded = translator.fill(call.node, "cast(round(cast(@value as float64), @digits) as int64)", **parts)
                 return Value(rounded, value.type)
-            raise translator.refusal(call.node, "A negative number of digits is not supported.")
+            raise translator.refused_error(call.node, "A negative number of digits is not supported.")
         if not -15 <= digits <= 15:
-            raise translator.refusal(call.node, "At most 15 digits are supported.")
+            raise translator.refused_error(call.node, "At most 15 digits are supported.")
         if name == "round":
             return Value(
                 internal_call("round_even", value.node, exp.Literal.string(str(digits))), _nullable_like(FLOAT, value)
@@ -48,9 +48,9 @@ def _rounding_function(name: str) -> _FunctionTranslation:
     return translate_call
 
 
-def _float_function(template: str, count: int = 1) -> _FunctionTranslation:
+def _float_function(template: str, count: int = 1) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        values = [as_float(translator.number(part)) for part in arguments(translator, call, count)]
+        values = [as_float(translator.number_value(part)) for part in checked_arguments(translator, call, count)]
         parts = {letter: value.node for letter, value in zip("ab", values, strict=False)}
         nullable = any(value.type.nullable for value in values)
         return Value(translator.fill(call.node, template, **parts), msgspec.structs.replace(FLOAT, nullable=nullable))
@@ -59,24 +59,24 @@ def _float_function(template: str, count: int = 1) -> _FunctionTranslation:
 
 
 def _translate_abs(translator: ArgumentTranslator, call: Call) -> Value:
-    value = translator.number(*arguments(translator, call, 1))
+    value = translator.number_value(*checked_arguments(translator, call, 1))
     return Value(translator.fill(call.node, "abs(@value)", value=value.node), value.type)
 
 
 def _translate_int_div(translator: ArgumentTranslator, call: Call) -> Value:
-    left, right = (translator.number(part) for part in arguments(translator, call, 2))
+    left, right = (translator.number_value(part) for part in checked_arguments(translator, call, 2))
     if "Float64" in (left.type.name, right.type.name):
-        raise translator.refusal(call.node, "intDiv takes whole numbers.", "Convert them with toInt64(…).")
+        raise translator.refused_error(call.node, "intDiv takes whole numbers.", "Convert them with toInt64(…).")
     quotient = translator.fill(call.node, "div(@left, @right)", left=left.node, right=right.node)
     return Value(quotient, msgspec.structs.replace(INT, nullable=left.type.nullable or right.type.nullable))
 
 
-def _greatest_or_least_function(name: str) -> _FunctionTranslation:
+def _greatest_or_least_function(name: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        values = [translator.value_with_default(part) for part in arguments(translator, call, 1, -1)]
+        values = [translator.value_with_default(part) for part in checked_arguments(translator, call, 1, -1)]
         nodes, type_ = unify_values(translator, call.node, values)
         if any(value.type.nullable for value in values):
-            raise translator.refusal(
+            raise translator.refused_error(
                 call.node, f"{name} of what may be NULL is not supported.", "Write coalesce(…) around it."
             )
         kind = exp.Greatest if name == "greatest" else exp.Least
@@ -87,15 +87,15 @@ def _greatest_or_least_function(name: str) -> _FunctionTranslation:
     return translate_call
 
 
-def _float_test_function(template: str) -> _FunctionTranslation:
+def _float_test_function(template: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        value = as_float(translator.number(*arguments(translator, call, 1)))
+        value = as_float(translator.number_value(*checked_arguments(translator, call, 1)))
         return Value(translator.fill(call.node, template, a=value.node), _nullable_like(FLAG, value))
 
     return translate_call
 
 
-FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
+FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
     "round": _rounding_function("round"),
     "floor": _rounding_function("floor"),
     "ceil": _rounding_function("ceil"),

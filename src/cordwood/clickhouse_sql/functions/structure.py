@@ -6,10 +6,17 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
 from cordwood.clickhouse_sql.casts import type_named
-from cordwood.clickhouse_sql.scope import AttributeForm, attribute_item, element_item, whole_attributes
-from cordwood.clickhouse_sql.translate import array_of_values, convert, element, is_json, map_item, unify_values
+from cordwood.clickhouse_sql.scope import AttributeForm, all_attributes, attribute_item, element_item
+from cordwood.clickhouse_sql.translate import (
+    array_element,
+    array_of_values,
+    convert_to_type,
+    is_json_map,
+    map_item,
+    unify_values,
+)
 from cordwood.clickhouse_sql.values import (
     FLAG,
     FLOAT,
@@ -25,21 +32,21 @@ from cordwood.clickhouse_sql.values import (
 )
 from cordwood.sql.nodes import internal_call
 
-_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _translate_map(translator: ArgumentTranslator, call: Call) -> Value:
-    parts = arguments(translator, call, 0, -1)
+    parts = checked_arguments(translator, call, 0, -1)
     if len(parts) % 2:
-        raise translator.refusal(call.node, "map takes pairs of a key and a value.")
+        raise translator.refused_error(call.node, "map takes pairs of a key and a value.")
     keys = [translator.constant_text(key, "The key of a map") for key in parts[::2]]
     if len(set(keys)) < len(keys):
-        raise translator.refusal(call.node, "A map has each key once.")
+        raise translator.refused_error(call.node, "A map has each key once.")
     values = [translator.value_with_default(value) for value in parts[1::2]]
     if values:
         nodes, type_ = unify_values(translator, call.node, values)
         values = [Value(node, type_) for node in nodes]
-    return Value(exp.Null(), MAP, parts=tuple(zip(keys, values, strict=True)))
+    return Value(exp.Null(), MAP, map_entries=tuple(zip(keys, values, strict=True)))
 
 
 def _translate_map_keys(translator: ArgumentTranslator, call: Call) -> Value:
@@ -48,51 +55,55 @@ def _translate_map_keys(translator: ArgumentTranslator, call: Call) -> Value:
 
 def keys_of_map(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
     """Return the keys of a map as an array."""
-    if value.parts is not None:
-        return Value(exp.Array(expressions=[exp.Literal.string(key) for key, _ in value.parts]), array_of(STRING))
-    if is_json(value):
+    if value.map_entries is not None:
+        return Value(exp.Array(expressions=[exp.Literal.string(key) for key, _ in value.map_entries]), array_of(STRING))
+    if is_json_map(value):
         return Value(internal_call("json_keys", value.node), array_of(STRING))
-    return _whole_attributes(translator, node, AttributeForm.KEYS)
+    return _all_attributes(translator, node, AttributeForm.KEYS)
 
 
 def _translate_map_values(translator: ArgumentTranslator, call: Call) -> Value:
     value = _map_argument(translator, call)
-    if value.parts is not None:
-        return array_of_values(translator, call.node, [part for _, part in value.parts])
-    return _whole_attributes(translator, call.node, AttributeForm.VALUES)
+    if value.map_entries is not None:
+        return array_of_values(translator, call.node, [part for _, part in value.map_entries])
+    return _all_attributes(translator, call.node, AttributeForm.VALUES)
 
 
 def _map_argument(translator: ArgumentTranslator, call: Call) -> Value:
-    (node,) = arguments(translator, call, 1)
+    (node,) = checked_arguments(translator, call, 1)
     value = translator.value(node)
     if value.type.name != "Map":
-        raise translator.refusal(node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes.")
+        raise translator.refused_error(
+            node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes."
+        )
     return value
 
 
-def _whole_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> Value:
-    attributes = whole_attributes(translator.row, form)
+def _all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> Value:
+    attributes = all_attributes(translator.row, form)
     if attributes is None:
-        raise translator.refusal(
+        raise translator.refused_error(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
         )
     return Value(attributes, array_of(STRING))
 
 
-def _map_contains(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value:
     """Return whether the map has the key, even if its text is empty."""
-    node, key = arguments(translator, call, 2)
+    node, key = checked_arguments(translator, call, 2)
     value = translator.value(node)
     if value.type.name != "Map":
-        raise translator.refusal(node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes.")
+        raise translator.refused_error(
+            node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes."
+        )
     key_text = translator.constant_text(key, "The key of a map")
-    if value.parts is not None:
-        return flag_value(is_true=any(name == key_text for name, _ in value.parts))
-    if is_json(value):
+    if value.map_entries is not None:
+        return flag_value(is_true=any(name == key_text for name, _ in value.map_entries))
+    if is_json_map(value):
         return Value(internal_call("json_has", value.node, exp.Literal.string(key_text)), FLAG)
     attribute = translator.row.value(attribute_item(key_text))
     if attribute is None:
-        raise translator.refusal(
+        raise translator.refused_error(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
         )
     if attribute.is_constant:
@@ -102,41 +113,47 @@ def _map_contains(translator: ArgumentTranslator, call: Call) -> Value:
 
 def _translate_array(translator: ArgumentTranslator, call: Call) -> Value:
     return array_of_values(
-        translator, call.node, [translator.value_with_default(part) for part in arguments(translator, call, 0, -1)]
+        translator,
+        call.node,
+        [translator.value_with_default(part) for part in checked_arguments(translator, call, 0, -1)],
     )
 
 
 def _translate_array_element(translator: ArgumentTranslator, call: Call) -> Value:
-    node, index_node = arguments(translator, call, 2)
+    node, index_node = checked_arguments(translator, call, 2)
     value = translator.value(node)
     return (
         map_item(translator, call.node, value, index_node)
         if value.type.name == "Map"
-        else element(translator, call.node, value, index_node)
+        else array_element(translator, call.node, value, index_node)
     )
 
 
-def _array_contains(translator: ArgumentTranslator, call: Call) -> Value:
-    node, element_node = arguments(translator, call, 2)
-    array, value = translator.array(node), translator.value_with_default(element_node)
+def _translate_array_contains(translator: ArgumentTranslator, call: Call) -> Value:
+    node, element_node = checked_arguments(translator, call, 2)
+    array, value = translator.array_value(node), translator.value_with_default(element_node)
     element_type: Type = array.type.element or STRING
     type_ = common_type(element_type, value.type)
     if type_ is None or value.type.name == "Nothing":
-        raise translator.refusal(element_node, f"A {array.type} has no {value.type}.", "Convert it, as in toString(…).")
+        raise translator.refused_error(
+            element_node, f"A {array.type} has no {value.type}.", "Convert it, as in toString(…)."
+        )
     if type_.name == "Float64" and element_type.name != "Float64":
-        raise translator.refusal(element_node, f"A {array.type} has no {value.type}.", "Convert it with toInt64(…).")
+        raise translator.refused_error(
+            element_node, f"A {array.type} has no {value.type}.", "Convert it with toInt64(…)."
+        )
     unnest = exp.Unnest(expressions=[array.node], offset=False)
-    membership = exp.In(this=convert(translator, element_node, value, type_), unnest=unnest)
+    membership = exp.In(this=convert_to_type(translator, element_node, value, type_), unnest=unnest)
     return Value(membership, msgspec.structs.replace(FLAG, nullable=value.type.nullable))
 
 
-def _concatenate_arrays(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_array_concat(translator: ArgumentTranslator, call: Call) -> Value:
     """Concatenate arrays of one type."""
-    parts = arguments(translator, call, 1, -1)
-    values = [translator.array(part) for part in parts]
+    parts = checked_arguments(translator, call, 1, -1)
+    values = [translator.array_value(part) for part in parts]
     for part, value in zip(parts, values, strict=True):
         if value.type != values[0].type:
-            raise translator.refusal(part, f"A {values[0].type} and a {value.type} make no array together.")
+            raise translator.refused_error(part, f"A {values[0].type} and a {value.type} make no array together.")
     if len(values) == 1:
         return values[0]
     placeholders = {f"p{index}": value.node for index, value in enumerate(values)}
@@ -146,9 +163,9 @@ def _concatenate_arrays(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(concatenated, values[0].type)
 
 
-def _array_function(template: str) -> _FunctionTranslation:
+def _array_function(template: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        value = translator.array(*arguments(translator, call, 1))
+        value = translator.array_value(*checked_arguments(translator, call, 1))
         return Value(translator.fill(call.node, template, array=value.node), value.type)
 
     return translate_call
@@ -158,11 +175,11 @@ _SORT_FUNCTIONS: Final = {"String": "sorted_texts", "Int64": "sorted_numbers", "
 
 
 def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
-    (node,) = arguments(translator, call, 1)
-    value = translator.array(node)
+    (node,) = checked_arguments(translator, call, 1)
+    value = translator.array_value(node)
     name = _SORT_FUNCTIONS.get((value.type.element or STRING).name)
     if name is None:
-        raise translator.refusal(node, f"A {value.type} cannot be sorted here.")
+        raise translator.refused_error(node, f"A {value.type} cannot be sorted here.")
     return Value(internal_call(name, value.node), value.type)
 
 
@@ -170,14 +187,14 @@ def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the element of an array that `select` has added to FROM."""
     joined_element = translator.row.value(element_item(call.node))
     if joined_element is None:
-        raise translator.refusal(call.node, "arrayJoin cannot stand here.")
+        raise translator.refused_error(call.node, "arrayJoin cannot stand here.")
     return joined_element
 
 
-def _json_function(name: str, type_: Type, default: str | int | None) -> _FunctionTranslation:
+def _json_function(name: str, type_: Type, default: str | int | None) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, *keys = arguments(translator, call, 1, -1)
-        value = translator.string(node)
+        node, *keys = checked_arguments(translator, call, 1, -1)
+        value = translator.string_value(node)
         if isinstance(value.constant, str) and name != "json_valid" and not _is_json_text(value.constant):
             # Engines evaluate a constant at compile time, so constant invalid JSON would fail the whole query.
             value = text_value("null")
@@ -185,9 +202,9 @@ def _json_function(name: str, type_: Type, default: str | int | None) -> _Functi
         extracted = Value(internal_call(name, value.node, *path), type_, default=default)
         if not value.type.nullable or type_.name == "Array":
             return extracted
-        parts = {"text": value.node, "extracted": extracted.expression()}
+        parts = {"text": value.node, "extracted": extracted.node_with_default()}
         filled = translator.fill(call.node, "if(@text is null, null, @extracted)", **parts)
-        return Value(filled, type_.or_null())
+        return Value(filled, type_.as_nullable())
 
     return translate_call
 
@@ -207,7 +224,7 @@ def _json_key_argument(translator: ArgumentTranslator, node: exp.Expr) -> exp.Ex
         return exp.Literal.string(value.constant)
     if isinstance(value.constant, int) and value.constant > 0:
         return exp.Literal.number(value.constant)
-    raise translator.refusal(node, "A key of JSON must be a text in quotes, or a place from 1 on.")
+    raise translator.refused_error(node, "A key of JSON must be a text in quotes, or a place from 1 on.")
 
 
 _JSON_EXTRACTORS: Final[Mapping[str, tuple[str, Type, str | int]]] = {
@@ -219,30 +236,30 @@ _JSON_EXTRACTORS: Final[Mapping[str, tuple[str, Type, str | int]]] = {
 
 def _translate_json_extract(translator: ArgumentTranslator, call: Call) -> Value:
     """Return `JSONExtract(x, 'a', 'Int64')` as JSONExtractInt(x, 'a')."""
-    *parts, type_node = arguments(translator, call, 2, -1)
+    *parts, type_node = checked_arguments(translator, call, 2, -1)
     type_ = type_named(translator, type_node, translator.constant_text(type_node, "The name of a type"))
     extractor = _JSON_EXTRACTORS.get(type_.name)
     if extractor is None or type_.nullable:
-        raise translator.refusal(
+        raise translator.refused_error(
             type_node, f"{type_} is not supported here.", "There are: String, Int64 and its like, and Float64."
         )
     return _json_function(*extractor)(translator, msgspec.structs.replace(call, arguments=tuple(parts)))
 
 
-FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
+FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
     "map": _translate_map,
     "mapkeys": _translate_map_keys,
     "mapvalues": _translate_map_values,
-    "mapcontains": _map_contains,
-    "mapcontainskey": _map_contains,
+    "mapcontains": _translate_map_contains,
+    "mapcontainskey": _translate_map_contains,
     "array": _translate_array,
     "arrayelement": _translate_array_element,
-    "arrayconcat": _concatenate_arrays,
+    "arrayconcat": _translate_array_concat,
     "arraysort": _translate_array_sort,
     "arraydistinct": _array_function("array(select distinct e from unnest(@array) as e)"),
     "arrayreverse": _array_function("array_reverse(@array)"),
     "arrayjoin": _translate_array_join,
-    "has": _array_contains,
+    "has": _translate_array_contains,
     "jsonextract": _translate_json_extract,
     "jsonextractstring": _json_function("json_string", STRING, ""),
     "jsonextractraw": _json_function("json_raw", STRING, ""),

@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
 from cordwood.clickhouse_sql.casts import to_text
 from cordwood.clickhouse_sql.functions.structure import keys_of_map
 from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
 from cordwood.sql.nodes import internal_call
-from cordwood.sql.rules.strings import may_be_empty
+from cordwood.sql.rules.strings import may_match_empty_text
 
-_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 # In ClickHouse's regular expressions a dot matches any character, including line ends.
 _DOT_MATCHES_NEWLINE: Final = "(?s)"
@@ -25,53 +25,51 @@ def _nullable_like(type_: Type, *values: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=any(value.type.nullable for value in values))
 
 
-def _template_function(
-    template: str, type_: Type, minimum: int = 1, maximum: int | None = None
-) -> _FunctionTranslation:
+def _template_function(template: str, type_: Type, minimum: int = 1, maximum: int | None = None) -> _CallTranslator:
     """Return the translation of a function of texts, given as a template with the arguments @a, @b and @c."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        values = [translator.string(part) for part in arguments(translator, call, minimum, maximum)]
+        values = [translator.string_value(part) for part in checked_arguments(translator, call, minimum, maximum)]
         parts = {letter: value.node for letter, value in zip("abc", values, strict=False)}
         return Value(translator.fill(call.node, template, **parts), _nullable_like(type_, *values))
 
     return translate_call
 
 
-def _internal_function(name: str) -> _FunctionTranslation:
+def _internal_function(name: str) -> _CallTranslator:
     """Return the translation of a function of one text to an internal function, because BigQuery has no equivalent."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        value = translator.string(*arguments(translator, call, 1))
+        value = translator.string_value(*checked_arguments(translator, call, 1))
         return Value(internal_call(name, value.node), value.type)
 
     return translate_call
 
 
 def _translate_concat(translator: ArgumentTranslator, call: Call) -> Value:
-    values = [to_text(translator.value_with_default(part)) for part in arguments(translator, call, 1, -1)]
+    values = [to_text(translator.value_with_default(part)) for part in checked_arguments(translator, call, 1, -1)]
     concatenated = exp.Concat(expressions=[value.node for value in values])
     concatenated.meta["bigquery_name"] = "CONCAT"
     return Value(concatenated, _nullable_like(STRING, *values))
 
 
-def pattern_of(translator: ArgumentTranslator, node: exp.Expr) -> str:
+def regex_pattern_of(translator: ArgumentTranslator, node: exp.Expr) -> str:
     """Return a constant regular expression, in which a dot also matches line ends."""
     return _DOT_MATCHES_NEWLINE + translator.constant_text(node, "A regular expression")
 
 
 def _translate_match(translator: ArgumentTranslator, call: Call) -> Value:
-    node, pattern = arguments(translator, call, 2)
-    value = translator.string(node)
-    parts = {"text": value.node, "pattern": exp.Literal.string(pattern_of(translator, pattern))}
+    node, pattern = checked_arguments(translator, call, 2)
+    value = translator.string_value(node)
+    parts = {"text": value.node, "pattern": exp.Literal.string(regex_pattern_of(translator, pattern))}
     return Value(translator.fill(call.node, "regexp_contains(@text, @pattern)", **parts), _nullable_like(FLAG, value))
 
 
 def _translate_extract(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the match of the first group, or else the whole match; an empty text without a match."""
-    node, pattern = arguments(translator, call, 2)
-    value = translator.string(node)
-    first_group_pattern = exp.Literal.string(_keep_first_group(pattern_of(translator, pattern)))
+    node, pattern = checked_arguments(translator, call, 2)
+    value = translator.string_value(node)
+    first_group_pattern = exp.Literal.string(_keep_first_capturing_group(regex_pattern_of(translator, pattern)))
     extracted = translator.fill(
         call.node, "regexp_extract(@text, @pattern)", text=value.node, pattern=first_group_pattern
     )
@@ -79,13 +77,13 @@ def _translate_extract(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_extract_all(translator: ArgumentTranslator, call: Call) -> Value:
-    node, pattern = arguments(translator, call, 2)
-    first_group_pattern = exp.Literal.string(_keep_first_group(pattern_of(translator, pattern)))
+    node, pattern = checked_arguments(translator, call, 2)
+    first_group_pattern = exp.Literal.string(_keep_first_capturing_group(regex_pattern_of(translator, pattern)))
     parts = {"text": _text_without_null(translator, node).node, "pattern": first_group_pattern}
     return Value(translator.fill(call.node, "regexp_extract_all(@text, @pattern)", **parts), array_of(STRING))
 
 
-def _keep_first_group(pattern: str) -> str:
+def _keep_first_capturing_group(pattern: str) -> str:
     """Return the pattern with all groups after the first made non-capturing."""
     group_count = 0
 
@@ -100,11 +98,11 @@ def _keep_first_group(pattern: str) -> str:
 
 
 def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Value:
-    node, pattern, replacement = arguments(translator, call, 3)
-    value, replacement_value = translator.string(node), translator.string(replacement)
-    pattern_text = pattern_of(translator, pattern)
-    if may_be_empty(pattern_text):
-        raise translator.refusal(
+    node, pattern, replacement = checked_arguments(translator, call, 3)
+    value, replacement_value = translator.string_value(node), translator.string_value(replacement)
+    pattern_text = regex_pattern_of(translator, pattern)
+    if may_match_empty_text(pattern_text):
+        raise translator.refused_error(
             pattern, "A pattern that may match the empty text is not supported here.", "Write + for *."
         )
     parts = {"text": value.node, "pattern": exp.Literal.string(pattern_text), "by": replacement_value.node}
@@ -114,15 +112,15 @@ def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Val
     )
 
 
-def _position_function(*, ignores_case: bool) -> _FunctionTranslation:
+def _position_function(*, ignores_case: bool) -> _CallTranslator:
     """Return a function for the byte position of a substring, counted from 1; 0 if it is not found.
 
     `ignores_case` applies to the letters A to Z.
     """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, part = arguments(translator, call, 2)
-        value, searched = translator.string(node), translator.string(part)
+        node, part = checked_arguments(translator, call, 2)
+        value, searched = translator.string_value(node), translator.string_value(part)
         parts = {"a": value.node, "b": searched.node}
         if ignores_case:
             parts = {letter: internal_call("lower", part) for letter, part in parts.items()}
@@ -133,7 +131,7 @@ def _position_function(*, ignores_case: bool) -> _FunctionTranslation:
 
 
 def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
-    (node,) = arguments(translator, call, 1)
+    (node,) = checked_arguments(translator, call, 1)
     value = translator.value_with_default(node)
     if value.type.name == "Map":
         value = keys_of_map(translator, node, value)
@@ -142,15 +140,15 @@ def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
     return _template_function("byte_length(@a)", INT)(translator, call)
 
 
-def _emptiness_test_function(sign: str) -> _FunctionTranslation:
+def _emptiness_test_function(sign: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        (node,) = arguments(translator, call, 1)
+        (node,) = checked_arguments(translator, call, 1)
         value = translator.value_with_default(node)
         if value.type.name == "Map":
             value = keys_of_map(translator, node, value)
         if value.type.name == "Array":
             return Value(translator.fill(call.node, f"array_length(@array) {sign} 0", array=value.node), FLAG)
-        value = translator.string(node)
+        value = translator.string_value(node)
         return Value(translator.fill(call.node, f"@text {sign} ''", text=value.node), _nullable_like(FLAG, value))
 
     return translate_call
@@ -158,9 +156,9 @@ def _emptiness_test_function(sign: str) -> _FunctionTranslation:
 
 def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
     """Return a substring by characters, from a position counted from 1, or from the end if it is negative."""
-    node, start, *length_nodes = arguments(translator, call, 2, 3)
-    value, start_value = translator.string(node), translator.number(start)
-    count = translator.number(length_nodes[0]) if length_nodes else None
+    node, start, *length_nodes = checked_arguments(translator, call, 2, 3)
+    value, start_value = translator.string_value(node), translator.number_value(start)
+    count = translator.number_value(length_nodes[0]) if length_nodes else None
     if isinstance(start_value.constant, (int, float)) and start_value.constant <= 0:
         if start_value.constant == 0:
             return Value(
@@ -168,9 +166,9 @@ def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
             )
         if count is not None:
             hint = "Write left(right(x, 5), 3), or a place from the front."
-            raise translator.refusal(start, "A place from the end with a length is not supported.", hint)
+            raise translator.refused_error(start, "A place from the end with a length is not supported.", hint)
     if count is not None and isinstance(count.constant, (int, float)) and count.constant < 0:
-        value, count = _without_end(translator, call, value, int(-count.constant)), None
+        value, count = _drop_last_characters(translator, call, value, int(-count.constant)), None
     if count is None:
         return Value(
             translator.fill(call.node, "substr(@text, @start)", text=value.node, start=start_value.node),
@@ -186,7 +184,7 @@ def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(substring, _nullable_like(STRING, value, start_value, count))
 
 
-def _without_end(translator: ArgumentTranslator, call: Call, value: Value, count: int) -> Value:
+def _drop_last_characters(translator: ArgumentTranslator, call: Call, value: Value, count: int) -> Value:
     """Return the text without its last characters."""
     start = literal_node(count + 1)
     return Value(
@@ -194,15 +192,15 @@ def _without_end(translator: ArgumentTranslator, call: Call, value: Value, count
     )
 
 
-def _left_or_right_function(name: str) -> _FunctionTranslation:
+def _left_or_right_function(name: str) -> _CallTranslator:
     """Return a function for the first or last characters; a negative number omits characters at the other end."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, count = arguments(translator, call, 2)
-        value, length = translator.string(node), translator.number(count)
+        node, count = checked_arguments(translator, call, 2)
+        value, length = translator.string_value(node), translator.number_value(count)
         if isinstance(length.constant, (int, float)) and length.constant < 0:
             if name == "left":
-                return _without_end(translator, call, value, int(-length.constant))
+                return _drop_last_characters(translator, call, value, int(-length.constant))
             start = literal_node(int(1 - length.constant))
             return Value(translator.fill(call.node, "substr(@text, @start)", text=value.node, start=start), value.type)
         part = translator.fill(call.node, f"{name}(@text, greatest(@count, 0))", text=value.node, count=length.node)
@@ -212,7 +210,7 @@ def _left_or_right_function(name: str) -> _FunctionTranslation:
 
 
 def _translate_split(translator: ArgumentTranslator, call: Call) -> Value:
-    separator, node = arguments(translator, call, 2)
+    separator, node = checked_arguments(translator, call, 2)
     separator_text = translator.constant_text(separator, "A separator")
     parts = {"text": _text_without_null(translator, node).node, "by": exp.Literal.string(separator_text)}
     return Value(translator.fill(call.node, "split(@text, @by)", **parts), array_of(STRING))
@@ -223,19 +221,19 @@ def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
     ClickHouse has no NULL arrays, and its array functions read NULL as empty text.
     """
-    value = translator.string(node)
+    value = translator.string_value(node)
     if not value.type.nullable:
         return value
     return Value(translator.fill(node, "coalesce(@text, '')", text=value.node), STRING)
 
 
-def _trim_function(name: str) -> _FunctionTranslation:
+def _trim_function(name: str) -> _CallTranslator:
     """Return a function that removes given characters, by default spaces, from the ends of a text."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, *rest = arguments(translator, call, 1, 2)
+        node, *rest = checked_arguments(translator, call, 1, 2)
         characters = translator.constant_text(rest[0], "The characters to trim") if rest else " "
-        value = translator.string(node)
+        value = translator.string_value(node)
         parts = {"text": value.node, "characters": exp.Literal.string(characters)}
         return Value(translator.fill(call.node, f"{name}(@text, @characters)", **parts), value.type)
 
@@ -243,7 +241,7 @@ def _trim_function(name: str) -> _FunctionTranslation:
 
 
 def _translate_reverse(translator: ArgumentTranslator, call: Call) -> Value:
-    (node,) = arguments(translator, call, 1)
+    (node,) = checked_arguments(translator, call, 1)
     value = translator.value_with_default(node)
     if value.type.name == "Array":
         return Value(translator.fill(call.node, "array_reverse(@array)", array=value.node), value.type)
@@ -251,10 +249,10 @@ def _translate_reverse(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_join(translator: ArgumentTranslator, call: Call) -> Value:
-    node, *rest = arguments(translator, call, 1, 2)
-    value = translator.array(node)
+    node, *rest = checked_arguments(translator, call, 1, 2)
+    value = translator.array_value(node)
     if value.type.element != STRING:
-        raise translator.refusal(node, f"An array of texts is wanted here, and this is a {value.type}.")
+        raise translator.refused_error(node, f"An array of texts is wanted here, and this is a {value.type}.")
     separator = translator.constant_text(rest[0], "A separator") if rest else ""
     joined = translator.fill(
         call.node, "array_to_string(@array, @by)", array=value.node, by=exp.Literal.string(separator)
@@ -262,7 +260,7 @@ def _translate_join(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(joined, STRING)
 
 
-FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
+FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
     "lower": _internal_function("lower"),
     "upper": _internal_function("upper"),
     "lowerutf8": _template_function("lower(@a)", STRING),

@@ -7,26 +7,26 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments, arguments_before_zone, check_zone
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments_before_zone, check_zone, checked_arguments
 from cordwood.clickhouse_sql.casts import cast_to
 from cordwood.clickhouse_sql.datetimes import (
     add_interval,
     interval_of,
     monday_of_week,
+    parse_unit,
     start_of_interval,
     to_datetime,
-    unit_of,
 )
 from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
 
-_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _nullable_like(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
-def _start_of_function(unit: str, amount: int = 1) -> _FunctionTranslation:
+def _start_of_function(unit: str, amount: int = 1) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         return start_of_interval(translator, call.node, translator.value_with_default(node), unit, amount)
@@ -34,9 +34,9 @@ def _start_of_function(unit: str, amount: int = 1) -> _FunctionTranslation:
     return translate_call
 
 
-def _start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the Sunday with which the week begins, or the Monday in odd modes."""
-    node, *rest = arguments(translator, call, 1, 2)
+    node, *rest = checked_arguments(translator, call, 1, 2)
     mode = int(translator.constant_number(rest[0], "The mode of a week")) if rest else 0
     if mode % 2:
         return start_of_interval(translator, call.node, translator.value_with_default(node), "week")
@@ -45,12 +45,14 @@ def _start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(sunday, _nullable_like(DATE, moment))
 
 
-def _start_of_interval(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_start_of_interval(translator: ArgumentTranslator, call: Call) -> Value:
     node, interval = arguments_before_zone(translator, call, 2)
     step = translator.value(interval)
     if step.type != INTERVAL or not isinstance(step.constant, int) or step.constant < 1:
-        raise translator.refusal(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
-    return start_of_interval(translator, call.node, translator.value_with_default(node), step.unit, step.constant)
+        raise translator.refused_error(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
+    return start_of_interval(
+        translator, call.node, translator.value_with_default(node), step.interval_unit, step.constant
+    )
 
 
 def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
@@ -59,11 +61,11 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
         translator,
         call.node,
         translator.value_with_default(node),
-        unit_of(translator, unit, translator.constant_text(unit, "A unit of time")),
+        parse_unit(translator, unit, translator.constant_text(unit, "A unit of time")),
     )
 
 
-def _number_function(template: str) -> _FunctionTranslation:
+def _time_to_number_function(template: str) -> _CallTranslator:
     """Return the translation of a function of a time with a whole number as its result, given as a template."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -74,27 +76,27 @@ def _number_function(template: str) -> _FunctionTranslation:
     return translate_call
 
 
-def _from_unix_function(template: str, type_: Type) -> _FunctionTranslation:
+def _from_unix_function(template: str, type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
-        number = translator.number(node)
+        number = translator.number_value(node)
         if number.type.name != "Int64":
-            raise translator.refusal(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
+            raise translator.refused_error(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
         return Value(translator.fill(call.node, template, number=number.node), _nullable_like(type_, number))
 
     return translate_call
 
 
-def _parse_function(suffix: str, *, has_decimals: bool) -> _FunctionTranslation:
+def _parse_time_function(suffix: str, *, has_decimals: bool) -> _CallTranslator:
     """Return the conversion of a text to a time.
 
     Constants may have several formats, unless `suffix` is set for a function -OrNull; other texts are in ISO 8601.
     """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, *rest = arguments(translator, call, 1, 3 if has_decimals else 2)
+        node, *rest = checked_arguments(translator, call, 1, 3 if has_decimals else 2)
         decimals = _read_decimals(translator, rest, has_decimals=has_decimals)
-        value = translator.string(node)
+        value = translator.string_value(node)
         type_ = Type("DateTime", scale=decimals)
         if value.is_constant and not suffix:
             return cast_to(translator, call.node, value, type_)
@@ -103,7 +105,7 @@ def _parse_function(suffix: str, *, has_decimals: bool) -> _FunctionTranslation:
         unit = {0: "second", 3: "millisecond"}.get(decimals)
         if unit is not None:
             parsed = translator.fill(call.node, f"timestamp_trunc(@moment, {unit})", moment=parsed)
-        return Value(parsed, type_.or_null() if suffix else _nullable_like(type_, value))
+        return Value(parsed, type_.as_nullable() if suffix else _nullable_like(type_, value))
 
     return translate_call
 
@@ -143,9 +145,9 @@ def _cast_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr, t
     return msgspec.structs.replace(converted, type=_nullable_like(converted.type, value))
 
 
-def _now_function(template: str, type_: Type) -> _FunctionTranslation:
+def _now_function(template: str, type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        rest = arguments(translator, call, 0, 2)
+        rest = checked_arguments(translator, call, 0, 2)
         if rest and type_ == DATETIME:
             check_zone(translator, rest[0])
         return Value(translator.fill(call.node, template), type_)
@@ -153,40 +155,40 @@ def _now_function(template: str, type_: Type) -> _FunctionTranslation:
     return translate_call
 
 
-def _time_part_function(name: str) -> _FunctionTranslation:
-    return _number_function(f"extract({name} from @moment)")
+def _time_part_function(name: str) -> _CallTranslator:
+    return _time_to_number_function(f"extract({name} from @moment)")
 
 
 def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
-    moment = to_datetime(translator, call.node, translator.value_with_default(*arguments(translator, call, 1)))
+    moment = to_datetime(translator, call.node, translator.value_with_default(*checked_arguments(translator, call, 1)))
     return Value(
         translator.fill(call.node, "extract(isoweek from @moment)", moment=moment.node), _nullable_like(INT, moment)
     )
 
 
-def _digits_function(pattern: str) -> _FunctionTranslation:
+def _time_digits_function(pattern: str) -> _CallTranslator:
     """Return the translation of a function, such as toYYYYMM, that writes parts of a time as digits of one number."""
-    return _number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
+    return _time_to_number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 
-def _day_of_week(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_day_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the day of the week, from 1 for Monday to 7 for Sunday."""
-    moment = to_datetime(translator, call.node, translator.value_with_default(*arguments(translator, call, 1)))
+    moment = to_datetime(translator, call.node, translator.value_with_default(*checked_arguments(translator, call, 1)))
     day = translator.fill(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
     return Value(day, _nullable_like(INT, moment))
 
 
-def _interval_function(unit: str) -> _FunctionTranslation:
+def _interval_function(unit: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        (amount,) = arguments(translator, call, 1)
+        (amount,) = checked_arguments(translator, call, 1)
         return interval_of(translator, call.node, amount, unit)
 
     return translate_call
 
 
-def _add_units_function(unit: str, *, is_minus: bool) -> _FunctionTranslation:
+def _add_units_function(unit: str, *, is_minus: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, amount = arguments(translator, call, 2)
+        node, amount = checked_arguments(translator, call, 2)
         return add_interval(
             translator,
             call.node,
@@ -198,9 +200,9 @@ def _add_units_function(unit: str, *, is_minus: bool) -> _FunctionTranslation:
     return translate_call
 
 
-def _add_interval_function(*, is_minus: bool) -> _FunctionTranslation:
+def _add_interval_function(*, is_minus: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        node, interval = arguments(translator, call, 2)
+        node, interval = checked_arguments(translator, call, 2)
         return add_interval(
             translator, call.node, translator.value_with_default(node), translator.value(interval), is_minus=is_minus
         )
@@ -210,8 +212,8 @@ def _add_interval_function(*, is_minus: bool) -> _FunctionTranslation:
 
 def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the number of boundaries of the unit between two times."""
-    unit_node, start, end = arguments(translator, call, 3)
-    unit = unit_of(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
+    unit_node, start, end = checked_arguments(translator, call, 3)
+    unit = parse_unit(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
     start_time, end_time = (
         to_datetime(translator, call.node, translator.value_with_default(node)) for node in (start, end)
     )
@@ -232,9 +234,9 @@ def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable))
 
 
-_FORMAT_ELEMENT: Final = re.compile("%(.?)", re.DOTALL)
+_FORMAT_ELEMENT_PATTERN: Final = re.compile("%(.?)", re.DOTALL)
 # ClickHouse's format elements, with the corresponding elements of BigQuery.
-_FORMAT_ELEMENTS: Final = {
+_BIGQUERY_ELEMENT_BY_LETTER: Final = {
     **{letter: f"%{letter}" for letter in "YmdHSTFyjabpRDGuw"},
     "i": "%M",
     "s": "%S",
@@ -255,7 +257,7 @@ _FORMAT_ELEMENTS: Final = {
     "t": "\t",
 }
 # Elements that BigQuery does not have: microseconds, and the day without zero padding.
-_COMPUTED_ELEMENTS: Final = {
+_COMPUTED_ELEMENT_TEMPLATES: Final = {
     "f": "lpad(cast(mod(unix_micros(@moment), 1000000) as string), 6, '0')",
     "e": "cast(extract(day from @moment) as string)",
 }
@@ -264,33 +266,35 @@ _COMPUTED_ELEMENTS: Final = {
 _MAX_COMPUTED_ELEMENTS: Final = 4
 
 
-def _format_time(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = arguments_before_zone(translator, call, 2)
     moment = to_datetime(translator, call.node, translator.value_with_default(node))
     segments: list[str] = [""]
     computed: list[str] = []
     text = translator.constant_text(pattern, "A format")
     end = 0
-    for match in _FORMAT_ELEMENT.finditer(text):
+    for match in _FORMAT_ELEMENT_PATTERN.finditer(text):
         segments[-1] += text[end : match.start()]
         end = match.end()
-        if match[1] in _COMPUTED_ELEMENTS:
-            computed.append(_COMPUTED_ELEMENTS[match[1]])
+        if match[1] in _COMPUTED_ELEMENT_TEMPLATES:
+            computed.append(_COMPUTED_ELEMENT_TEMPLATES[match[1]])
             segments.append("")
             continue
-        if match[1] not in _FORMAT_ELEMENTS:
-            raise translator.refusal(pattern, f"The element %{match[1]} is not supported in a format.")
-        segments[-1] += _FORMAT_ELEMENTS[match[1]]
+        if match[1] not in _BIGQUERY_ELEMENT_BY_LETTER:
+            raise translator.refused_error(pattern, f"The element %{match[1]} is not supported in a format.")
+        segments[-1] += _BIGQUERY_ELEMENT_BY_LETTER[match[1]]
     segments[-1] += text[end:]
-    return Value(_concatenate_format(translator, call, moment, segments, computed), _nullable_like(STRING, moment))
+    return Value(
+        _concatenate_formatted_parts(translator, call, moment, segments, computed), _nullable_like(STRING, moment)
+    )
 
 
-def _concatenate_format(
+def _concatenate_formatted_parts(
     translator: ArgumentTranslator, call: Call, moment: Value, segments: list[str], computed: list[str]
 ) -> exp.Expr:
     """Return the concatenation of a format's pieces and of the computed elements between them."""
     if len(computed) > _MAX_COMPUTED_ELEMENTS:
-        raise translator.refusal(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
+        raise translator.refused_error(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
     parts: list[exp.Expr] = []
     for index, segment in enumerate(segments):
         if index:
@@ -309,7 +313,7 @@ def _concatenate_format(
 
 _INTERVAL_UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
-FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
+FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
     **{
         f"tostartof{unit}": _start_of_function(unit)
         for unit in ("second", "minute", "hour", "day", "month", "quarter", "year")
@@ -318,22 +322,22 @@ FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "tostartoffiveminutes": _start_of_function("minute", 5),
     "tostartoftenminutes": _start_of_function("minute", 10),
     "tostartoffifteenminutes": _start_of_function("minute", 15),
-    "tostartofweek": _start_of_week,
+    "tostartofweek": _translate_start_of_week,
     "tomonday": _start_of_function("week"),
-    "tostartofinterval": _start_of_interval,
+    "tostartofinterval": _translate_start_of_interval,
     "date_trunc": _translate_date_trunc,
-    "tounixtimestamp": _number_function("unix_seconds(@moment)"),
-    "tounixtimestamp64milli": _number_function("unix_millis(@moment)"),
-    "tounixtimestamp64micro": _number_function("unix_micros(@moment)"),
-    "tounixtimestamp64nano": _number_function("unix_micros(@moment) * 1000"),
+    "tounixtimestamp": _time_to_number_function("unix_seconds(@moment)"),
+    "tounixtimestamp64milli": _time_to_number_function("unix_millis(@moment)"),
+    "tounixtimestamp64micro": _time_to_number_function("unix_micros(@moment)"),
+    "tounixtimestamp64nano": _time_to_number_function("unix_micros(@moment) * 1000"),
     "fromunixtimestamp": _from_unix_function("timestamp_seconds(@number)", DATETIME),
     "fromunixtimestamp64milli": _from_unix_function("timestamp_millis(@number)", Type("DateTime", scale=3)),
     "fromunixtimestamp64micro": _from_unix_function("timestamp_micros(@number)", DATETIME64),
     "fromunixtimestamp64nano": _from_unix_function("timestamp_micros(div(@number, 1000))", DATETIME64),
-    "parsedatetime64besteffort": _parse_function("", has_decimals=True),
-    "parsedatetime64besteffortornull": _parse_function("ornull", has_decimals=True),
-    "parsedatetimebesteffort": _parse_function("", has_decimals=False),
-    "parsedatetimebesteffortornull": _parse_function("ornull", has_decimals=False),
+    "parsedatetime64besteffort": _parse_time_function("", has_decimals=True),
+    "parsedatetime64besteffortornull": _parse_time_function("ornull", has_decimals=True),
+    "parsedatetimebesteffort": _parse_time_function("", has_decimals=False),
+    "parsedatetimebesteffortornull": _parse_time_function("ornull", has_decimals=False),
     "todatetime": _translate_to_datetime,
     "todatetime64": _translate_to_datetime64,
     "todate": _translate_to_date,
@@ -344,12 +348,12 @@ FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "toyear": _time_part_function("year"),
     "toquarter": _time_part_function("quarter"),
     "toisoweek": _translate_iso_week,
-    "toyyyymm": _digits_function("%Y%m"),
-    "toyyyymmdd": _digits_function("%Y%m%d"),
+    "toyyyymm": _time_digits_function("%Y%m"),
+    "toyyyymmdd": _time_digits_function("%Y%m%d"),
     "tomonth": _time_part_function("month"),
     "todayofmonth": _time_part_function("day"),
     "todayofyear": _time_part_function("dayofyear"),
-    "todayofweek": _day_of_week,
+    "todayofweek": _translate_day_of_week,
     "tohour": _time_part_function("hour"),
     "tominute": _time_part_function("minute"),
     "tosecond": _time_part_function("second"),
@@ -360,5 +364,5 @@ FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "date_sub": _add_interval_function(is_minus=True),
     "datediff": _translate_date_diff,
     "date_diff": _translate_date_diff,
-    "formatdatetime": _format_time,
+    "formatdatetime": _translate_format_time,
 }

@@ -13,26 +13,41 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import compiled_pattern
-from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, rendered_type, renderer
-from cordwood.engines.clickhouse.faults import NO_REGEX, is_unavailable
-from cordwood.engines.clickhouse.redaction_functions import KEY, SEPARATOR, redact_texts_sql
-from cordwood.engines.clickhouse.session import Query, RunningProgress, Selected, Session, Values
-from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, Pending, RetryIntervals, Standby
+from cordwood.engines.clickhouse.datatypes import (
+    CellRenderer,
+    cell_renderer,
+    datatype_of,
+    has_bytes,
+    rendered_type,
+    to_bindable_value,
+)
+from cordwood.engines.clickhouse.faults import REGEX_ERROR_PREFIX, is_unavailable
+from cordwood.engines.clickhouse.redaction_functions import JSON_TEXT_SEPARATOR, KEY_PARAMETER, redact_texts_sql
+from cordwood.engines.clickhouse.session import BoundQuery, NamedValues, QueryProgress, SelectResult, Session
+from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, BufferedAppender, PendingQueue, RetryIntervals
 from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
-from cordwood.engines.clickhouse.tables import Tables, literal, select_events
-from cordwood.engines.clickhouse.target import ClickHouseTarget, with_settings
-from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
+from cordwood.engines.clickhouse.tables import TableStatements, select_events_sql, text_literal
+from cordwood.engines.clickhouse.target import ClickHouseTarget, add_settings_clause
+from cordwood.engines.engine import (
+    AnswerLimits,
+    BackupFile,
+    BatchAppendResult,
+    Cancellation,
+    Run,
+    RunRequest,
+    StreamStats,
+)
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.engines.late_redaction import AnswerTexts, OptimisticRedaction
+from cordwood.engines.late_redaction import OptimisticRedaction, TextRedactor
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_locally, without_paging_columns
-from cordwood.errors import EngineFailed, NothingToBackUp, QueryValue
+from cordwood.engines.run import remove_paging_columns, run_locally
+from cordwood.errors import BadQueryValue, EngineFailed, NothingToBackUp
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig, RedactMode
-from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
+from cordwood.observe.observation import RecordObservation, ReportMessage, ignore_message, ignore_observation
 from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.stages import Question, Statement, Target
 
@@ -42,7 +57,7 @@ class ClickHouseOptions(msgspec.Struct, frozen=True):
 
     `retry_seconds` is the interval of connection attempts to an unavailable server; `report` receives changes of its
     availability. `response_timeout_seconds` is how long to wait for a silent server, and must exceed the time limit of
-    queries. With `with_ttl` the server also deletes old events by a TTL, by its own clock.
+    queries. With `has_ttl` the server also deletes old events by a TTL, by its own clock.
     """
 
     cluster: str = ""
@@ -50,43 +65,43 @@ class ClickHouseOptions(msgspec.Struct, frozen=True):
     memory_bytes: int = 1 << 30
     pending_folder: Path | None = None
     pending_bytes: int = 1 << 30
-    with_ttl: bool = True
+    has_ttl: bool = True
     response_timeout_seconds: float = 60.0
-    redacting: RedactionConfig = UNKEYED_REDACTION
+    redaction: RedactionConfig = UNKEYED_REDACTION
     retry_seconds: float = 1.0
-    report: Report = report_nothing
-    note: Note = note_nothing
+    report: ReportMessage = ignore_message
+    note: RecordObservation = ignore_observation
 
 
 # Value 2 of `readonly`: a query may have SETTINGS of its own, but not write.
-_READ_ONLY: Final = 2
+_READONLY_WITH_SETTINGS: Final = 2
 
 # The most tables that the setting `additional_table_filters` makes empty for a query. The server parses the setting for
-# each query: in 0.3 ms for 20 tables, in 1.1 ms for 100. `_NO_ROW` is the filter that no row passes.
+# each query: in 0.3 ms for 20 tables, in 1.1 ms for 100. `_FILTER_ALL_ROWS_OUT` is the filter that no row passes.
 _MAX_EMPTIED_TABLES: Final = 30
-_NO_ROW: Final = "'0'"
+_FILTER_ALL_ROWS_OUT: Final = "'0'"
 
 # The maximum length of a query's SQL. The compiler also limits it, but to more than the server's default.
 _MAX_QUERY_BYTES: Final = 4 << 20
 
 
-class ClickHouse:
+class ClickHouseEngine:
     """The engine interface over ClickHouse; several processes may share a database."""
 
     def __init__(self, address: str, options: ClickHouseOptions) -> None:
-        self.target: Target = ClickHouseTarget(options.redacting.rules)
+        self.target: Target = ClickHouseTarget(options.redaction.rules)
         self._options = options
         self._session = Session(address, response_timeout_seconds=options.response_timeout_seconds)
         self._check = StatementCheck(self._session, IsolationCheck(self.target.name, options.note))
-        self._progress = RunningProgress(self._session)
+        self._progress = QueryProgress(self._session)
         self._optimistic = OptimisticRedaction()
-        self._redaction = AnswerRedaction(self._session, options.redacting)
+        self._redaction = AnswerRedactor(self._session, options.redaction)
         self._storage = Storage(
-            self._session, Tables(options.cluster, options.with_ttl), wait_for_async=options.async_inserts
+            self._session, TableStatements(options.cluster, options.has_ttl), wait_for_async=options.async_inserts
         )
-        pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
+        pending = PendingQueue(options.pending_folder, options.pending_bytes) if options.pending_folder else None
         intervals = RetryIntervals(options.retry_seconds, options.response_timeout_seconds)
-        self._standby = Standby(self._storage, pending, intervals, options.report)
+        self._standby = BufferedAppender(self._storage, pending, intervals, options.report)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         """Create the tables; if events can be buffered, an unavailable server is waited for in the background."""
@@ -104,64 +119,68 @@ class ClickHouse:
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Do nothing: table names are case-sensitive, so streams whose names differ only in case do not conflict."""
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         return self._standby.append(batches)
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         self._storage.create_tables()
-        self._storage.memory_reclaimer.mark_active()
-        rows = self._optimistic.rows(
-            question.statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
+        self._storage.memory_reclaimer.record_activity()
+        rows = self._optimistic.run_statement(
+            question.statement, lambda optimistic: self._answer_variant(question, limits, cancel, optimistic=optimistic)
         )
-        return without_paging_columns(rows, question.statement)
+        return remove_paging_columns(rows, question.statement)
 
-    def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
-        variant = question.statement.plan.choose(EventRange.ALL, optimistic=optimistic)
+    def _answer_variant(
+        self, question: Question, limits: AnswerLimits, cancel: Cancellation, *, optimistic: bool
+    ) -> Rows:
+        variant = question.statement.plan.choose_variant(EventRange.ALL, optimistic=optimistic)
         if variant is None:
             raise ValueError("a plan without that variant")
         sql = print_segments(variant.segments)
         self._check.check(sql, question.statement.streams)
         mark, finished = uuid.uuid4().hex, threading.Event()
-        cancel.on_cancel(lambda: self._session.stop(mark, finished))
-        cancel.on_progress(lambda: None if finished.is_set() else self._progress.of(mark))
+        cancel.on_cancel(lambda: self._session.cancel_query(mark, finished))
+        cancel.on_progress(lambda: None if finished.is_set() else self._progress.progress_of(mark))
         started_at = time.monotonic()
-        query = self._query(sql, question, limits, mark)
+        query = self._build_query(sql, question, limits, mark)
         with ExitStack() as resources:
             resources.callback(finished.set)
             selected = resources.enter_context(self._session.select(query))
-            columns, renderers = _columns(selected, question)
+            columns, renderers = _columns_and_renderers(selected, question)
             rows = Rows(columns, ())
-            redact = partial(self._redaction.rows, question.statement, query=query, until=started_at + limits.seconds)
-            rows.batches = _batches(
-                resources.pop_all(), selected, _RowLimit(redact, renderers, limits.max_rows, started_at), rows
+            redact = partial(
+                self._redaction.redact_rows, question.statement, query=query, until=started_at + limits.timeout_seconds
+            )
+            rows.batches = _read_batches(
+                resources.pop_all(), selected, _BlockRenderer(redact, renderers, limits.max_rows, started_at), rows
             )
         return rows
 
-    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
         return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
-        return with_settings(select_events(stream))
+        return add_settings_clause(select_events_sql(stream))
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
-        return self._storage.projects()
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+        return self._storage.project_shapes()
 
-    def facts(self) -> Mapping[str, StreamFacts]:
+    def stream_stats(self) -> Mapping[str, StreamStats]:
         """Return counts and time ranges of the streams; the last known ones while the server is unavailable."""
         try:
-            return self._storage.facts(refresh=not self._standby.is_unavailable)
+            return self._storage.stream_stats(refresh=not self._standby.is_unavailable)
         except UNAVAILABLE_FAULTS as fault:
             self._standby.record_unavailable(fault)
-            return self._storage.facts(refresh=False)
+            return self._storage.stream_stats(refresh=False)
 
     def newest_receipt_us(self) -> int | None:
         """Return None: several processes may insert, so that no process knows which events come next."""
 
-    def sizes(self) -> Mapping[str, int]:
-        return self._storage.sizes()
+    def stored_bytes_by_stream(self) -> Mapping[str, int]:
+        return self._storage.stored_bytes_by_stream()
 
     def sweep(self, now_us: int) -> int:
         self._standby.send_pending()
@@ -173,13 +192,13 @@ class ClickHouse:
             hint="Use its BACKUP DATABASE … TO …, or `cordwood export` stream by stream; copy keys.db beside them.",
         )
 
-    def is_regex(self, pattern: str) -> str | None:
+    def regex_error(self, pattern: str) -> str | None:
         try:
-            self._session.rows("SELECT match('', {pattern:String})", {"pattern": pattern})
-        except QueryValue as problem:
-            return problem.message.removeprefix(NO_REGEX)
+            self._session.fetch_rows("SELECT match('', {pattern:String})", {"pattern": pattern})
+        except BadQueryValue as problem:
+            return problem.message.removeprefix(REGEX_ERROR_PREFIX)
         except UNAVAILABLE_FAULTS:
-            return _check_regex_locally(pattern)
+            return _local_regex_error(pattern)
         return None
 
     @property
@@ -191,27 +210,27 @@ class ClickHouse:
         self._standby.close()
         self._session.close()
 
-    def _query(self, sql: str, question: Question, limits: AnswerLimits, mark: str) -> Query:
+    def _build_query(self, sql: str, question: Question, limits: AnswerLimits, mark: str) -> BoundQuery:
         statement = question.statement
         settings = {
-            "readonly": _READ_ONLY,
-            "max_execution_time": limits.seconds,
+            "readonly": _READONLY_WITH_SETTINGS,
+            "max_execution_time": limits.timeout_seconds,
             "timeout_before_checking_execution_speed": 0,
             "max_memory_usage": self._options.memory_bytes,
             "max_result_rows": limits.max_rows + 1,
             "result_overflow_mode": "break",
             "max_query_size": _MAX_QUERY_BYTES,
-            **self._empty_other_tables(statement.streams),
+            **self._other_tables_filter_setting(statement.streams),
         }
         columns = zip(statement.column_names, statement.column_types, strict=False)
         bytes_columns = tuple(name for name, datatype in columns if has_bytes(datatype))
-        values = {name: bindable(value) for name, value in question.values.items()}
+        values = {name: to_bindable_value(value) for name, value in question.values.items()}
         # Bind the key only if the statement uses it: otherwise the client would interpret percent signs in the SQL.
-        if statement.redaction is RedactMode.HASH and KEY in sql:
-            values[KEY] = self._options.redacting.key
-        return Query(sql, values, settings, mark, bytes_columns)
+        if statement.redaction is RedactMode.HASH and KEY_PARAMETER in sql:
+            values[KEY_PARAMETER] = self._options.redaction.key
+        return BoundQuery(sql, values, settings, mark, bytes_columns)
 
-    def _empty_other_tables(self, read: Sequence[str]) -> Mapping[str, str]:
+    def _other_tables_filter_setting(self, read: Sequence[str]) -> Mapping[str, str]:
         """Return the setting that makes the tables of all other streams empty for the query.
 
         Return no setting on a cluster, whose servers read tables with other names, or if the setting would be long.
@@ -220,10 +239,12 @@ class ClickHouse:
         others = self._storage.other_tables(read)
         if self._options.cluster or not 0 < len(others) <= _MAX_EMPTIED_TABLES:
             return {}
-        return {"additional_table_filters": f"{{{', '.join(f'{literal(name)}: {_NO_ROW}' for name in others)}}}"}
+        return {
+            "additional_table_filters": f"{{{', '.join(f'{text_literal(name)}: {_FILTER_ALL_ROWS_OUT}' for name in others)}}}"
+        }
 
 
-def _check_regex_locally(pattern: str) -> str | None:
+def _local_regex_error(pattern: str) -> str | None:
     """Check the pattern with Python's parser, as an approximation while the server is unavailable."""
     try:
         compiled_pattern(pattern)
@@ -232,7 +253,7 @@ def _check_regex_locally(pattern: str) -> str | None:
     return None
 
 
-def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...], list[Render]]:
+def _columns_and_renderers(selected: SelectResult, question: Question) -> tuple[tuple[Column, ...], list[CellRenderer]]:
     if not selected.types:
         return _columns_of_empty_answer(question), []
     declared_types = question.statement.column_types or (None,) * len(selected.names)
@@ -242,7 +263,7 @@ def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...]
         for kind, declared_type in zip(selected.types, declared_types, strict=True)
     ]
     columns = tuple(Column(name, datatype) for name, datatype in zip(names, datatypes, strict=True))
-    return columns, [renderer(datatype) for datatype in datatypes]
+    return columns, [cell_renderer(datatype) for datatype in datatypes]
 
 
 def _columns_of_empty_answer(question: Question) -> tuple[Column, ...]:
@@ -252,30 +273,32 @@ def _columns_of_empty_answer(question: Question) -> tuple[Column, ...]:
     return tuple(Column(name, datatype or Datatype(Kind.STRING)) for name, datatype in columns)
 
 
-class _RowLimit(msgspec.Struct):
+class _BlockRenderer(msgspec.Struct):
     """Redacts and renders the rows of blocks, up to the row limit."""
 
-    redact: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
-    renderers: Sequence[Render]
-    remaining: int
+    redact_rows: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
+    renderers: Sequence[CellRenderer]
+    remaining_rows: int
     started_at: float
 
-    def batch(self, block: Sequence[Sequence[object]], rows: Rows) -> list[Row]:
-        batch = [self._row(values) for values in self.redact(block[: self.remaining])]
-        rows.truncated = len(block) > self.remaining
+    def render_block(self, block: Sequence[Sequence[object]], rows: Rows) -> list[Row]:
+        batch = [self._render_row(values) for values in self.redact_rows(block[: self.remaining_rows])]
+        rows.truncated = len(block) > self.remaining_rows
         rows.engine_seconds = time.monotonic() - self.started_at
-        self.remaining -= len(batch)
+        self.remaining_rows -= len(batch)
         return batch
 
-    def _row(self, values: Sequence[object]) -> Row:
+    def _render_row(self, values: Sequence[object]) -> Row:
         return tuple(render(value) for render, value in zip(self.renderers, values, strict=True))
 
 
-def _batches(resources: ExitStack, selected: Selected, row_limit: _RowLimit, rows: Rows) -> Iterator[list[Row]]:
+def _read_batches(
+    resources: ExitStack, selected: SelectResult, row_limit: _BlockRenderer, rows: Rows
+) -> Iterator[list[Row]]:
     """Yield the rows block by block; the query is closed after the last."""
     with resources:
         for block in selected.blocks:
-            batch = row_limit.batch(block, rows)
+            batch = row_limit.render_block(block, rows)
             if batch:
                 yield batch
             if rows.truncated:
@@ -284,51 +307,55 @@ def _batches(resources: ExitStack, selected: Selected, row_limit: _RowLimit, row
 
 
 # The maximum length of one bound value: a server accepts 128 KiB, and a character may be encoded in four bytes.
-_CHUNK_CHARACTERS: Final = 30_000
-_BATCH_ROWS: Final = 1000
+_MAX_CHUNK_CHARACTERS: Final = 30_000
+_MAX_BATCH_ROWS: Final = 1000
 
 
-class AnswerRedaction:
+class AnswerRedactor:
     """Redacts fetched rows; safe from several threads."""
 
     def __init__(self, session: Session, redacting: RedactionConfig) -> None:
         self._session = session
         self._redacting = redacting
-        self._texts = AnswerTexts()
+        self._texts = TextRedactor()
 
-    def rows(
-        self, statement: Statement, rows: Sequence[Sequence[object]], query: Query, until: float
+    def redact_rows(
+        self, statement: Statement, rows: Sequence[Sequence[object]], query: BoundQuery, until: float
     ) -> Iterator[Sequence[object]]:
         """Yield the rows of an answer redacted; `query` is the query that returned them."""
-        if statement.redaction is None or not statement.raw_columns:
+        if statement.redaction is None or not statement.raw_column_indexes:
             yield from rows
             return
         mode = statement.redaction
-        are_texts = {position: _is_text(statement, position) for position in statement.raw_columns}
-        for start in range(0, len(rows), _BATCH_ROWS):
-            batch = rows[start : start + _BATCH_ROWS]
-            yield from self._texts.rows(mode, batch, are_texts, lambda texts: self._redact(mode, texts, query, until))
+        are_texts = {position: _is_text_column(statement, position) for position in statement.raw_column_indexes}
+        for start in range(0, len(rows), _MAX_BATCH_ROWS):
+            batch = rows[start : start + _MAX_BATCH_ROWS]
+            yield from self._texts.redact_rows(
+                mode, batch, are_texts, lambda texts: self._redact_texts(mode, texts, query, until)
+            )
 
-    def _redact(self, mode: RedactMode, texts: Sequence[str], query: Query, until: float) -> Sequence[str]:
+    def _redact_texts(self, mode: RedactMode, texts: Sequence[str], query: BoundQuery, until: float) -> Sequence[str]:
         """Redact the texts by one statement, within the query's time limit.
 
         The statement has the query's mark, so that both are cancelled together.
         """
-        joined = SEPARATOR.join(texts)
-        chunks = [joined[at : at + _CHUNK_CHARACTERS] for at in range(0, len(joined), _CHUNK_CHARACTERS)]
-        values = {KEY: self._redacting.key, **{f"piece{at}": chunk for at, chunk in enumerate(chunks)}}
-        sql = with_settings(redact_texts_sql(self._redacting.rules, mode, len(chunks)))
-        with self._session.select(Query(sql, values, _settings(query.settings, until), query.mark)) as selected:
+        joined = JSON_TEXT_SEPARATOR.join(texts)
+        chunks = [joined[at : at + _MAX_CHUNK_CHARACTERS] for at in range(0, len(joined), _MAX_CHUNK_CHARACTERS)]
+        values = {KEY_PARAMETER: self._redacting.key, **{f"piece{at}": chunk for at, chunk in enumerate(chunks)}}
+        sql = add_settings_clause(redact_texts_sql(self._redacting.rules, mode, len(chunks)))
+        with self._session.select(
+            BoundQuery(sql, values, _settings_until(query.settings, until), query.mark)
+        ) as selected:
             ((redacted,),) = [row for block in selected.blocks for row in block]
         if not isinstance(redacted, list) or len(redacted) != len(texts):
             raise EngineFailed("ClickHouse gave back other texts than it was sent to redact.")
         return redacted
 
 
-def _settings(settings: Values, until: float) -> Values:
+def _settings_until(settings: NamedValues, until: float) -> NamedValues:
     return {**settings, "max_execution_time": max(0.1, until - time.monotonic())}
 
 
-def _is_text(statement: Statement, position: int) -> bool:
+def _is_text_column(statement: Statement, position: int) -> bool:
     datatype = statement.column_types[position]
     return datatype is not None and datatype.kind is Kind.STRING

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.engines.records import as_records
-from cordwood.errors import QueryValue
+from cordwood.engines.records import wrap_as_records
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Cell, Datatype, Kind
 
-Render = Callable[[object], Cell]
-Nested = Callable[[object], object]
+CellRenderer = Callable[[object], Cell]
+NestedRenderer = Callable[[object], object]
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks have no zone
 
-_KINDS: Final = {
+_KIND_BY_TYPE_NAME: Final = {
     "Bool": Kind.BOOL,
     "Float32": Kind.FLOAT64,
     "Float64": Kind.FLOAT64,
@@ -39,7 +39,7 @@ def datatype_of(kind: Any) -> Datatype:
     if base == "Array":
         return Datatype(Kind.ARRAY, element=datatype_of(kind.element_type))
     if base in ("Tuple", "Nested"):
-        return _struct_of(kind)
+        return _struct_datatype(kind)
     return Datatype(_kind_of(base, kind.name))
 
 
@@ -49,10 +49,10 @@ def _kind_of(base: str, name: str) -> Kind:
         return Kind.TIMESTAMP if "'" in name else Kind.DATETIME
     if base.lstrip("U").startswith("Int") and "Interval" not in base:
         return Kind.INT64
-    return _KINDS.get(base, Kind.STRING)
+    return _KIND_BY_TYPE_NAME.get(base, Kind.STRING)
 
 
-def _struct_of(kind: Any) -> Datatype:
+def _struct_datatype(kind: Any) -> Datatype:
     names = list(kind.element_names) or [""] * len(kind.element_types)
     parts = zip(names, kind.element_types, strict=True)
     return Datatype(Kind.STRUCT, fields=tuple((name, datatype_of(part)) for name, part in parts))
@@ -66,7 +66,7 @@ def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Data
         return Datatype(Kind.ARRAY, element=rendered_type(engine_type.element, declared_type.element))
     if declared_type.kind is engine_type.kind is Kind.STRUCT:
         return _rendered_struct(engine_type, declared_type)
-    return declared_type if (engine_type.kind, declared_type.kind) in _REPRESENTATIONS else engine_type
+    return declared_type if (engine_type.kind, declared_type.kind) in _REPRESENTABLE_KIND_PAIRS else engine_type
 
 
 def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype:
@@ -79,7 +79,7 @@ def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype
 
 
 # Pairs of the kind of a ClickHouse type, and the kind of a BigQuery type that it may represent.
-_REPRESENTATIONS: Final = frozenset(
+_REPRESENTABLE_KIND_PAIRS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {
         (Kind.TIMESTAMP, Kind.DATETIME),
@@ -93,7 +93,7 @@ _REPRESENTATIONS: Final = frozenset(
 )
 
 
-def bindable(value: object) -> object:
+def to_bindable_value(value: object) -> object:
     """Return a value that the client prints without loss: it would truncate times to seconds."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")
@@ -118,18 +118,18 @@ def has_bytes(datatype: Datatype | None) -> bool:
     )
 
 
-def renderer(datatype: Datatype) -> Render:
+def cell_renderer(datatype: Datatype) -> CellRenderer:
     """Return the function that renders the client's value as a cell."""
     if datatype.kind in _JSON_RENDERERS:
         return _JSON_RENDERERS[datatype.kind]
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         render = _nested_renderer(datatype)
-        return lambda value: None if value is None else _raw(render(value))
-    scalar = _SCALARS.get(datatype.kind, _as_is)
+        return lambda value: None if value is None else _encode_raw_json(render(value))
+    scalar = _SCALAR_RENDERERS.get(datatype.kind, _render_unchanged)
     return lambda value: None if value is None else scalar(value)
 
 
-def _nested_renderer(datatype: Datatype | None) -> Nested:
+def _nested_renderer(datatype: Datatype | None) -> NestedRenderer:
     """Return the function that renders a value inside an ARRAY or a STRUCT.
 
     A struct becomes an object; objects in events' values become records.
@@ -140,18 +140,18 @@ def _nested_renderer(datatype: Datatype | None) -> Nested:
         return _array_renderer(datatype.element)
     if datatype.kind is Kind.STRUCT:
         return _struct_renderer(datatype)
-    write = _JSON_RENDERERS.get(datatype.kind) or _SCALARS.get(datatype.kind, _as_is)
+    write = _JSON_RENDERERS.get(datatype.kind) or _SCALAR_RENDERERS.get(datatype.kind, _render_unchanged)
     return lambda value: None if value is None else write(value)
 
 
-def _array_renderer(element: Datatype | None) -> Nested:
+def _array_renderer(element: Datatype | None) -> NestedRenderer:
     if element is not None and element.kind is Kind.VARIANT:
-        return _events
+        return _render_events
     render = _nested_renderer(element)
     return lambda value: None if value is None else [render(item) for item in _as_list(value)]
 
 
-def _struct_renderer(datatype: Datatype) -> Nested:
+def _struct_renderer(datatype: Datatype) -> NestedRenderer:
     names = [name or f"_field_{index}" for index, (name, _) in enumerate(datatype.fields, 1)]
     renderers = [_nested_renderer(field) for _, field in datatype.fields]
 
@@ -166,17 +166,17 @@ def _struct_renderer(datatype: Datatype) -> Nested:
     return render
 
 
-def _events(value: object) -> object:
+def _render_events(value: object) -> object:
     """Render an array of events' values: an object is an element of the array, and is not wrapped in one of its own."""
     texts = ["null" if item is None else str(item) for item in _as_list(value)]
-    return as_records(f"[{','.join(texts)}]")
+    return wrap_as_records(f"[{','.join(texts)}]")
 
 
-def _json(value: object) -> Cell:
+def _render_json(value: object) -> Cell:
     return None if value is None else msgspec.Raw(str(value).encode())
 
 
-def _variant(value: object) -> Cell:
+def _render_variant(value: object) -> Cell:
     """Render an event's value; one that is not valid JSON is rendered as a text."""
     if value is None or value == "null":
         return None
@@ -186,14 +186,14 @@ def _variant(value: object) -> Cell:
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return _raw(text)
+        return _encode_raw_json(text)
     except RecursionError:
-        return as_records(text)
+        return wrap_as_records(text)
     # Keys are sorted, as DuckDB returns them.
-    return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(as_records(text)), order="sorted"))
+    return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(wrap_as_records(text)), order="sorted"))
 
 
-def _raw(value: object) -> msgspec.Raw:
+def _encode_raw_json(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
@@ -201,13 +201,13 @@ def _as_list(value: object) -> list[object]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _as_is(value: object) -> Cell:
+def _render_unchanged(value: object) -> Cell:
     if isinstance(value, (str, int, float, bool)):
         return value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _float(value: object) -> Cell:
+def _render_float(value: object) -> Cell:
     number = float(str(value)) if not isinstance(value, (int, float)) else float(value)
     if math.isnan(number):
         return "NaN"
@@ -216,30 +216,30 @@ def _float(value: object) -> Cell:
     return number
 
 
-def _number(value: object) -> Cell:
+def _render_number(value: object) -> Cell:
     """Render a number with all its digits and without trailing zeros."""
     text = f"{value:f}" if isinstance(value, Decimal) else str(value)
     return msgspec.Raw((text.rstrip("0").rstrip(".") if "." in text else text).encode())
 
 
-def _datetime(value: object) -> Cell:
+def _render_datetime(value: object) -> Cell:
     try:
         return (_EPOCH + timedelta(microseconds=int(str(value)))).isoformat()
     except OverflowError:
-        raise QueryValue("DATETIME out of range: it would be before 0001-01-01 or after 9999-12-31") from None
+        raise BadQueryValue("DATETIME out of range: it would be before 0001-01-01 or after 9999-12-31") from None
 
 
-def _date(value: object) -> Cell:
+def _render_date(value: object) -> Cell:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _time(value: object) -> Cell:
+def _render_time(value: object) -> Cell:
     if isinstance(value, timedelta):
         return (_EPOCH + value).time().isoformat()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _interval(value: object) -> Cell:
+def _render_interval(value: object) -> Cell:
     """Render months, days and microseconds as `Y-M D H:M:S`, each group with its own sign; NULL if one is NULL."""
     if isinstance(value, str):
         return value
@@ -255,21 +255,21 @@ def _interval(value: object) -> Cell:
     return f"{'-' * (months < 0)}{years} {days} {'-' * (micros < 0)}{clock}"
 
 
-def _bytes(value: object) -> Cell:
+def _render_bytes(value: object) -> Cell:
     raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
     return base64.b64encode(raw).decode("ascii")
 
 
-_SCALARS: Final[Mapping[Kind, Render]] = {
+_SCALAR_RENDERERS: Final[Mapping[Kind, CellRenderer]] = {
     Kind.BOOL: bool,
-    Kind.FLOAT64: _float,
-    Kind.NUMERIC: _number,
-    Kind.BIGNUMERIC: _number,
-    Kind.DATETIME: _datetime,
-    Kind.DATE: _date,
-    Kind.TIME: _time,
-    Kind.INTERVAL: _interval,
-    Kind.BYTES: _bytes,
+    Kind.FLOAT64: _render_float,
+    Kind.NUMERIC: _render_number,
+    Kind.BIGNUMERIC: _render_number,
+    Kind.DATETIME: _render_datetime,
+    Kind.DATE: _render_date,
+    Kind.TIME: _render_time,
+    Kind.INTERVAL: _render_interval,
+    Kind.BYTES: _render_bytes,
 }
 
-_JSON_RENDERERS: Final[Mapping[Kind, Render]] = {Kind.JSON: _json, Kind.VARIANT: _variant}
+_JSON_RENDERERS: Final[Mapping[Kind, CellRenderer]] = {Kind.JSON: _render_json, Kind.VARIANT: _render_variant}

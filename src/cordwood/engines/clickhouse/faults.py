@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from cordwood.errors import (
+    BadQuerySyntax,
+    BadQueryValue,
     Busy,
     Cancelled,
     DataFolderUnusable,
@@ -21,19 +23,17 @@ from cordwood.errors import (
     OutOfMemory,
     OutOfTime,
     PlanTooLarge,
-    QuerySyntax,
     QueryUnsupported,
-    QueryValue,
     TooManyRows,
 )
-from cordwood.sql.lowering import RAISED
+from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 
 _TIMEOUT_CODES: Final = frozenset({159, 160, 209, 718})
 _CANCELLED_CODES: Final = frozenset({394, 677, 735})
 _MEMORY_CODES: Final = frozenset({173, 241, 777, 778})
 # The code and text of a failed memory allocation in the C++ standard library.
 _STD_EXCEPTION_CODE: Final = 1001
-_NO_MEMORY: Final = "bad_alloc"
+_BAD_ALLOC_MESSAGE: Final = "bad_alloc"
 _ROW_LIMIT_CODES: Final = frozenset({158, 191, 290, 307, 396})
 _TOO_LARGE_CODES: Final = frozenset({161, 162, 167, 168, 306, 572})
 _BUSY_CODES: Final = frozenset({201, 202, 203, 700, 745, 749, 762, 776})
@@ -42,7 +42,7 @@ _ACCESS_CODES: Final = frozenset({81, 192, 193, 194, 195, 497, 516})
 _UNAVAILABLE_CODES: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 319, 364, 369, 425, 999})
 
 
-class _Kind(NamedTuple):
+class _FaultGroup(NamedTuple):
     """The fault of a group of ClickHouse's error codes, with the default for a message that has no rewording."""
 
     codes: frozenset[int]
@@ -53,7 +53,7 @@ class _Kind(NamedTuple):
 # Errors that a query or a value causes; a code that is in none of these tables is a failure of the engine.
 _QUERY_FAULTS: Final = (
     # Texts and numbers that cannot be parsed, converted or divided, are out of range, or were rejected by throwIf.
-    _Kind(
+    _FaultGroup(
         frozenset(
             {
                 *(6, 11, 12, 19, 25, 26, 27, 28, 32, 33, 36, 38, 41, 68, 69, 70, 71, 72, 117, 124, 125, 127, 128, 130, 131),
@@ -61,44 +61,44 @@ _QUERY_FAULTS: Final = (
                 *(447, 457, 467, 469, 490, 503, 531, 536, 561, 563, 621, 632, 645, 646, 675, 676, 691, 760),
             }
         ),
-        QueryValue,
+        BadQueryValue,
         "A function is given a value that it cannot take, or a value cannot be converted",
     ),
     # Combinations that ClickHouse does not support.
-    _Kind(
+    _FaultGroup(
         frozenset({1, 2, 10, 48, 121, 141, 186, 187, 206, 262, 264, 284, 309, 344, 403, 438, 446, 450, 455, 475, 476, 498, 527, 721}),
         QueryUnsupported,
         "The query combines types or clauses in a way that is not supported",
     ),
     # Limits of the depth, length and number of columns of the query.
-    _Kind(
+    _FaultGroup(
         frozenset({165, 166, 174, 229, 269, 724}),
-        QuerySyntax,
+        BadQuerySyntax,
         "The query is too long, or nested too deeply",
     ),
     # Names, types and positions of the query's parts.
-    _Kind(
+    _FaultGroup(
         frozenset(
             {
                 *(7, 8, 9, 13, 15, 16, 20, 34, 35, 37, 42, 43, 44, 46, 47, 50, 51, 52, 53, 59, 62, 63, 80, 122, 123, 133, 142),
                 *(179, 183, 184, 207, 215, 223, 258, 352, 353, 370, 377, 378, 386, 440, 456, 544, 545, 549, 557, 558, 596, 628, 728),
             }
         ),
-        QuerySyntax,
+        BadQuerySyntax,
         "The types of the query's parts do not fit together, or one stands where it cannot",
     ),
 )  # fmt: skip
 
 # The driver's messages if a connected server did not answer in time.
-_NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
+_NO_ANSWER_MESSAGES: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
 # Part of the client's error if a message of the in-process engine quotes a value that is not UTF-8.
-_NOT_DECODED: Final = "codec can't decode"
+_NOT_DECODED_MESSAGE: Final = "codec can't decode"
 # Part of the driver's error for a DATE in an answer that it cannot convert to a Python date.
-_NO_DATE: Final = "is outside the date range"
-_UNTRUSTED_CERTIFICATE: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
-_NO_TLS: Final = "SSLError("
-_NOT_OPENED: Final = "Unable to open the chdb engine"
+_DATE_OUT_OF_RANGE_MESSAGE: Final = "is outside the date range"
+_UNTRUSTED_CERTIFICATE_PATTERN: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
+_TLS_FAILURE_MESSAGE: Final = "SSLError("
+_NOT_OPENED_MESSAGE: Final = "Unable to open the chdb engine"
 
 
 @contextmanager
@@ -109,9 +109,9 @@ def clickhouse_faults(seconds: object = None) -> Iterator[None]:
     except ClickHouseError as problem:
         raise fault_of(problem, seconds) from problem
     except ValueError as problem:
-        if _NO_DATE not in str(problem):
+        if _DATE_OUT_OF_RANGE_MESSAGE not in str(problem):
             raise
-        raise QueryValue("DATE out of range: it would be before 0001-01-01 or after 9999-12-31") from problem
+        raise BadQueryValue("DATE out of range: it would be before 0001-01-01 or after 9999-12-31") from problem
 
 
 def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
@@ -134,7 +134,7 @@ def _limit_fault(code: int, text: str, seconds: object) -> Fault | None:
         return OutOfTime(f"The query took longer than {bound}.", hint="Read a shorter time range.")
     if code in _CANCELLED_CODES:
         return Cancelled("The query was stopped.")
-    if code in _MEMORY_CODES or (code == _STD_EXCEPTION_CODE and _NO_MEMORY in text):
+    if code in _MEMORY_CODES or (code == _STD_EXCEPTION_CODE and _BAD_ALLOC_MESSAGE in text):
         return OutOfMemory(
             "The query needs more memory than it may have.", hint="Read a shorter time range, or fewer columns."
         )
@@ -156,8 +156,8 @@ def _operator_fault(code: int, text: str) -> Fault | None:
 
 
 def _query_fault(code: int, message: str) -> Fault | None:
-    if message.startswith(RAISED):
-        return QueryValue(message.removeprefix(RAISED))
+    if message.startswith(RAISED_ERROR_PREFIX):
+        return BadQueryValue(message.removeprefix(RAISED_ERROR_PREFIX))
     if code in _TOO_LARGE_CODES:
         return PlanTooLarge(
             "The query is nested too deeply or is too large for ClickHouse's planner.", hint=_SPLIT_HINT
@@ -169,17 +169,17 @@ def _query_fault(code: int, message: str) -> Fault | None:
 
 
 def _no_answer_fault(text: str) -> Fault:
-    if _NOT_DECODED in text:
-        return QueryValue("A value of the query is not valid UTF-8")
-    if any(phrase in text for phrase in _NO_ANSWER):
+    if _NOT_DECODED_MESSAGE in text:
+        return BadQueryValue("A value of the query is not valid UTF-8")
+    if any(phrase in text for phrase in _NO_ANSWER_MESSAGES):
         return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
-    if _NOT_OPENED in text:
+    if _NOT_OPENED_MESSAGE in text:
         return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_FOLDER_HINT)
-    if match := _UNTRUSTED_CERTIFICATE.search(text):
+    if match := _UNTRUSTED_CERTIFICATE_PATTERN.search(text):
         return EngineUnreachable(
             f"ClickHouse's certificate is not trusted: {match[1]}.", hint=_TRUST_HINT, retry_after=30
         )
-    if _NO_TLS in text:
+    if _TLS_FAILURE_MESSAGE in text:
         return EngineUnreachable("ClickHouse's port does not speak TLS.", hint=_TLS_HINT, retry_after=30)
     return EngineUnreachable("ClickHouse cannot be reached.", hint=_ADDRESS_HINT, retry_after=5)
 
@@ -187,7 +187,7 @@ def _no_answer_fault(text: str) -> Fault:
 def is_unavailable(fault: Fault) -> bool:
     """Return whether the server is unavailable, as opposed to wrong credentials, a missing database, or failed TLS."""
     cause = fault.__cause__
-    return getattr(cause, "code", None) not in _ACCESS_CODES and _NO_TLS not in str(cause)
+    return getattr(cause, "code", None) not in _ACCESS_CODES and _TLS_FAILURE_MESSAGE not in str(cause)
 
 
 _SPLIT_HINT: Final = "Nest fewer functions and sub-queries in each other, or send several queries."
@@ -208,12 +208,12 @@ def server_message(text: str) -> str:
     """Return the server's message without error codes, the excerpt of the query, and the version."""
     # The raised error comes first; the excerpt of the query may contain error texts of other parts.
     text = text.rpartition("DB::Exception: ")[2].strip()
-    for suffix in _MESSAGE_SUFFIXES:
+    for suffix in _MESSAGE_SUFFIX_STARTS:
         text = text.split(suffix, 1)[0]
-    return _CODE_NAME.sub("", text.strip()).rstrip(":")
+    return _CODE_NAME_PATTERN.sub("", text.strip()).rstrip(":")
 
 
-_MESSAGE_SUFFIXES: Final = (
+_MESSAGE_SUFFIX_STARTS: Final = (
     ": while executing",
     ": In scope",
     ". In scope",
@@ -226,11 +226,11 @@ _MESSAGE_SUFFIXES: Final = (
     ": JOIN cannot infer",
     "\n",
 )
-_CODE_NAME: Final = re.compile(r"\. ?\([A-Z_0-9]+\)$")
+_CODE_NAME_PATTERN: Final = re.compile(r"\. ?\([A-Z_0-9]+\)$")
 
 
-_WRAPPED: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)")
-_TYPES: Final = {
+_WRAPPED_TYPE_PATTERN: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)")
+_BIGQUERY_TYPES: Final = {
     "Bool": "BOOL",
     "Date": "DATE",
     "Date32": "DATE",
@@ -248,7 +248,7 @@ _TYPES: Final = {
     "Map": "JSON",
 }
 # BigQuery's operators and functions by the ClickHouse function that they are compiled to. Messages name no others.
-_OPERATORS: Final = {
+_BIGQUERY_OPERATORS: Final = {
     "plus": "+", "minus": "-", "multiply": "*", "divide": "/", "modulo": "MOD", "negate": "-",
     "greater": ">", "less": "<", "greaterOrEquals": ">=", "lessOrEquals": "<=", "equals": "=", "notEquals": "!=",
     "and": "AND", "or": "OR", "not": "NOT", "xor": "XOR", "like": "LIKE", "notLike": "NOT LIKE", "in": "IN",
@@ -257,16 +257,16 @@ _OPERATORS: Final = {
     "lower": "LOWER", "upper": "UPPER", "lowerUTF8": "LOWER", "upperUTF8": "UPPER", "length": "LENGTH",
     "lengthUTF8": "LENGTH", "sum": "SUM", "avg": "AVG", "abs": "ABS", "startsWith": "STARTS_WITH",
 }  # fmt: skip
-_MAX_SHOWN: Final = 60
-NO_REGEX: Final = "Cannot parse regular expression: "
+_MAX_SHOWN_CHARACTERS: Final = 60
+REGEX_ERROR_PREFIX: Final = "Cannot parse regular expression: "
 
-Reworder = Callable[[re.Match[str]], str]
+RewordMatch = Callable[[re.Match[str]], str]
 
 
 def type_name(text: str) -> str:
     """Return the BigQuery type that is compiled to this type of ClickHouse."""
     text = text.strip().removeprefix("const ")
-    wrapped = _WRAPPED.fullmatch(text)
+    wrapped = _WRAPPED_TYPE_PATTERN.fullmatch(text)
     if wrapped:
         return type_name(wrapped[1])
     base, _, inside = text.partition("(")
@@ -274,7 +274,7 @@ def type_name(text: str) -> str:
     if base == "Array":
         return f"ARRAY<{type_name(inside.removesuffix(')'))}>"
     if base == "Tuple":
-        return f"STRUCT<{', '.join(map(_field, parts))}>"
+        return f"STRUCT<{', '.join(map(_field_type_name, parts))}>"
     if base == "DateTime64":
         # A DateTime with a time zone is a TIMESTAMP, one without is a DATETIME.
         return "TIMESTAMP" if "'" in inside else "DATETIME"
@@ -282,10 +282,10 @@ def type_name(text: str) -> str:
         return "BIGNUMERIC" if base == "Decimal256" or parts[:1] == ["76"] else "NUMERIC"
     if re.fullmatch(r"U?Int\d+", base):
         return "INT64"
-    return "INTERVAL" if base.startswith("Interval") else _TYPES.get(base, "another type")
+    return "INTERVAL" if base.startswith("Interval") else _BIGQUERY_TYPES.get(base, "another type")
 
 
-def _field(text: str) -> str:
+def _field_type_name(text: str) -> str:
     match = re.fullmatch(r"(`[^`]*`|\w+) (\w.*)", text)
     return f"{match[1].strip('`')} {type_name(match[2])}" if match else type_name(text)
 
@@ -302,63 +302,63 @@ def _split_types(text: str) -> Iterator[str]:
         yield text[start:].strip()
 
 
-def _signature(function: str, types: str) -> str:
+def _no_signature_message(function: str, types: str) -> str:
     argument_types = ", ".join(type_name(part.strip(" `'")) for part in _split_types(types))
-    operator = _OPERATORS.get(function.strip("`'"))
+    operator = _BIGQUERY_OPERATORS.get(function.strip("`'"))
     if operator is None:
         return f"No matching signature for arguments of the types {argument_types}"
     return f"No matching signature for {operator} with {argument_types}"
 
 
-def _no_signature_for_types(match: re.Match[str]) -> str:
-    return _signature(match["function"], match["types"])
+def _reword_argument_types(match: re.Match[str]) -> str:
+    return _no_signature_message(match["function"], match["types"])
 
 
-def _no_signature_for_pair(match: re.Match[str]) -> str:
-    return _signature(match["function"], f"{match['one']}, {match['other']}")
+def _reword_argument_pair(match: re.Match[str]) -> str:
+    return _no_signature_message(match["function"], f"{match['one']}, {match['other']}")
 
 
-def _no_common_type(match: re.Match[str]) -> str:
+def _reword_no_common_type(match: re.Match[str]) -> str:
     return f"The types {' and '.join(type_name(part) for part in _split_types(match[1]))} have no common type"
 
 
-def _invalid_cast(match: re.Match[str]) -> str:
+def _reword_invalid_cast(match: re.Match[str]) -> str:
     return f"Invalid cast from {type_name(match[1])} to {type_name(match[2])}"
 
 
-def _unconvertible_text(match: re.Match[str]) -> str:
+def _reword_unconvertible_text(match: re.Match[str]) -> str:
     return f"Could not convert string '{_shorten(match[1])}' to {type_name(match[2])}"
 
 
-def _ungrouped_column(match: re.Match[str]) -> str:
+def _reword_ungrouped_column(match: re.Match[str]) -> str:
     name = match[1].rpartition(".")[2]
     if not re.fullmatch(r"\w+", name) or name.startswith("_"):
         return "The SELECT list references a column which is neither grouped nor aggregated"
     return f"The SELECT list expression references {name} which is neither grouped nor aggregated"
 
 
-def _fixed_sentence(sentence: str) -> Reworder:
+def _fixed_sentence(sentence: str) -> RewordMatch:
     return lambda match: match.expand(sentence)
 
 
-_FUNCTION: Final = r"'?`?(?P<function>\w+)`?'?"
-_SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
+_FUNCTION_PATTERN: Final = r"'?`?(?P<function>\w+)`?'?"
+_REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
     (re.compile(pattern, re.DOTALL), reworder)
     for pattern, reworder in (
-        (rf"Illegal types of arguments \((?P<types>.*)\) of function {_FUNCTION}", _no_signature_for_types),
-        (rf"Illegal types (?P<one>.*) and (?P<other>.*) of arguments of function {_FUNCTION}", _no_signature_for_pair),
-        (rf"Illegal type \(?(?P<types>.*?)\)? of (?:\w+ )?argument (?:\(.*?\) )?of (?:aggregate )?function {_FUNCTION}(?:[.,].*)?", _no_signature_for_types),
-        (rf"A value of illegal type was provided as \w+ argument .* to function {_FUNCTION}\. Expected: .*, got: (?P<types>.*)", _no_signature_for_types),
-        (rf"(?:First |Second )?[Aa]rgument (?:\d+ )?(?:for|of) function {_FUNCTION} must be .*(?:has type|got|Found) '?(?P<types>.*?)'?(?: instead)?", _no_signature_for_types),
-        (rf".* of function {_FUNCTION} should be .* illegal type: (?P<types>.*)", _no_signature_for_types),
-        (r"There is no supertype for types (.*?) because .*", _no_common_type),
+        (rf"Illegal types of arguments \((?P<types>.*)\) of function {_FUNCTION_PATTERN}", _reword_argument_types),
+        (rf"Illegal types (?P<one>.*) and (?P<other>.*) of arguments of function {_FUNCTION_PATTERN}", _reword_argument_pair),
+        (rf"Illegal type \(?(?P<types>.*?)\)? of (?:\w+ )?argument (?:\(.*?\) )?of (?:aggregate )?function {_FUNCTION_PATTERN}(?:[.,].*)?", _reword_argument_types),
+        (rf"A value of illegal type was provided as \w+ argument .* to function {_FUNCTION_PATTERN}\. Expected: .*, got: (?P<types>.*)", _reword_argument_types),
+        (rf"(?:First |Second )?[Aa]rgument (?:\d+ )?(?:for|of) function {_FUNCTION_PATTERN} must be .*(?:has type|got|Found) '?(?P<types>.*?)'?(?: instead)?", _reword_argument_types),
+        (rf".* of function {_FUNCTION_PATTERN} should be .* illegal type: (?P<types>.*)", _reword_argument_types),
+        (r"There is no supertype for types (.*?) because .*", _reword_no_common_type),
         (r"There is no supertype for the argument type '(.*)' and the default value type '.*'.*", lambda match: f"The default value is of another type than {type_name(match[1])}"),
         (r"Offset must be an integer, '(.*)' given.*", lambda match: f"An offset must be INT64, not {type_name(match[1])}"),
-        (r"Conversion from (.*) to (.*) is not supported.*", _invalid_cast),
+        (r"Conversion from (.*) to (.*) is not supported.*", _reword_invalid_cast),
         (r"CAST AS (?:Tuple|Array) can only be performed .*", _fixed_sentence("Invalid cast to an ARRAY or a STRUCT")),
-        (r"Cannot (?:parse|convert) (?:string )?'(.*)' (?:as|to) (?:type )?([A-Z][\w(),' ]*?)(?::.*)?", _unconvertible_text),
+        (r"Cannot (?:parse|convert) (?:string )?'(.*)' (?:as|to) (?:type )?([A-Z][\w(),' ]*?)(?::.*)?", _reword_unconvertible_text),
         (r"(?:Scalar subquery returned more than one row|More than one row returned by a subquery).*", _fixed_sentence("Scalar subquery produced more than one element")),
-        (r"Column '(.*?)' is not under aggregate function.*", _ungrouped_column),
+        (r"Column '(.*?)' is not under aggregate function.*", _reword_ungrouped_column),
         (r"GROUPING function .*", _fixed_sentence("GROUPING takes an expression of the GROUP BY")),
         (r"Aggregate function .* is found inside another aggregate function.*", _fixed_sentence("Aggregations of aggregations are not allowed")),
         (r"Aggregate function .* is found in (WHERE|GROUP BY|JOIN|PREWHERE|QUALIFY|LIMIT).*", _fixed_sentence(r"Aggregates are not allowed in \1")),
@@ -370,8 +370,8 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
         (r"Decimal (?:math overflow|.* overflow).*|.*[Oo]verflow.*", _fixed_sentence("Overflow: the result is out of the range of its type")),
         (r"Cannot load time zone (.*)|Timezone (.*) (?:is not|does not) .*", lambda match: f"Invalid time zone: {_shorten(match[1] or match[2] or '')}"),
         (r"Cannot (?:read|parse) Date(?:Time)?:? .*", _fixed_sentence("A text cannot be read as a date or a time")),
-        (r".*cannot compile re2.*?, error: (.*?)\.? Look at .*", lambda match: f"{NO_REGEX}{_shorten(match[1])}"),
-        (r".*cannot compile re2.*?, error: (.*)", lambda match: f"{NO_REGEX}{_shorten(match[1])}"),
+        (r".*cannot compile re2.*?, error: (.*?)\.? Look at .*", lambda match: f"{REGEX_ERROR_PREFIX}{_shorten(match[1])}"),
+        (r".*cannot compile re2.*?, error: (.*)", lambda match: f"{REGEX_ERROR_PREFIX}{_shorten(match[1])}"),
         (r"Correlated subqueries .*|Current query is not supported yet, because can't find correlated column .*", _fixed_sentence("A correlated sub-query is not supported in this place")),
         (r"Cannot determine join keys.*", _fixed_sentence("A join of this kind needs an equality between columns of both sides")),
         (r"(?:Max query size|Maximum parse depth|Too deep|Max(?:imum)? .* depth).*", _fixed_sentence("The query is nested too deeply")),
@@ -381,7 +381,7 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
 
 def _reword(sentence: str) -> str | None:
     """Return the message in BigQuery's terms; None if it has no rewording."""
-    for pattern, reworder in _SENTENCES:
+    for pattern, reworder in _REWORDINGS:
         match = pattern.fullmatch(sentence)
         if match:
             return reworder(match)
@@ -389,4 +389,4 @@ def _reword(sentence: str) -> str | None:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"

@@ -16,32 +16,32 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.events import ReadMode, event_of, stored_path
-from cordwood.engines.clickhouse.tables import PATHS
+from cordwood.engines.clickhouse.rules.events import ReadMode, event_from_subcolumn, stored_path_read
+from cordwood.engines.clickhouse.tables import PATHS_COLUMN_BY_COLUMN
 from cordwood.model.event import ValueKind
 from cordwood.sql.nodes import (
-    KINDS,
+    KINDS_KEY,
     RecordTest,
     has_operation,
     is_event_path,
     is_record_test,
     is_within,
-    named_cte,
     path_steps,
+    referenced_cte,
+    replace_node,
     root_and_steps,
-    swap,
 )
 
-_TEXTS: Final = frozenset({ValueKind.TEXT})
-_PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
+_ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
+_NUMBER_OR_BOOL: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 # Keys that need no escaping in a subcolumn's name; others are read from the text.
-_STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
+_PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_DEPTH: Final = 50
 # The meta key of a column that was generated for a read.
-_PROVIDED: Final = "provided"
+_GENERATED_KEY: Final = "provided"
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _ColumnPath(msgspec.Struct, frozen=True):
     """A read of a path below a column."""
 
     column: str
@@ -49,7 +49,7 @@ class _Read(msgspec.Struct, frozen=True):
     mode: ReadMode
 
     @property
-    def name(self) -> str:
+    def generated_name(self) -> str:
         """Return the generated column's name; if the author has a column of that name, the path is not pushed down."""
         return " ".join((self.column, *self.steps, *(["is record"] if self.mode is ReadMode.RECORD else [])))
 
@@ -63,81 +63,85 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
         column_and_path = _path_of(node.expressions[0] if is_test else node)
         mode = ReadMode.RECORD if is_test else _read_mode(node)
         if column_and_path is not None and mode is not None:
-            _replace_by_read(
-                node, column_and_path[0], _Read(column_and_path[0].name, column_and_path[1], mode), streams
+            _replace_by_column(
+                node, column_and_path[0], _ColumnPath(column_and_path[0].name, column_and_path[1], mode), streams
             )
 
 
 def _read_mode(node: exp.Expr) -> ReadMode | None:
-    kinds = node.meta_get(KINDS) if is_event_path(node) else None
+    kinds = node.meta_get(KINDS_KEY) if is_event_path(node) else None
     if not kinds:
         return None
-    if kinds == _TEXTS:
+    if kinds == _ONLY_TEXT:
         return ReadMode.TEXT
-    if kinds <= _PLAIN:
+    if kinds <= _NUMBER_OR_BOOL:
         return ReadMode.PLAIN
-    return ReadMode.JSON if kinds <= _TEXTS | _PLAIN else None
+    return ReadMode.JSON if kinds <= _ONLY_TEXT | _NUMBER_OR_BOOL else None
 
 
-def _replace_by_read(node: exp.Expr, column: exp.Column, read: _Read, streams: frozenset[str]) -> None:
+def _replace_by_column(node: exp.Expr, column: exp.Column, read: _ColumnPath, streams: frozenset[str]) -> None:
     select = node.find_ancestor(exp.Select)
-    expression = _provide(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
+    expression = (
+        _read_through_relation(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
+    )
     if expression is not None:
-        node.replace(event_of(expression, read.mode, node))
+        node.replace(event_from_subcolumn(expression, read.mode, node))
 
 
-def _provide(select: exp.Select, alias: str, read: _Read, streams: frozenset[str], depth: int) -> exp.Expr | None:
+def _read_through_relation(
+    select: exp.Select, alias: str, read: _ColumnPath, streams: frozenset[str], depth: int
+) -> exp.Expr | None:
     """Return an expression for the path over one of the query's relations; None if that is impossible."""
-    relation = _relation(select, alias)
-    if relation is None or depth > _MAX_DEPTH or not all(map(_STEP.fullmatch, read.steps)):
+    relation = _relation_named(select, alias)
+    if relation is None or depth > _MAX_DEPTH or not all(map(_PLAIN_KEY_PATTERN.fullmatch, read.steps)):
         return None
-    query = _query(relation)
+    query = _sub_query_of(relation)
     if query is None:
         return _read_subcolumn(select, relation, read) if relation.name in streams else None
-    if not _widen(query, read, streams, depth):
+    if not _add_path_column(query, read, streams, depth):
         return None
-    return exp.column(read.name, alias, quoted=True)
+    return exp.column(read.generated_name, alias, quoted=True)
 
 
-def _query(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
+def _sub_query_of(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
     """Return the relation's sub-query; None for a table."""
-    container = named_cte(relation) if isinstance(relation, exp.Table) else relation
+    container = referenced_cte(relation) if isinstance(relation, exp.Table) else relation
     query: exp.Expr | None = container.this if container is not None else None
     return query
 
 
-def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Expr | None:
+def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _ColumnPath) -> exp.Expr | None:
     """Return the read of a subcolumn; None in an outer join, where missing values and rows would look alike."""
-    if read.column not in PATHS or any(join.side for join in select.args.get("joins") or ()):
+    if read.column not in PATHS_COLUMN_BY_COLUMN or any(join.side for join in select.args.get("joins") or ()):
         return None
-    return stored_path(table.alias_or_name, read.column, read.steps, read.mode)
+    return stored_path_read(table.alias_or_name, read.column, read.steps, read.mode)
 
 
-def _widen(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) -> bool:
+def _add_path_column(query: exp.Expr, read: _ColumnPath, streams: frozenset[str], depth: int) -> bool:
     """Add a column for the path to the sub-query unless it has one; return False if that is not possible."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
-    existing = _projection(query, read.name)
+    existing = _projection_named(query, read.generated_name)
     if existing is not None:
-        return bool(existing.meta_get(_PROVIDED))
-    column_and_path = _path_of(_projection(query, read.column))
+        return bool(existing.meta_get(_GENERATED_KEY))
+    column_and_path = _path_of(_projection_named(query, read.column))
     if column_and_path is None:
         return False
     column, steps = column_and_path
-    inner_read = _Read(column.name, (*steps, *read.steps), read.mode)
-    expression = _provide(query, column.table, inner_read, streams, depth + 1)
+    inner_read = _ColumnPath(column.name, (*steps, *read.steps), read.mode)
+    expression = _read_through_relation(query, column.table, inner_read, streams, depth + 1)
     if expression is not None:
-        _append(query, expression, read.name)
+        _append_generated(query, expression, read.generated_name)
     return expression is not None
 
 
-def _projection(query: exp.Select, name: str) -> exp.Expr | None:
+def _projection_named(query: exp.Select, name: str) -> exp.Expr | None:
     return next((item for item in query.expressions if item.alias == name), None)
 
 
-def _append(query: exp.Select, expression: exp.Expr, name: str) -> None:
+def _append_generated(query: exp.Select, expression: exp.Expr, name: str) -> None:
     provided = exp.alias_(expression, name, quoted=True)
-    provided.meta[_PROVIDED] = True
+    provided.meta[_GENERATED_KEY] = True
     query.append("expressions", provided)
 
 
@@ -147,7 +151,7 @@ def _path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None
     return (root, steps) if isinstance(root, exp.Column) and root.table else None
 
 
-def _relation(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
+def _relation_named(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
     """Return the relation of that alias in this query's FROM."""
     for relation in _relations(select):
         if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
@@ -163,22 +167,22 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 # Conditions that are NULL, and so drop the row, if an operand is NULL.
-_STRICT: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.RegexpLike)
+_NULL_REJECTING_CONDITIONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.RegexpLike)
 # Conditions that do not hold if the first operand is NULL.
-_STRICT_IN_FIRST: Final = (exp.In, exp.Between)
-_CASTS: Final = (exp.Cast, exp.TryCast, exp.Paren)
+_FIRST_NULL_REJECTING_CONDITIONS: Final = (exp.In, exp.Between)
+_CAST_NODES: Final = (exp.Cast, exp.TryCast, exp.Paren)
 
 
-def drop_implied_tests(tree: exp.Expr) -> None:
+def drop_implied_record_tests(tree: exp.Expr) -> None:
     for where in list(tree.find_all(exp.Where)):
-        conditions = list(_conditions(where.this))
+        conditions = list(_conjuncts(where.this))
         present_paths = [path for condition in conditions for path in _present_paths(condition)]
         for condition in conditions:
             if is_record_test(condition) and any(_is_below(path, condition.expressions[0]) for path in present_paths):
-                _remove(condition)
+                _remove_conjunct(condition)
 
 
-def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the conditions of a conjunction."""
     pending = [node]
     while pending:
@@ -193,10 +197,10 @@ def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def _present_paths(condition: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the paths that have a value in every row for which the condition holds."""
-    operands = (condition.this, condition.expression) if isinstance(condition, _STRICT) else ()
-    for operand in (condition.this,) if isinstance(condition, _STRICT_IN_FIRST) else operands:
+    operands = (condition.this, condition.expression) if isinstance(condition, _NULL_REJECTING_CONDITIONS) else ()
+    for operand in (condition.this,) if isinstance(condition, _FIRST_NULL_REJECTING_CONDITIONS) else operands:
         value = operand
-        while isinstance(value, _CASTS):
+        while isinstance(value, _CAST_NODES):
             value = value.this
         if is_event_path(value):
             yield value
@@ -206,11 +210,11 @@ def _is_below(path: exp.Expr, record: exp.Expr) -> bool:
     return is_within(path, record) and len(path_steps(path)) > len(path_steps(record))
 
 
-def _remove(condition: exp.Expr) -> None:
+def _remove_conjunct(condition: exp.Expr) -> None:
     """Remove a condition from a conjunction of at least two conditions."""
     node = condition
     while isinstance(node.parent, exp.Paren):
         node = node.parent
     conjunction = node.parent
     if isinstance(conjunction, exp.And):
-        swap(conjunction, conjunction.expression if node is conjunction.this else conjunction.this)
+        replace_node(conjunction, conjunction.expression if node is conjunction.this else conjunction.this)

@@ -21,62 +21,62 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from cordwood.engines.clickhouse.faults import clickhouse_faults
 from cordwood.engines.engine import Progress
-from cordwood.errors import BadSetting, DataFolderUnusable, QueryValue
+from cordwood.errors import BadQueryValue, BadSetting, DataFolderUnusable
 
-Values = Mapping[str, object]
+NamedValues = Mapping[str, object]
 
 # The setting that holds a query's mark. The in-process engine supports this setting, but no query ids.
-MARK: Final = "log_comment"
+MARK_SETTING: Final = "log_comment"
 
 # Failures are reported as faults, so log lines of the client's libraries are not printed.
 for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
-_KILL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
+_KILL_QUERY_SQL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
 # The pattern of a placeholder for a bound value. It matches everything that the client's own pattern matches.
-_PLACEHOLDER: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
+_PLACEHOLDER_PATTERN: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 # The default of a server's `http_max_field_value_size`.
 _MAX_VALUE_BYTES: Final = 128 << 10
 # The number of attempts to cancel a query, which may not have begun yet, and the time between them.
 _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
 # The maximum age of the progress before it is read again.
-_PROGRESS_SECONDS: Final = 0.4
+_MAX_PROGRESS_AGE_SECONDS: Final = 0.4
 _PROGRESS_SETTINGS: Final = {"max_execution_time": 2, "log_queries": 0}
-_SELECT_PROGRESS: Final = (
+_SELECT_PROGRESS_SQL: Final = (
     "SELECT Settings[{name:String}], read_rows, total_rows_approx FROM system.processes"
     " WHERE has({marks:Array(String)}, Settings[{name:String}])"
 )
 
 # Times are returned as microseconds, JSON as text.
-_FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
-_BYTES: Final = {"String": "bytes"}
+_COLUMN_FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
+_BYTES_COLUMN_FORMAT: Final = {"String": "bytes"}
 
 
-class Query(msgspec.Struct, frozen=True):
+class BoundQuery(msgspec.Struct, frozen=True):
     """A query with its values and settings; `bytes_columns` names the text columns that are returned as bytes."""
 
     sql: str
-    values: Values
-    settings: Values
+    values: NamedValues
+    settings: NamedValues
     mark: str = ""
     bytes_columns: tuple[str, ...] = ()
 
     @property
-    def bound(self) -> Values:
+    def bound_values(self) -> NamedValues:
         """Return the values, or none if the SQL has no placeholder.
 
         If it is given values, the client also interpolates them at percent signs in the SQL.
         """
-        return self.values if _PLACEHOLDER.search(self.sql) else {}
+        return self.values if _PLACEHOLDER_PATTERN.search(self.sql) else {}
 
     @property
-    def seconds(self) -> object:
+    def time_limit_seconds(self) -> object:
         """Return the time limit, if there is one."""
         return self.settings.get("max_execution_time")
 
 
-class Selected(msgspec.Struct, frozen=True):
+class SelectResult(msgspec.Struct, frozen=True):
     """An answer: column names, the client's type objects, and the rows in blocks as they arrive."""
 
     names: Sequence[str]
@@ -102,34 +102,38 @@ class Session:
         return self._is_in_process
 
     @contextmanager
-    def select(self, query: Query) -> Iterator[Selected]:
+    def select(self, query: BoundQuery) -> Iterator[SelectResult]:
         """Run a query and read its answer during the block; leaving the block early cancels the query."""
         if not self.is_in_process:
             _check_values(query.values)
-        settings = dict(query.settings) | ({MARK: query.mark} if query.mark else {})
-        with self._borrow_client() as client, clickhouse_faults(query.seconds):
+        settings = dict(query.settings) | ({MARK_SETTING: query.mark} if query.mark else {})
+        with self._borrow_client() as client, clickhouse_faults(query.time_limit_seconds):
             stream = client.query_row_block_stream(
                 query.sql,
-                parameters=dict(query.bound),
+                parameters=dict(query.bound_values),
                 settings=settings,
-                query_formats=_FORMATS,
-                column_formats=dict.fromkeys(query.bytes_columns, _BYTES),
+                query_formats=_COLUMN_FORMATS,
+                column_formats=dict.fromkeys(query.bytes_columns, _BYTES_COLUMN_FORMAT),
             )
             with stream:
                 source: Any = stream.source
-                yield Selected(source.column_names, source.column_types, _blocks(stream, query.seconds))
+                yield SelectResult(
+                    source.column_names, source.column_types, _translate_block_faults(stream, query.time_limit_seconds)
+                )
 
-    def rows(self, sql: str, values: Values | None = None, settings: Values | None = None) -> list[Sequence[object]]:
+    def fetch_rows(
+        self, sql: str, values: NamedValues | None = None, settings: NamedValues | None = None
+    ) -> list[Sequence[object]]:
         """Return a small answer as a list."""
-        with self.select(Query(sql, values or {}, settings or {})) as selected:
+        with self.select(BoundQuery(sql, values or {}, settings or {})) as selected:
             return [row for block in selected.blocks for row in block]
 
-    def command(self, sql: str, values: Values | None = None) -> None:
+    def execute(self, sql: str, values: NamedValues | None = None) -> None:
         with self._borrow_client() as client, clickhouse_faults():
             client.command(sql, parameters=dict(values or {}))
 
     def insert(
-        self, table: str, columns: Mapping[str, Sequence[object]], kinds: Sequence[str], settings: Values
+        self, table: str, columns: Mapping[str, Sequence[object]], kinds: Sequence[str], settings: NamedValues
     ) -> None:
         """Insert one block, which is stored as a whole or not at all."""
         with self._borrow_client() as client, clickhouse_faults():
@@ -142,11 +146,11 @@ class Session:
                 settings=dict(settings),
             )
 
-    def stop(self, mark: str, finished: threading.Event) -> None:
+    def cancel_query(self, mark: str, finished: threading.Event) -> None:
         """Cancel the query with this mark in the background, even if it has not begun yet."""
-        threading.Thread(target=self._stop, args=(mark, finished), name="stop", daemon=True).start()
+        threading.Thread(target=self._cancel_until_finished, args=(mark, finished), name="stop", daemon=True).start()
 
-    def _stop(self, mark: str, finished: threading.Event) -> None:
+    def _cancel_until_finished(self, mark: str, finished: threading.Event) -> None:
         for _ in range(_STOP_ATTEMPTS):
             if finished.is_set() or self._kill_query(mark):
                 return
@@ -155,7 +159,7 @@ class Session:
     def _kill_query(self, mark: str) -> bool:
         """Return whether a query was cancelled; False also if cancelling failed."""
         with suppress(Exception), self._borrow_client() as client:
-            rows = client.query(_KILL, {"name": MARK, "mark": mark}).result_rows
+            rows = client.query(_KILL_QUERY_SQL, {"name": MARK_SETTING, "mark": mark}).result_rows
             # A row with a text is a cancelled query; without one the client returns only its own counters.
             return any(isinstance(row[0], str) and row[0] for row in rows if row)
         return False
@@ -173,7 +177,7 @@ class Session:
         try:
             yield client
         except BaseException as problem:
-            self._return_client(client, is_usable=self._recover(client, problem))
+            self._return_client(client, is_usable=self._is_usable_after(client, problem))
             raise
         self._return_client(client, is_usable=True)
 
@@ -196,7 +200,7 @@ class Session:
             autogenerate_session_id=False,
         )
 
-    def _recover(self, client: Client, problem: BaseException) -> bool:
+    def _is_usable_after(self, client: Client, problem: BaseException) -> bool:
         """Return whether the client can be used again after a failure."""
         if not self.is_in_process:
             return getattr(problem.__cause__, "code", None) is not None
@@ -213,11 +217,11 @@ class Session:
         client.close()
 
 
-def _check_values(values: Values) -> None:
+def _check_values(values: NamedValues) -> None:
     """Refuse values that are too long; the server's own message would not name the parameter."""
     for name, value in values.items():
         if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _MAX_VALUE_BYTES:
-            raise QueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
+            raise BadQueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
 
 
 def _create_folder(folder: Path | None) -> None:
@@ -231,7 +235,9 @@ def _create_folder(folder: Path | None) -> None:
         ) from problem
 
 
-def _blocks(stream: Iterator[Sequence[Sequence[object]]], seconds: object) -> Iterator[Sequence[Sequence[object]]]:
+def _translate_block_faults(
+    stream: Iterator[Sequence[Sequence[object]]], seconds: object
+) -> Iterator[Sequence[Sequence[object]]]:
     """Yield the blocks, with failures translated into faults."""
     while True:
         with clickhouse_faults(seconds):
@@ -241,7 +247,7 @@ def _blocks(stream: Iterator[Sequence[Sequence[object]]], seconds: object) -> It
         yield block
 
 
-class RunningProgress:
+class QueryProgress:
     """The progress of queries by their marks.
 
     It is read only when it is requested, in a thread, for all queries at once.
@@ -255,30 +261,32 @@ class RunningProgress:
         self._is_reading = False
         self._read_at = 0.0
 
-    def of(self, mark: str) -> Progress | None:
+    def progress_of(self, mark: str) -> Progress | None:
         """Return the progress that was read last; start a new reading if it is too old."""
         with self._lock:
             self._wanted.add(mark)
-            is_due = not self._is_reading and time.monotonic() > self._read_at + _PROGRESS_SECONDS
+            is_due = not self._is_reading and time.monotonic() > self._read_at + _MAX_PROGRESS_AGE_SECONDS
             self._is_reading = self._is_reading or is_due
         if is_due:
-            threading.Thread(target=self._read, name="progress", daemon=True).start()
+            threading.Thread(target=self._read_progress, name="progress", daemon=True).start()
         return self._found.get(mark)
 
-    def _read(self) -> None:
+    def _read_progress(self) -> None:
         with self._lock:
             marks, self._wanted = sorted(self._wanted), set()
         found: dict[str, Progress] = {}
         # A server that cannot be reached, or that hides its processes from this user, reports no progress.
         with suppress(Exception):
-            values = {"name": MARK, "marks": marks}
-            for mark, rows_read, rows_total in self._session.rows(_SELECT_PROGRESS, values, _PROGRESS_SETTINGS):
-                found[str(mark)] = _progress(int(str(rows_read)), int(str(rows_total)))
+            values = {"name": MARK_SETTING, "marks": marks}
+            for mark, rows_read, rows_total in self._session.fetch_rows(
+                _SELECT_PROGRESS_SQL, values, _PROGRESS_SETTINGS
+            ):
+                found[str(mark)] = _make_progress(int(str(rows_read)), int(str(rows_total)))
         with self._lock:
             self._found, self._is_reading, self._read_at = found, False, time.monotonic()
 
 
-def _progress(rows_read: int, rows_total: int) -> Progress:
+def _make_progress(rows_read: int, rows_total: int) -> Progress:
     """Return the progress; the number of rows a query will read is an estimate, which is 0 before it is planned.
 
     `part` is not set, because the share of rows read is not the share of work done: rows may be read long before they
@@ -287,20 +295,20 @@ def _progress(rows_read: int, rows_total: int) -> Progress:
     return Progress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)
 
 
-SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
+ADDRESS_SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
 # The options of a server's address besides `secure`; the client has parameters of the same names.
-_TLS_OPTIONS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
-_OPTIONS: Final = _TLS_OPTIONS | {"compress"}
-_FILES: Final = ("ca_cert", "client_cert", "client_cert_key")
+_TLS_ADDRESS_OPTIONS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
+_ADDRESS_OPTIONS: Final = _TLS_ADDRESS_OPTIONS | {"compress"}
+_FILE_OPTIONS: Final = ("ca_cert", "client_cert", "client_cert_key")
 # The value of a file option for the certificate authorities that the client ships.
-_BUNDLED_CA: Final = "certifi"
+_BUNDLED_CA_VALUE: Final = "certifi"
 _TRUE_TEXTS: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE_TEXTS: Final = frozenset({"0", "false", "no", "off"})
 # On these ports TLS is the default.
-_TLS_PORTS: Final = frozenset({"443", "8443"})
+_DEFAULT_TLS_PORTS: Final = frozenset({"443", "8443"})
 # Bounds, in bytes, of the caches of the in-process engine. By default they may grow with the stored events to gigabytes:
 # the marks and the sorting key of every part that was read.
-_IN_PROCESS_CACHES: Final = {
+_IN_PROCESS_CACHE_SETTINGS: Final = {
     "mark_cache_size": 64 << 20,
     "index_mark_cache_size": 16 << 20,
     "primary_index_cache_size": 32 << 20,
@@ -316,7 +324,7 @@ def is_in_process(address: str) -> bool:
 
 def client_arguments(address: str) -> Mapping[str, Any]:
     """Return the client's arguments; raise BadSetting for an invalid address."""
-    if address.partition("://")[0] not in SCHEMES:
+    if address.partition("://")[0] not in ADDRESS_SCHEMES:
         raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
     return _folder_arguments(address) if is_in_process(address) else _server_arguments(address)
 
@@ -339,14 +347,14 @@ def _folder_arguments(address: str) -> Mapping[str, Any]:
     return {
         "dsn": address.partition("?")[0],
         "database": options.get("database"),
-        "chdb_options": dict(_IN_PROCESS_CACHES),
+        "chdb_options": dict(_IN_PROCESS_CACHE_SETTINGS),
     }
 
 
 def _server_arguments(address: str) -> Mapping[str, Any]:
     parts = urlsplit(address)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    is_tls = _is_tls(parts, options.pop("secure", None), _port(parts.netloc.rpartition("@")[2]))
+    is_tls = _is_tls(parts, options.pop("secure", None), _port_of(parts.netloc.rpartition("@")[2]))
     _check_options(options, is_tls=is_tls)
     dsn = urlunsplit(parts._replace(scheme="clickhouse", query=urlencode(options)))
     return {"dsn": dsn, "interface": "https" if is_tls else "http"}
@@ -355,16 +363,16 @@ def _server_arguments(address: str) -> Mapping[str, Any]:
 def _is_tls(parts: SplitResult, secure: str | None, port: str) -> bool:
     if parts.scheme == "clickhouses":
         return True
-    return port in _TLS_PORTS if secure is None else _is_true("secure", secure)
+    return port in _DEFAULT_TLS_PORTS if secure is None else _read_boolean("secure", secure)
 
 
-def _is_true(name: str, text: str) -> bool:
+def _read_boolean(name: str, text: str) -> bool:
     if text.lower() not in _TRUE_TEXTS | _FALSE_TEXTS:
         raise BadSetting(f"engine: {name} is 1 or 0, not {text!r}.")
     return text.lower() in _TRUE_TEXTS
 
 
-def _port(host: str) -> str:
+def _port_of(host: str) -> str:
     port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
     if port and not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise BadSetting(
@@ -374,20 +382,20 @@ def _port(host: str) -> str:
 
 
 def _check_options(options: Mapping[str, str], *, is_tls: bool) -> None:
-    for name in sorted(options.keys() - _OPTIONS):
-        known = ", ".join(sorted(_OPTIONS | {"secure"}))
+    for name in sorted(options.keys() - _ADDRESS_OPTIONS):
+        known = ", ".join(sorted(_ADDRESS_OPTIONS | {"secure"}))
         raise BadSetting(f"engine: {name!r} is not an option of ClickHouse addresses.", hint=f"There are: {known}.")
-    for name in sorted(options.keys() & _TLS_OPTIONS):
+    for name in sorted(options.keys() & _TLS_ADDRESS_OPTIONS):
         if not is_tls:
             raise BadSetting(f"engine: {name!r} is for TLS, which the address does not ask for.", hint="Add secure=1.")
-    _is_true("verify", options.get("verify", "1"))
-    for name in _FILES:
-        _check_file(name, options.get(name, _BUNDLED_CA))
+    _read_boolean("verify", options.get("verify", "1"))
+    for name in _FILE_OPTIONS:
+        _check_file(name, options.get(name, _BUNDLED_CA_VALUE))
 
 
 def _check_file(name: str, file: str) -> None:
     """Check that a file for TLS exists, and that a CA file can be parsed."""
-    if file == _BUNDLED_CA:
+    if file == _BUNDLED_CA_VALUE:
         return
     if not Path(file).is_file():
         raise BadSetting(f"engine: {name}: there is no file {file}.")

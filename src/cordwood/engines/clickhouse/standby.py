@@ -12,16 +12,16 @@ from typing import Final
 import msgspec
 
 from cordwood.engines.clickhouse.storage import Storage
-from cordwood.engines.engine import Appended
-from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfTime
+from cordwood.engines.engine import BatchAppendResult
+from cordwood.errors import BacklogFull, EngineUnreachable, Fault, OutOfTime
 from cordwood.folder import write_durably
 from cordwood.model.event import Batch, Event, ValueKind
-from cordwood.observe.observation import Report
+from cordwood.observe.observation import ReportMessage
 
 # The faults that count as unavailable: no connection, or no response in time.
 UNAVAILABLE_FAULTS: Final = (EngineUnreachable, OutOfTime)
 
-_SUFFIX: Final = ".batch"
+_FILE_SUFFIX: Final = ".batch"
 
 _PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
@@ -39,7 +39,7 @@ class _PendingBatch(msgspec.Struct, frozen=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(list[_PendingBatch])
 
 
-class Pending:
+class PendingQueue:
     """A queue of batches on disk, bounded in size, with one numbered file for each append."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -50,7 +50,7 @@ class Pending:
         folder.mkdir(parents=True, exist_ok=True)
         for incomplete in folder.glob("*.new"):
             incomplete.unlink()
-        files = self._files()
+        files = self._queued_files()
         self._next_number = int(files[-1].stem) + 1 if files else 1
         self._bytes = sum(file.stat().st_size for file in files)
 
@@ -62,11 +62,11 @@ class Pending:
         body = msgspec.msgpack.encode([_to_pending(batch) for batch in batches])
         with self._lock:
             if self._bytes + len(body) > self._max_bytes:
-                raise Backlog(
+                raise BacklogFull(
                     "ClickHouse is unreachable, and the buffer for events is full until it is reachable again.",
                     retry_after=30,
                 )
-            write_durably(self._folder / f"{self._next_number:012d}{_SUFFIX}", body)
+            write_durably(self._folder / f"{self._next_number:012d}{_FILE_SUFFIX}", body)
             self._next_number += 1
             self._bytes += len(body)
 
@@ -79,20 +79,20 @@ class Pending:
         if not self._drain_lock.acquire(blocking=False):
             return
         try:
-            while files := self._files():
-                self._send(files[0], store)
+            while files := self._queued_files():
+                self._send_file(files[0], store)
         finally:
             self._drain_lock.release()
 
-    def _send(self, file: Path, store: Callable[[Sequence[Batch]], object]) -> None:
+    def _send_file(self, file: Path, store: Callable[[Sequence[Batch]], object]) -> None:
         body = file.read_bytes()
         store([_from_pending(pending) for pending in _decoder.decode(body)])
         with self._lock:
             self._bytes -= len(body)
             file.unlink()
 
-    def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{_SUFFIX}"))
+    def _queued_files(self) -> list[Path]:
+        return sorted(self._folder.glob(f"*{_FILE_SUFFIX}"))
 
 
 def _to_pending(batch: Batch) -> _PendingBatch:
@@ -108,14 +108,16 @@ def _from_pending(pending: _PendingBatch) -> Batch:
 class RetryIntervals(msgspec.Struct, frozen=True):
     """The retry intervals: for an unreachable server, and for one that was connected but did not respond."""
 
-    retry_seconds: float
-    timeout_seconds: float
+    unreachable_seconds: float
+    unresponsive_seconds: float
 
 
-class Standby:
+class BufferedAppender:
     """Appends batches in order, to the server or, while the server is unavailable, to the queue on disk."""
 
-    def __init__(self, storage: Storage, pending: Pending | None, intervals: RetryIntervals, report: Report) -> None:
+    def __init__(
+        self, storage: Storage, pending: PendingQueue | None, intervals: RetryIntervals, report: ReportMessage
+    ) -> None:
         self._storage = storage
         self._pending = pending
         self._intervals = intervals
@@ -128,7 +130,7 @@ class Standby:
     def start(self) -> None:
         """Start the thread that reconnects to the server, and reads the shapes that other processes have learnt."""
         if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name="clickhouse", daemon=True)
+            self._watcher = threading.Thread(target=self._retry_until_closed, name="clickhouse", daemon=True)
             self._watcher.start()
 
     def close(self) -> None:
@@ -146,20 +148,20 @@ class Standby:
         """Return whether the server counts as unavailable now, so that optional requests are skipped."""
         return time.monotonic() < self._retry_at
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Append the batches, or buffer them on disk while the server is unavailable.
 
         Buffered events count as accepted. Without a buffer the fault is raised.
         """
         if not self.send_pending():
-            return self._buffer(batches)
+            return self._buffer_batches(batches)
         try:
             return self._storage.append(batches)
         except UNAVAILABLE_FAULTS as fault:
             self.record_unavailable(fault)
             if self._pending is None:
                 raise
-            return self._buffer(batches)
+            return self._buffer_batches(batches)
 
     def send_pending(self) -> bool:
         """Return whether no batch is buffered; try to send buffered ones if the retry interval has passed."""
@@ -174,7 +176,7 @@ class Standby:
         """Record that the server did not answer."""
         is_connected = isinstance(fault, OutOfTime)
         self._retry_at = time.monotonic() + (
-            self._intervals.timeout_seconds if is_connected else self._intervals.retry_seconds
+            self._intervals.unresponsive_seconds if is_connected else self._intervals.unreachable_seconds
         )
         if not self._is_unavailable:
             self._report(
@@ -188,15 +190,15 @@ class Standby:
             self._is_unavailable = False
             self._report("ClickHouse is reachable again, and the buffered events are stored.")
 
-    def _buffer(self, batches: Sequence[Batch]) -> list[Appended]:
+    def _buffer_batches(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         if self._pending is not None:
             self._pending.add(batches)
-        return [Appended(len(batch.events), 0) for batch in batches]
+        return [BatchAppendResult(len(batch.events), 0) for batch in batches]
 
-    def _watch(self) -> None:
-        while not self._closed.wait(self._intervals.retry_seconds):
+    def _retry_until_closed(self) -> None:
+        while not self._closed.wait(self._intervals.unreachable_seconds):
             try:
-                self._storage.catch_up()
+                self._storage.run_maintenance()
             except UNAVAILABLE_FAULTS as fault:
                 self.record_unavailable(fault)
             except Fault as fault:

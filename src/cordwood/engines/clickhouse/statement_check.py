@@ -18,23 +18,28 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from cordwood.engines.clickhouse.session import Query, Session
-from cordwood.engines.clickhouse.tables import literal
-from cordwood.engines.clickhouse.target import SETTINGS
+from cordwood.engines.clickhouse.session import BoundQuery, Session
+from cordwood.engines.clickhouse.tables import text_literal
+from cordwood.engines.clickhouse.target import STATEMENT_SETTINGS
 from cordwood.engines.isolation import (
-    BreachError,
-    Children,
+    IsolationBreachError,
     IsolationCheck,
-    Scope,
+    ScopedNodes,
     UnlistedFunctionError,
+    VisibleCtes,
     check_functions,
-    children,
     decode_tree,
-    walk,
+    scoped_children,
+    walk_tree,
 )
 from cordwood.errors import EngineFailed, Fault, QueryFault, QueryRefused, QueryUnsupported
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
+from cordwood.sql.redaction.masking import (
+    OPTIMISTIC_TEXT_PREFIX,
+    REDACT_EVENT_PREFIX,
+    REDACT_JSON_PREFIX,
+    REDACT_TEXT_PREFIX,
+)
 
 
 class Node(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", gc=False):
@@ -223,23 +228,23 @@ AnyNode = (
 )
 
 
-_DECODER: Final = msgspec.json.Decoder(SelectWithUnionQuery)
+_TREE_DECODER: Final = msgspec.json.Decoder(SelectWithUnionQuery)
 _TREE_COLUMN: Final = "tree"
 # A larger limit than a statement has, because the text is escaped as a literal.
-_SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
+_PARSE_SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 
 # The error codes and the message with which the server refuses to return the syntax tree of a statement.
-_UNKNOWN_FUNCTION: Final = 46
-_NOT_SERIALIZED: Final = 36
-_SYNTAX_ERROR: Final = 62
-_MULTIPLE_STATEMENTS: Final = "Multi-statements are not allowed"
+_UNKNOWN_FUNCTION_CODE: Final = 46
+_NOT_SERIALIZED_CODE: Final = 36
+_SYNTAX_ERROR_CODE: Final = 62
+_MULTIPLE_STATEMENTS_MESSAGE: Final = "Multi-statements are not allowed"
 
 _EXPECTED_SETTINGS: Final = [
-    (name, int(value) if value.isdigit() else value.strip("'")) for name, value in SETTINGS.items()
+    (name, int(value) if value.isdigit() else value.strip("'")) for name, value in STATEMENT_SETTINGS.items()
 ]
 
 # IN and similar functions: if their second argument is a plain name, it refers to a table.
-_MEMBERSHIP: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
+_IN_FUNCTION_PATTERN: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
 
 # The most references that are followed where CTEs share names.
 _MAX_CTE_STEPS: Final = 50_000
@@ -253,75 +258,75 @@ class StatementCheck:
         self._isolation = isolation
 
     def check(self, text: str, streams: Collection[str]) -> None:
-        """Raise IsolationBroken unless the SQL is one SELECT that reads only these streams."""
-        self._isolation.check(text, streams, lambda: self._inspect(text, streams))
+        """Raise IsolationCheckFailed unless the SQL is one SELECT that reads only these streams."""
+        self._isolation.check(text, streams, lambda: self._inspect_tree(text, streams))
 
-    def _inspect(self, text: str, streams: Collection[str]) -> None:
-        query = decode_tree(_DECODER, self._parse_to_json(text))
+    def _inspect_tree(self, text: str, streams: Collection[str]) -> None:
+        query = decode_tree(_TREE_DECODER, self._parse_to_json(text))
         inspection = _Inspection(frozenset(streams), _settings_of(query))
-        check_functions(lambda: walk(query, inspection.visit), self._has_function)
+        check_functions(lambda: walk_tree(query, inspection.visit), self._has_function)
         if _has_duplicate_names(query):
-            _follow_ctes(query, frozenset(streams))
+            _check_cte_references(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
         """Return whether the server has the function, or the aggregate without its suffix: `sum` for `sumIf`."""
         sql = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
-        ((count,),) = self._session.rows(sql, {"name": name})
+        ((count,),) = self._session.fetch_rows(sql, {"name": name})
         return bool(count)
 
     def _parse_to_json(self, text: str) -> str:
         """Return the tree as JSON. Bytes that are not UTF-8 occur only in literals, which are not inspected."""
-        sql = f"SELECT parseQueryToJSON({literal(text)}) AS {_TREE_COLUMN}"
+        sql = f"SELECT parseQueryToJSON({text_literal(text)}) AS {_TREE_COLUMN}"
         try:
-            with self._session.select(Query(sql, {}, _SETTINGS, bytes_columns=(_TREE_COLUMN,))) as selected:
+            with self._session.select(BoundQuery(sql, {}, _PARSE_SETTINGS, bytes_columns=(_TREE_COLUMN,))) as selected:
                 ((parsed,),) = [row for block in selected.blocks for row in block]
         except Fault as fault:
-            raise _check_fault(fault) from fault
+            raise _translate_parse_fault(fault) from fault
         return parsed.decode("utf-8", "replace") if isinstance(parsed, bytes) else ""
 
 
-def _check_fault(fault: Fault) -> Exception:
+def _translate_parse_fault(fault: Fault) -> Exception:
     """Translate the failure to return a tree; the server's message is not passed on, because it quotes the text."""
     problem = fault.__cause__
     code, message = getattr(problem, "code", None), str(problem)
-    if code == _UNKNOWN_FUNCTION:
+    if code == _UNKNOWN_FUNCTION_CODE:
         return EngineFailed(
             "This version of ClickHouse cannot show how it parses a statement: 26.8 or later is needed."
         )
-    if code == _NOT_SERIALIZED or (code == _SYNTAX_ERROR and _MULTIPLE_STATEMENTS in message):
-        return BreachError("no SELECT, or more than one statement")
+    if code == _NOT_SERIALIZED_CODE or (code == _SYNTAX_ERROR_CODE and _MULTIPLE_STATEMENTS_MESSAGE in message):
+        return IsolationBreachError("no SELECT, or more than one statement")
     if isinstance(fault, QueryFault):
         return QueryUnsupported("This query takes a form that is not supported.")
     return EngineFailed("ClickHouse could not read the statement.") if isinstance(fault, EngineFailed) else fault
 
 
-def _follow_ctes(query: SelectWithUnionQuery, tables: frozenset[str]) -> None:
+def _check_cte_references(query: SelectWithUnionQuery, tables: frozenset[str]) -> None:
     try:
-        _CteResolution(tables).follow(query)
+        _CteResolver(tables).check_references(query)
     except RecursionError as deep:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from deep
 
 
 def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
-    """Return the settings of the statement; raise BreachError unless they are exactly `SETTINGS`, in that order."""
+    """Return the settings of the statement; raise IsolationBreachError unless they are exactly `SETTINGS`, in that order."""
     select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, SelectQuery)]
     all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
     if (
         len(all_settings) != 1
         or [(item.name, item.value.value) for item in all_settings[0].changes] != _EXPECTED_SETTINGS
     ):
-        raise BreachError("other settings than every statement has")
+        raise IsolationBreachError("other settings than every statement has")
     return all_settings[0]
 
 
 class _Inspection:
-    """The inspection of one tree; `visit` raises BreachError for a forbidden node."""
+    """The inspection of one tree; `visit` raises IsolationBreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[str], settings: SetQuery) -> None:
         self._tables = tables
         self._settings = settings
 
-    def visit(self, node: msgspec.Struct, scope: Scope) -> Children:
+    def visit(self, node: msgspec.Struct, scope: VisibleCtes) -> ScopedNodes:
         match node:
             case SelectWithUnionQuery():
                 return _visit_union(node, scope)
@@ -332,17 +337,17 @@ class _Inspection:
             case Function():
                 _check_function(node)
             case QueryParameter() if "identifier" in node.param_type.lower():
-                raise BreachError(f"a name in the parameter {node.name}")
+                raise IsolationBreachError(f"a name in the parameter {node.name}")
             case SetQuery() if node is not self._settings:
-                raise BreachError("settings of a sub-query")
-        return children(node, scope)
+                raise IsolationBreachError("settings of a sub-query")
+        return scoped_children(node, scope)
 
-    def _check_table(self, table: TableIdentifier, scope: Scope) -> None:
+    def _check_table(self, table: TableIdentifier, scope: VisibleCtes) -> None:
         if table.name_parts or table.name not in scope | self._tables:
-            raise BreachError(f"the table {table.name_parts or table.name}")
+            raise IsolationBreachError(f"the table {table.name_parts or table.name}")
 
 
-def _visit_union(union: SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Children:
+def _visit_union(union: SelectWithUnionQuery, scope: VisibleCtes, recurring: VisibleCtes = frozenset()) -> ScopedNodes:
     """Visit a union, whose later SELECTs see the CTEs of the first one.
 
     Only the later SELECTs see `recurring`: the name of the CTE whose body is the union, if the CTE is recursive.
@@ -350,12 +355,12 @@ def _visit_union(union: SelectWithUnionQuery, scope: Scope, recurring: Scope = f
     first, *others = union.list_of_selects.children
     yield first, scope
     if isinstance(first, SelectQuery):
-        scope = scope | _ctes(first)
+        scope = scope | _cte_names(first)
     yield from ((other, scope | recurring) for other in others)
-    yield from children(union, scope, "list_of_selects")
+    yield from scoped_children(union, scope, "list_of_selects")
 
 
-def _visit_select(select: SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+def _visit_select(select: SelectQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
     """Visit a SELECT. A CTE sees the ones before it; ClickHouse would also let it see later ones."""
     for element in select.with_.children if select.with_ else ():
         if not isinstance(element, WithElement):
@@ -365,10 +370,10 @@ def _visit_select(select: SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.S
         for query in element.subquery.children:
             yield from _visit_union(query, scope, own_name)
         scope = scope | {element.name}
-    yield from children(select, scope, "with_")
+    yield from scoped_children(select, scope, "with_")
 
 
-def _ctes(select: SelectQuery) -> Scope:
+def _cte_names(select: SelectQuery) -> VisibleCtes:
     elements = select.with_.children if select.with_ else ()
     return frozenset(element.name for element in elements if isinstance(element, WithElement))
 
@@ -377,19 +382,21 @@ def _check_function(function: Function) -> None:
     if function.name not in CALLABLE_FUNCTIONS:
         raise UnlistedFunctionError(function.name)
     arguments = function.arguments.children if function.arguments else []
-    if _MEMBERSHIP.fullmatch(function.name) and any(isinstance(argument, Identifier) for argument in arguments[1:]):
-        raise BreachError(f"a name as the set of {function.name}")
+    if _IN_FUNCTION_PATTERN.fullmatch(function.name) and any(
+        isinstance(argument, Identifier) for argument in arguments[1:]
+    ):
+        raise IsolationBreachError(f"a name as the set of {function.name}")
 
 
-class _Frame(msgspec.Struct, eq=False):
+class _CteFrame(msgspec.Struct, eq=False):
     """The CTEs of one WITH, and the enclosing frame."""
 
     ctes: dict[str, WithElement]
-    enclosing: "_Frame | None"
-    recursive: bool = False
+    enclosing: "_CteFrame | None"
+    is_recursive: bool = False
 
 
-class _CteResolution:
+class _CteResolver:
     """Resolves the table references of one statement; each must be resolved to a CTE or a permitted table.
 
     ClickHouse resolves the body of a CTE where it is read, not where it is defined. So if two CTEs have the same name, a
@@ -403,64 +410,68 @@ class _CteResolution:
         self._steps = 0
         self._visited: set[tuple[int, int, frozenset[int]]] = set()
         # Keeps frames alive, because `_visited` identifies them by their addresses.
-        self._frames: list[_Frame] = []
+        self._frames: list[_CteFrame] = []
 
-    def follow(self, node: Any, frame: _Frame | None = None, resolving: frozenset[int] = frozenset()) -> None:
-        """Raise BreachError if a reference below the node can resolve to another table."""
+    def check_references(
+        self, node: Any, frame: _CteFrame | None = None, resolving: frozenset[int] = frozenset()
+    ) -> None:
+        """Raise IsolationBreachError if a reference below the node can resolve to another table."""
         self._steps += 1
         if self._steps > _MAX_CTE_STEPS:
-            raise BreachError("CTEs of the same names that are read too often to be followed")
+            raise IsolationBreachError("CTEs of the same names that are read too often to be followed")
         kind = type(node)
         if kind is TableIdentifier:
-            self._follow_reference(node.name, frame, resolving)
+            self._check_reference(node.name, frame, resolving)
         elif kind is SelectWithUnionQuery:
-            self._follow_union(node, frame, resolving)
+            self._check_union(node, frame, resolving)
         elif kind is SelectQuery:
             inner_frame = self._frame_of(node, frame)
             for element in node.with_.children if node.with_ else ():
                 if not isinstance(element, WithElement):
-                    self.follow(element, inner_frame, resolving)
-            self._follow_children(node, inner_frame, resolving, "with_")
+                    self.check_references(element, inner_frame, resolving)
+            self._check_children(node, inner_frame, resolving, "with_")
         else:
-            self._follow_children(node, frame, resolving)
+            self._check_children(node, frame, resolving)
 
-    def _follow_children(self, node: Any, frame: _Frame | None, resolving: frozenset[int], *excluded: str) -> None:
-        for part, _ in children(node, frozenset(), *excluded):
-            self.follow(part, frame, resolving)
+    def _check_children(self, node: Any, frame: _CteFrame | None, resolving: frozenset[int], *excluded: str) -> None:
+        for part, _ in scoped_children(node, frozenset(), *excluded):
+            self.check_references(part, frame, resolving)
 
-    def _follow_union(self, union: SelectWithUnionQuery, frame: _Frame | None, resolving: frozenset[int]) -> None:
+    def _check_union(self, union: SelectWithUnionQuery, frame: _CteFrame | None, resolving: frozenset[int]) -> None:
         first, *others = union.list_of_selects.children
-        self.follow(first, frame, resolving)
+        self.check_references(first, frame, resolving)
         union_frame = self._frame_of(first, frame) if isinstance(first, SelectQuery) else frame
         for other in others:
-            self.follow(other, union_frame, resolving)
+            self.check_references(other, union_frame, resolving)
 
-    def _follow_reference(self, name: str, frame: _Frame | None, resolving: frozenset[int]) -> None:
+    def _check_reference(self, name: str, frame: _CteFrame | None, resolving: frozenset[int]) -> None:
         current_frame = frame
         while current_frame is not None:
             element = current_frame.ctes.get(name)
             if element is not None and id(element) not in resolving:
-                self._follow_cte(element, frame, resolving)
+                self._check_cte(element, frame, resolving)
                 return
-            if element is not None and current_frame.recursive:
+            if element is not None and current_frame.is_recursive:
                 return
             current_frame = current_frame.enclosing
         if name not in self._tables:
-            raise BreachError(f"the table {name}")
+            raise IsolationBreachError(f"the table {name}")
 
-    def _follow_cte(self, element: WithElement, frame: _Frame | None, resolving: frozenset[int]) -> None:
+    def _check_cte(self, element: WithElement, frame: _CteFrame | None, resolving: frozenset[int]) -> None:
         key = (id(element), id(frame), resolving)
         if key not in self._visited:
             self._visited.add(key)
-            self.follow(element.subquery, frame, resolving | {id(element)})
+            self.check_references(element.subquery, frame, resolving | {id(element)})
 
-    def _frame_of(self, select: SelectQuery, enclosing: _Frame | None) -> _Frame | None:
+    def _frame_of(self, select: SelectQuery, enclosing: _CteFrame | None) -> _CteFrame | None:
         elements = (
             [element for element in select.with_.children if isinstance(element, WithElement)] if select.with_ else []
         )
         if not elements:
             return enclosing
-        self._frames.append(_Frame({element.name: element for element in elements}, enclosing, select.recursive_with))
+        self._frames.append(
+            _CteFrame({element.name: element for element in elements}, enclosing, select.recursive_with)
+        )
         return self._frames[-1]
 
 
@@ -472,7 +483,7 @@ def _has_duplicate_names(query: SelectWithUnionQuery) -> bool:
         node = pending.pop()
         if isinstance(node, WithElement):
             names[node.name] += 1
-        pending += [part for part, _ in children(node, frozenset())]
+        pending += [part for part, _ in scoped_children(node, frozenset())]
     return any(count > 1 for count in names.values())
 
 
@@ -519,7 +530,9 @@ _LISTED_AGGREGATES: Final = """
 
 # The functions of redaction, which the statement itself defines.
 _REDACTION_FUNCTIONS: Final = frozenset(
-    f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
+    f"{name}_{mode}"
+    for name in (REDACT_TEXT_PREFIX, REDACT_JSON_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)
+    for mode in RedactMode
 )
 
 CALLABLE_FUNCTIONS: Final = (

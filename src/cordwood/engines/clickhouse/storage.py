@@ -19,18 +19,25 @@ from zlib import crc32
 
 import msgspec
 
-from cordwood.engines.clickhouse.session import Session, Values
-from cordwood.engines.clickhouse.tables import INSERTED, PROJECT_SHAPES, SHAPES, Tables, literal, quoted
-from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.engines.clickhouse.session import NamedValues, Session
+from cordwood.engines.clickhouse.tables import (
+    INSERTED_COLUMNS,
+    PROJECT_SHAPES_TABLE,
+    SHAPES_TABLE,
+    TableStatements,
+    quote_identifier,
+    text_literal,
+)
+from cordwood.engines.engine import BatchAppendResult, StreamStats
 from cordwood.engines.free_memory import trim_heap
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadSetting, UnknownStream
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Event, Kinds, Path, Shape, ValueKind, object_paths
+from cordwood.model.event import Batch, Event, EventPath, KindsByPath, Shape, ValueKind, encode_object_paths
 
 # Ids are deduplicated within this time and within this number of the stream's newest events, whichever reaches further.
-WINDOW_US: Final = 600 * 1_000_000
-WINDOW_EVENTS: Final = 100_000
+DEDUPLICATION_WINDOW_US: Final = 600 * 1_000_000
+DEDUPLICATION_WINDOW_EVENTS: Final = 100_000
 
 # The oldest supported release.
 _MIN_VERSION: Final = (26, 8)
@@ -40,8 +47,8 @@ _MAX_BOUND_IDS_BYTES: Final = 60 << 10
 
 # The maximum numbers of checksums in a bound value and in a statement. All values of a statement are sent, escaped, in
 # the URL of a request, which a server limits to 1 MiB.
-_CHECKSUMS_OF_VALUE: Final = 5_000
-_CHECKSUMS_OF_STATEMENT: Final = 25_000
+_MAX_CHECKSUMS_PER_VALUE: Final = 5_000
+_MAX_CHECKSUMS_PER_STATEMENT: Final = 25_000
 # A lookup of n ids by their checksums is given up, and ids are compared instead, if it finds 2 n plus this many ids.
 _MAX_COLLISIONS: Final = 1_000
 # With thousands of ids, the Bloom filters of the table exclude no block, but would be read and checked for each id.
@@ -52,33 +59,33 @@ _LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
 _MAX_INSERT_CHARACTERS: Final = 32 << 20
 
 # A row may become visible later than rows with a later time, so reads overlap by this much.
-_OVERLAP_US: Final = 60 * 10**6
+_READ_OVERLAP_US: Final = 60 * 10**6
 
-_SELECT_NEW_PROJECTS: Final = (
+_SELECT_NEW_PROJECT_SHAPES_SQL: Final = (
     "SELECT stream, path, kind, groupUniqArray(project), toUnixTimestamp64Micro(max(seen_at))"  # noqa: S608 - our own name
-    f" FROM {quoted(PROJECT_SHAPES)} WHERE seen_at >= fromUnixTimestamp64Micro({{since:Int64}}, 'UTC')"
+    f" FROM {quote_identifier(PROJECT_SHAPES_TABLE)} WHERE seen_at >= fromUnixTimestamp64Micro({{since:Int64}}, 'UTC')"
     " GROUP BY stream, path, kind"
 )
-_PROJECT_COLUMNS: Final = ("String", "String", "Array(String)", "LowCardinality(String)")
+_PROJECT_SHAPE_COLUMN_TYPES: Final = ("String", "String", "Array(String)", "LowCardinality(String)")
 
-_NO_FACTS: Final = StreamFacts(0, None, None)
-_COUNT_WAIT_SECONDS: Final = 1.0
+_EMPTY_STREAM_STATS: Final = StreamStats(0, None, None)
+_MAX_COUNT_WAIT_SECONDS: Final = 1.0
 
 
 class Storage:
     """The storage of the streams that the engine has prepared. Several processes may append to one database."""
 
-    def __init__(self, session: Session, tables: Tables, *, wait_for_async: bool = False) -> None:
+    def __init__(self, session: Session, tables: TableStatements, *, wait_for_async: bool = False) -> None:
         self._session = session
         self.memory_reclaimer = MemoryReclaimer(session)
         self._tables = tables
         self._insert_settings = _insert_settings(tables.cluster, wait_for_async=wait_for_async)
         self._streams: dict[str, Stream] = {}
         self._database = ""
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, RecentIds] = {}
         self._shapes: dict[str, Shape] = {}
-        self._projects = _LearntProjects(session)
-        self._facts: dict[str, StreamFacts] = {}
+        self._projects = _ProjectShapeStore(session)
+        self._facts: dict[str, StreamStats] = {}
         # Streams whose tables are still to be created.
         self._missing_tables: dict[str, Stream] = {}
         self._lock = threading.Lock()
@@ -90,7 +97,7 @@ class Storage:
         """Register the streams; their tables are created as soon as the server is available."""
         for stream in streams:
             self._streams[stream.name] = stream
-            self._windows.setdefault(stream.name, Window(self._session, stream.name))
+            self._windows.setdefault(stream.name, RecentIds(self._session, stream.name))
         self._missing_tables |= {stream.name: stream for stream in streams}
 
     def create_tables(self) -> None:
@@ -98,36 +105,36 @@ class Storage:
         if not self._missing_tables:
             return
         with self._create_lock:
-            ((version, database),) = self._session.rows("SELECT version(), currentDatabase()")
+            ((version, database),) = self._session.fetch_rows("SELECT version(), currentDatabase()")
             check_version(str(version))
             self._database = str(database)
             missing = dict(self._missing_tables)
-            for statement in self._tables.create_all(list(missing.values())):
-                self._session.command(statement)
+            for statement in self._tables.create_statements(list(missing.values())):
+                self._session.execute(statement)
             self._read_shapes()
-            self._projects.read()
+            self._projects.read_new_rows()
             self._missing_tables = {
                 name: stream for name, stream in self._missing_tables.items() if missing.get(name) is not stream
             }
 
-    def catch_up(self) -> None:
+    def run_maintenance(self) -> None:
         """Create missing tables, read the shapes that other processes have learnt, and return freed memory."""
         self.create_tables()
         self._read_shapes()
-        self._projects.read()
+        self._projects.read_new_rows()
         self.memory_reclaimer.reclaim_when_idle()
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Store each batch as a whole or not at all; after a failure the same batches may be appended again.
 
         Batches of one stream are stored together: the server merges fewer parts, and looks up their ids once.
         """
         self.create_tables()
-        appended: dict[int, Appended] = {}
+        appended: dict[int, BatchAppendResult] = {}
         with self._lock:
-            for positions in _groups(batches):
+            for positions in _group_batches(batches):
                 group = [batches[position] for position in positions]
-                appended.update(zip(positions, self._append(group), strict=True))
+                appended.update(zip(positions, self._append_to_stream(group), strict=True))
         return [appended[position] for position in range(len(batches))]
 
     def other_tables(self, streams: Sequence[str]) -> list[str]:
@@ -138,32 +145,34 @@ class Storage:
         """Return the known shapes without a request, because callers must not block."""
         return {name: self._shapes.get(name, Shape()) for name in self._streams}
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
-        return {name: self._projects.of(name) for name in self._streams}
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+        return {name: self._projects.shapes_of(name) for name in self._streams}
 
-    def facts(self, *, refresh: bool = True) -> Mapping[str, StreamFacts]:
+    def stream_stats(self, *, refresh: bool = True) -> Mapping[str, StreamStats]:
         """Return the facts; one caller queries them, while others wait briefly and then get the last known facts."""
-        if refresh and self._count_lock.acquire(timeout=_COUNT_WAIT_SECONDS):
+        if refresh and self._count_lock.acquire(timeout=_MAX_COUNT_WAIT_SECONDS):
             try:
                 self.create_tables()
                 self._facts = self._count_events()
             finally:
                 self._count_lock.release()
-        return {name: self._facts.get(name, _NO_FACTS) for name in self._streams}
+        return {name: self._facts.get(name, _EMPTY_STREAM_STATS) for name in self._streams}
 
-    def sizes(self) -> Mapping[str, int]:
+    def stored_bytes_by_stream(self) -> Mapping[str, int]:
         """Return the bytes on disk of each stream; in a cluster only those of this server."""
         parts = "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()"
-        bytes_by_table = {str(table): int(str(size)) for table, size in self._session.rows(f"{parts} GROUP BY table")}
+        bytes_by_table = {
+            str(table): int(str(size)) for table, size in self._session.fetch_rows(f"{parts} GROUP BY table")
+        }
         return {
             name: bytes_by_table.get(f"{name} local" if self._tables.cluster else name, 0) for name in self._streams
         }
 
     def sweep(self, now_us: int) -> int:
         """Delete events beyond their stream's retention; with a TTL, ClickHouse drops parts without newer ones."""
-        return sum(self._sweep(stream, now_us) for stream in self._streams.values())
+        return sum(self._sweep_stream(stream, now_us) for stream in self._streams.values())
 
-    def _append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def _append_to_stream(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Insert the new events of batches of one stream in one statement."""
         name = batches[0].stream
         if name not in self._streams:
@@ -171,26 +180,28 @@ class Storage:
         new_events = self._windows[name].new_events(batches)
         for batch, events in zip(batches, new_events, strict=True):
             if events:
-                self._learn(batch)
-                self._projects.learn(batch)
+                self._store_new_shapes(batch)
+                self._projects.store_new_shapes(batch)
         if any(new_events):
             received = [batch.received_us for batch in batches]
             self._session.insert(
-                quoted(name),
-                _columns(list(zip(new_events, received, strict=True))),
-                list(INSERTED.values()),
-                self._insert_settings | {"insert_deduplication_token": _token(name, new_events)},
+                quote_identifier(name),
+                _columns_of_events(list(zip(new_events, received, strict=True))),
+                list(INSERTED_COLUMNS.values()),
+                self._insert_settings | {"insert_deduplication_token": _deduplication_token(name, new_events)},
             )
-            self.memory_reclaimer.mark_inserted(sum(_characters(event) for events in new_events for event in events))
-        return [_outcome(batch, events) for batch, events in zip(batches, new_events, strict=True)]
+            self.memory_reclaimer.record_insert(
+                sum(_count_characters(event) for events in new_events for event in events)
+            )
+        return [_append_result(batch, events) for batch, events in zip(batches, new_events, strict=True)]
 
-    def _learn(self, batch: Batch) -> None:
+    def _store_new_shapes(self, batch: Batch) -> None:
         """Write new shapes before their events are stored; a shape that is ahead of its events does no harm."""
         known = self._shapes.get(batch.stream, Shape())
         new_kinds = [
             (path, kind.value)
             for path, kinds in batch.learnt.items()
-            for kind in sorted(kinds - known.kinds_with_marks(path))
+            for kind in sorted(kinds - known.kinds_with_markers(path))
         ]
         if not new_kinds:
             return
@@ -200,45 +211,46 @@ class Storage:
             "kind": [kind for _, kind in new_kinds],
         }
         self._session.insert(
-            quoted(SHAPES),
+            quote_identifier(SHAPES_TABLE),
             columns,
             ["String", "Array(String)", "LowCardinality(String)"],
             {"insert_distributed_sync": 1},
         )
         self._merge_shape(batch.stream, batch.learnt)
 
-    def _merge_shape(self, stream: str, kinds: Kinds) -> None:
+    def _merge_shape(self, stream: str, kinds: KindsByPath) -> None:
         """Merge kinds into the known shape; shapes only grow, so late updates remove nothing."""
         with self._shapes_lock:
-            self._shapes[stream] = _versioned(self._shapes.get(stream, Shape()).with_learnt(kinds))
+            self._shapes[stream] = _with_version(self._shapes.get(stream, Shape()).merged_with_kinds(kinds))
 
     def _read_shapes(self) -> None:
-        by_stream: dict[str, dict[Path, frozenset[ValueKind]]] = {}
-        for stream, path, kind in self._session.rows(f"SELECT DISTINCT stream, path, kind FROM {quoted(SHAPES)}"):  # noqa: S608 - our own name
+        by_stream: dict[str, dict[EventPath, frozenset[ValueKind]]] = {}
+        sql = f"SELECT DISTINCT stream, path, kind FROM {quote_identifier(SHAPES_TABLE)}"  # noqa: S608 - our own name
+        for stream, path, kind in self._session.fetch_rows(sql):
             kinds = by_stream.setdefault(str(stream), {})
             path_key = tuple(map(str, cast("list[str]", path)))
             kinds[path_key] = kinds.get(path_key, frozenset()) | {ValueKind(str(kind))}
         for stream, kinds in by_stream.items():
             self._merge_shape(stream, kinds)
 
-    def _count_events(self) -> dict[str, StreamFacts]:
+    def _count_events(self) -> dict[str, StreamStats]:
         aggregates = "count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"
-        selects = [f"SELECT {literal(name)}, {aggregates} FROM {quoted(name)}" for name in self._streams]  # noqa: S608 - our own names
-        rows = self._session.rows(" UNION ALL ".join(selects)) if selects else []
+        selects = [f"SELECT {text_literal(name)}, {aggregates} FROM {quote_identifier(name)}" for name in self._streams]  # noqa: S608 - our own names
+        rows = self._session.fetch_rows(" UNION ALL ".join(selects)) if selects else []
         return {
-            str(name): StreamFacts(int(str(count)), int(str(newest)), int(str(oldest)))
+            str(name): StreamStats(int(str(count)), int(str(newest)), int(str(oldest)))
             for name, count, newest, oldest in rows
             if count
         }
 
-    def _sweep(self, stream: Stream, now_us: int) -> int:
+    def _sweep_stream(self, stream: Stream, now_us: int) -> int:
         if stream.retention_seconds is None:
             return 0
-        before = {"before": epoch_seconds(now_us - int(stream.retention_seconds * 1_000_000))}
-        count = f"SELECT count() FROM {quoted(stream.name)} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
-        deleted = int(str(self._session.rows(count, before)[0][0]))
+        before = {"before": epoch_seconds_text(now_us - int(stream.retention_seconds * 1_000_000))}
+        count = f"SELECT count() FROM {quote_identifier(stream.name)} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
+        deleted = int(str(self._session.fetch_rows(count, before)[0][0]))
         if deleted:
-            self._session.command(self._tables.delete_before(stream.name), before)
+            self._session.execute(self._tables.delete_statement(stream.name), before)
         return deleted
 
 
@@ -249,12 +261,12 @@ def check_version(version: str) -> None:
         raise BadSetting(f"engine: ClickHouse {version} is too old: {minimum} or later is needed.", hint="Upgrade it.")
 
 
-class Window:
+class RecentIds:
     """The ids that a stream has stored recently, from any process; they are looked up in the table."""
 
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
-        self._table = quoted(stream)
+        self._table = quote_identifier(stream)
         self._since_us: int | None = None
         self._appended = 0
 
@@ -274,10 +286,14 @@ class Window:
     def _stored_ids(self, batches: Sequence[Batch]) -> set[str]:
         events = [event for batch in batches for event in batch.events]
         received_times = (event.received_us for event in events if event.received_us)
-        since = min(self._window_start_us(), *(batch.received_us - WINDOW_US for batch in batches), *received_times)
+        since = min(
+            self._window_start_us(),
+            *(batch.received_us - DEDUPLICATION_WINDOW_US for batch in batches),
+            *received_times,
+        )
         ids = [event.id for event in events]
-        stored_ids = self._ids_by_checksum(epoch_seconds(since), ids)
-        return self._ids_exactly(epoch_seconds(since), ids) if stored_ids is None else stored_ids
+        stored_ids = self._ids_by_checksum(epoch_seconds_text(since), ids)
+        return self._ids_exactly(epoch_seconds_text(since), ids) if stored_ids is None else stored_ids
 
     def _ids_by_checksum(self, since: str, ids: Sequence[str]) -> set[str] | None:
         """Return the stored ids whose checksums equal those of given ids; None if there are too many.
@@ -288,12 +304,12 @@ class Window:
         checksums = iter({crc32(id_.encode("utf-8", "surrogatepass")) for id_ in ids})
         most = 2 * len(ids) + _MAX_COLLISIONS
         found: set[str] = set()
-        while chunk := list(islice(checksums, _CHECKSUMS_OF_STATEMENT)):
-            starts = range(0, len(chunk), _CHECKSUMS_OF_VALUE)
+        while chunk := list(islice(checksums, _MAX_CHECKSUMS_PER_STATEMENT)):
+            starts = range(0, len(chunk), _MAX_CHECKSUMS_PER_VALUE)
             lists = ", ".join(f"{{sums{start}:Array(UInt32)}}" for start in starts)
-            values = {f"sums{start}": chunk[start : start + _CHECKSUMS_OF_VALUE] for start in starts}
+            values = {f"sums{start}": chunk[start : start + _MAX_CHECKSUMS_PER_VALUE] for start in starts}
             condition = f"has(arrayConcat({lists}), CRC32(id))"
-            found.update(self._select(condition, values | {"since": since}, most))
+            found.update(self._select_ids(condition, values | {"since": since}, most))
             if len(found) >= most:
                 return None
         return found
@@ -302,25 +318,27 @@ class Window:
         """Return which of the ids are stored, except for ids that are too long for a bound value."""
         chunks = split_for_binding([id_ for id_ in ids if len(id_) < _MAX_BOUND_IDS_BYTES // 4])
         values = ({"ids": chunk, "since": since} for chunk in chunks)
-        found = (self._select("has({ids:Array(String)}, id)", bound, len(ids)) for bound in values)
+        found = (self._select_ids("has({ids:Array(String)}, id)", bound, len(ids)) for bound in values)
         return {id_ for chunk in found for id_ in chunk}
 
-    def _select(self, condition: str, values: Values, most: int) -> Iterator[str]:
+    def _select_ids(self, condition: str, values: NamedValues, most: int) -> Iterator[str]:
         sql = (
             f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
             f" AND {condition} LIMIT {most}"
         )
-        return (str(row[0]) for row in self._session.rows(sql, values, _LOOKUP_SETTINGS))
+        return (str(row[0]) for row in self._session.fetch_rows(sql, values, _LOOKUP_SETTINGS))
 
     def _window_start_us(self) -> int:
-        """Return the receive time of the oldest of the newest `WINDOW_EVENTS` events.
+        """Return the receive time of the oldest of the newest `DEDUPLICATION_WINDOW_EVENTS` events.
 
         The time is queried again only after many appends: an outdated time makes the window reach further back.
         """
-        if self._since_us is None or self._appended > WINDOW_EVENTS // 4:
-            window = f"SELECT ingested_at FROM {self._table} ORDER BY ingested_at DESC LIMIT {WINDOW_EVENTS}"  # noqa: S608 - our own name
+        if self._since_us is None or self._appended > DEDUPLICATION_WINDOW_EVENTS // 4:
+            window = (
+                f"SELECT ingested_at FROM {self._table} ORDER BY ingested_at DESC LIMIT {DEDUPLICATION_WINDOW_EVENTS}"  # noqa: S608 - our own name
+            )
             sql = f"SELECT toUnixTimestamp64Micro(min(ingested_at)) FROM ({window})"  # noqa: S608 - the same
-            self._since_us = int(str(self._session.rows(sql)[0][0]))
+            self._since_us = int(str(self._session.fetch_rows(sql)[0][0]))
             self._appended = 0
         return self._since_us
 
@@ -341,7 +359,7 @@ def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 # The columns that hold fields of an event unchanged, with the names of the fields.
-_FIELDS: Final[Mapping[str, str]] = {
+_FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
     "id": "id",
     "timestamp": "timestamp_us",
     "event_message": "event_message",
@@ -352,12 +370,12 @@ _FIELDS: Final[Mapping[str, str]] = {
 }
 
 
-def _groups(batches: Sequence[Batch]) -> Iterator[list[int]]:
+def _group_batches(batches: Sequence[Batch]) -> Iterator[list[int]]:
     """Yield the positions of batches that are inserted together: those of one stream, up to a size."""
     open_groups: dict[str, tuple[list[int], int]] = {}
     for position, batch in enumerate(batches):
         positions, size = open_groups.get(batch.stream, ([], 0))
-        added = sum(map(_characters, batch.events))
+        added = sum(map(_count_characters, batch.events))
         if positions and size + added > _MAX_INSERT_CHARACTERS:
             yield positions
             positions, size = [], 0
@@ -365,28 +383,28 @@ def _groups(batches: Sequence[Batch]) -> Iterator[list[int]]:
     yield from (positions for positions, _ in open_groups.values())
 
 
-def _characters(event: Event) -> int:
+def _count_characters(event: Event) -> int:
     return len(event.metadata or "") + len(event.event_message or "") + len(event.extras or "")
 
 
-def _outcome(batch: Batch, stored: Sequence[Event]) -> Appended:
+def _append_result(batch: Batch, stored: Sequence[Event]) -> BatchAppendResult:
     if len(stored) == len(batch.events):
-        return Appended(len(stored), 0)
+        return BatchAppendResult(len(stored), 0)
     # Recognise the stored events by identity, because a batch may contain equal events as distinct objects.
     stored_objects = set(map(id, stored))
     repeated = tuple(position for position, event in enumerate(batch.events) if id(event) not in stored_objects)
-    return Appended(len(stored), len(repeated), repeated)
+    return BatchAppendResult(len(stored), len(repeated), repeated)
 
 
-def _columns(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[str, Sequence[object]]:
+def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[str, Sequence[object]]:
     """Return the events of batches, each with its time of receipt, as columns in the order of `INSERTED`."""
     events = [event for batch, _ in batches for event in batch]
     columns: dict[str, Sequence[object]] = {
-        name: [getattr(event, field) for event in events] for name, field in _FIELDS.items()
+        name: [getattr(event, field) for event in events] for name, field in _FIELD_BY_COLUMN.items()
     }
     columns["ingested_at"] = [event.received_us or received_us for batch, received_us in batches for event in batch]
-    columns["object_paths"] = [object_paths(event) for event in events]
-    return {name: columns[name] for name in INSERTED}
+    columns["object_paths"] = [encode_object_paths(event) for event in events]
+    return {name: columns[name] for name in INSERTED_COLUMNS}
 
 
 # Settings for parsing JSON text into the paths' columns: texts stay texts, a dot in a key is part of the key, and the
@@ -400,7 +418,7 @@ _JSON_SETTINGS: Final[Mapping[str, object]] = {
 }
 
 
-def _token(stream: str, batches: Sequence[Sequence[Event]]) -> str:
+def _deduplication_token(stream: str, batches: Sequence[Sequence[Event]]) -> str:
     """Return a token that is equal for equal events: events sent again after a lost response are stored once."""
     ids = "\0".join(event.id for events in batches for event in events)
     return hashlib.sha256(f"{stream}\0{ids}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -415,19 +433,19 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
     return settings
 
 
-def _versioned(shape: Shape) -> Shape:
+def _with_version(shape: Shape) -> Shape:
     """Set the version to the number of known facts: it grows with every change, and is the same in every process."""
     fact_count = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
     return shape if shape.version == fact_count else msgspec.structs.replace(shape, version=fact_count)
 
 
-def epoch_seconds(micros: int) -> str:
+def epoch_seconds_text(micros: int) -> str:
     """Return a time as ClickHouse parses it in a bound value: seconds since 1970 with a fraction."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{seconds}.{fraction:06d}"
 
 
-class _LearntProjects:
+class _ProjectShapeStore:
     """The shapes of projects, which only grow; because reads overlap, a row may be read several times."""
 
     def __init__(self, session: Session) -> None:
@@ -436,10 +454,10 @@ class _LearntProjects:
         self._read_to_us = 0
         self._lock = threading.Lock()
 
-    def of(self, stream: str) -> ProjectShapes:
+    def shapes_of(self, stream: str) -> ProjectShapes:
         return self._shapes[stream]
 
-    def learn(self, batch: Batch) -> None:
+    def store_new_shapes(self, batch: Batch) -> None:
         """Write new paths and kinds before the events are stored; a shape that is ahead of its events does no harm."""
         shapes = self._shapes[batch.stream]
         rows = [row for project, kinds in batch.by_project.items() for row in _new_project_rows(shapes, project, kinds)]
@@ -452,37 +470,42 @@ class _LearntProjects:
                 "kind": names,
             }
             self._session.insert(
-                quoted(PROJECT_SHAPES), columns, list(_PROJECT_COLUMNS), {"insert_distributed_sync": 1}
+                quote_identifier(PROJECT_SHAPES_TABLE),
+                columns,
+                list(_PROJECT_SHAPE_COLUMN_TYPES),
+                {"insert_distributed_sync": 1},
             )
         for project, kinds in batch.by_project.items():
-            shapes.learn(project, kinds)
+            shapes.add_kinds(project, kinds)
 
-    def read(self) -> None:
+    def read_new_rows(self) -> None:
         """Read the rows that were written since the last reading."""
         with self._lock:
-            since = {"since": max(0, self._read_to_us - _OVERLAP_US)}
-            for stream, path, kind, projects, seen_us in self._session.rows(_SELECT_NEW_PROJECTS, since):
-                kinds: Kinds = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
+            since = {"since": max(0, self._read_to_us - _READ_OVERLAP_US)}
+            for stream, path, kind, projects, seen_us in self._session.fetch_rows(
+                _SELECT_NEW_PROJECT_SHAPES_SQL, since
+            ):
+                kinds: KindsByPath = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
                 for project in cast("list[str]", projects):
-                    self._shapes[str(stream)].learn(str(project), kinds)
+                    self._shapes[str(stream)].add_kinds(str(project), kinds)
                 self._read_to_us = max(self._read_to_us, int(str(seen_us)))
 
 
-def _new_project_rows(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iterator[tuple[str, list[str], str]]:
+def _new_project_rows(shapes: ProjectShapes, project: str, kinds: KindsByPath) -> Iterator[tuple[str, list[str], str]]:
     """Yield a row for each pair, unless all pairs are known."""
-    if shapes.bits(kinds) & ~shapes.set_of(project):
+    if shapes.bit_set_of_kinds(kinds) & ~shapes.bit_set_of_project(project):
         yield from (
             (project, list(path), kind.value) for path, path_kinds in kinds.items() for kind in sorted(path_kinds)
         )
 
 
 # How long the engine must be idle before memory is returned.
-_IDLE_SECONDS: Final = 6.0
+_MIN_IDLE_SECONDS: Final = 6.0
 # The number of inserted characters after which memory is returned during a load, which takes milliseconds.
-_RECLAIM_CHARACTERS: Final = 64 << 20
+_INSERTED_CHARACTERS_PER_RECLAIM: Final = 64 << 20
 
 # The in-process engine has an allocator of its own.
-_PURGE: Final = "SYSTEM JEMALLOC PURGE"
+_PURGE_SQL: Final = "SYSTEM JEMALLOC PURGE"
 
 
 class MemoryReclaimer:
@@ -496,17 +519,17 @@ class MemoryReclaimer:
         self._is_reclaimed = True
         self._inserted_characters = 0
 
-    def mark_active(self) -> None:
+    def record_activity(self) -> None:
         """Record that a query runs."""
         self._active_at = self._clock()
         self._is_reclaimed = False
 
-    def mark_inserted(self, characters: int) -> None:
+    def record_insert(self, characters: int) -> None:
         """Record an insert of this many characters; return memory if enough were inserted."""
-        self.mark_active()
+        self.record_activity()
         with self._lock:
             self._inserted_characters += characters
-            is_due = self._inserted_characters >= _RECLAIM_CHARACTERS
+            is_due = self._inserted_characters >= _INSERTED_CHARACTERS_PER_RECLAIM
             if is_due:
                 self._inserted_characters = 0
         if is_due:
@@ -514,9 +537,9 @@ class MemoryReclaimer:
 
     def reclaim_when_idle(self) -> None:
         """Return memory if the engine is idle and has been active since the last time."""
-        if self._is_reclaimed or self._clock() - self._active_at < _IDLE_SECONDS:
+        if self._is_reclaimed or self._clock() - self._active_at < _MIN_IDLE_SECONDS:
             return
         self._is_reclaimed = True
         trim_heap()
         if self._session.is_in_process:
-            self._session.command(_PURGE)
+            self._session.execute(_PURGE_SQL)

@@ -7,26 +7,26 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.clickhouse.path_pushdown import drop_implied_tests, push_down_paths
-from cordwood.engines.clickhouse.redaction_functions import KEY, functions
+from cordwood.engines.clickhouse.path_pushdown import drop_implied_record_tests, push_down_paths
+from cordwood.engines.clickhouse.redaction_functions import KEY_PARAMETER, redaction_functions
 from cordwood.engines.clickhouse.rules import RULES
-from cordwood.engines.clickhouse.rules.building_blocks import NAMES, quoted_name, spelled
-from cordwood.engines.clickhouse.rules.relations import begin_with_select
+from cordwood.engines.clickhouse.rules.building_blocks import TYPE_NAMES, engine_name, quote_name
+from cordwood.engines.clickhouse.rules.relations import rewrite_leading_parentheses
 from cordwood.errors import QueryUnsupported
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import mark_verbatim_name, verbatim
+from cordwood.sql.lowering import mark_verbatim_name, verbatim_sql_node
 from cordwood.sql.nodes import RedactionCall, find_operations
 from cordwood.sql.redaction.masking import optimistic_variant
-from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream
-from cordwood.sql.tree_printer import Printed, TokenizedSql
+from cordwood.sql.stages import LoweredQuery, ResolvedQuery, StreamTable, VariantTree, table_named_as_stream
+from cordwood.sql.tree_printer import PrintedTree, TokenizedSql
 from cordwood.sql.type_checks import check_types
-from cordwood.sql.type_inference import annotate
+from cordwood.sql.type_inference import annotate_types
 
 # Settings on which the meaning of a compiled query depends. They are part of its text, so that any connection applies
 # them.
-SETTINGS: Final = {
+STATEMENT_SETTINGS: Final = {
     "join_use_nulls": "1",
     "group_by_use_nulls": "1",
     "prefer_column_name_to_alias": "1",
@@ -40,7 +40,7 @@ SETTINGS: Final = {
 }
 
 # The meta key of a lowered tree's redaction mode, which determines the redaction functions that it may call.
-_REDACTION_MODE: Final = "hiding"
+_REDACTION_MODE_KEY: Final = "hiding"
 
 
 class ClickHouseTarget:
@@ -57,40 +57,42 @@ class ClickHouseTarget:
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
 
-    def lower(self, resolved: Resolved) -> Lowered:
+    def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         tree = resolved.tree
-        annotate(tree)
+        annotate_types(tree)
         check_types(tree, resolved.text)
-        _keep_stream_names(tree)
+        _mark_stream_names(tree)
         mode = resolved.redaction
         if mode is not None:
             _refuse_key_parameter(tree)
-        drop_implied_tests(tree)
+        drop_implied_record_tests(tree)
         push_down_paths(tree, frozenset(resolved.streams))
-        lowered = begin_with_select(RULES.lower(tree))
-        lowered.meta[_REDACTION_MODE] = mode
+        lowered = rewrite_leading_parentheses(RULES.lower(tree))
+        lowered.meta[_REDACTION_MODE_KEY] = mode
         optimistic_tree = optimistic_variant(lowered)
-        alternatives = () if optimistic_tree is None else (Alternative(optimistic_tree, is_optimistic=True),)
-        return Lowered(lowered, resolved, alternatives)
+        alternatives = () if optimistic_tree is None else (VariantTree(optimistic_tree, is_optimistic=True),)
+        return LoweredQuery(lowered, resolved, alternatives)
 
-    def print(self, tree: exp.Expr) -> Printed:
+    def print(self, tree: exp.Expr) -> PrintedTree:
         generator = self._printer(identify=False, comments=False)
-        mode = tree.meta_get(_REDACTION_MODE)
+        mode = tree.meta_get(_REDACTION_MODE_KEY)
         if mode is not None:
-            tree = _with_functions(tree, self._redaction_functions(mode))
+            tree = _add_redaction_functions(tree, self._redaction_functions(mode))
         tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._quoting)
-        return tokenized.render(with_settings(tokenized.text))
+        return tokenized.replace_tokens(add_settings_clause(tokenized.text))
 
     def _redaction_functions(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:
-            self._functions[mode] = functions(self._rules, mode)
+            self._functions[mode] = redaction_functions(self._rules, mode)
         return self._functions[mode]
 
 
-def _with_functions(tree: exp.Expr, definition_by_name: Mapping[str, str]) -> exp.Expr:
+def _add_redaction_functions(tree: exp.Expr, definition_by_name: Mapping[str, str]) -> exp.Expr:
     """Add to the tree's WITH the definitions of the redaction functions that the tree calls."""
-    called_functions = {call.function for _, call in find_operations(tree, RedactionCall)}
-    definitions = [verbatim(function) for name, function in definition_by_name.items() if name in called_functions]
+    called_functions = {call.function_name for _, call in find_operations(tree, RedactionCall)}
+    definitions = [
+        verbatim_sql_node(function) for name, function in definition_by_name.items() if name in called_functions
+    ]
     if not definitions:
         return tree
     with_ = tree.args.get("with_")
@@ -98,14 +100,14 @@ def _with_functions(tree: exp.Expr, definition_by_name: Mapping[str, str]) -> ex
         tree.set("with_", exp.With(expressions=definitions))
     else:
         with_.set("expressions", [*definitions, *with_.expressions])
-    return begin_with_select(tree)
+    return rewrite_leading_parentheses(tree)
 
 
-def with_settings(sql: str) -> str:
-    return f"{sql} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"
+def add_settings_clause(sql: str) -> str:
+    return f"{sql} SETTINGS {', '.join(f'{name} = {value}' for name, value in STATEMENT_SETTINGS.items())}"
 
 
-def _keep_stream_names(tree: exp.Expr) -> None:
+def _mark_stream_names(tree: exp.Expr) -> None:
     """Mark the names of streams to be printed unchanged, instead of in the engine's spelling."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
@@ -113,20 +115,22 @@ def _keep_stream_names(tree: exp.Expr) -> None:
 
 
 def _refuse_key_parameter(tree: exp.Expr) -> None:
-    if any(slot.name == KEY for slot in tree.find_all(exp.Parameter)):
-        raise QueryUnsupported(f"A parameter called {KEY} is not supported where redaction is on.")
+    if any(slot.name == KEY_PARAMETER for slot in tree.find_all(exp.Parameter)):
+        raise QueryUnsupported(f"A parameter called {KEY_PARAMETER} is not supported where redaction is on.")
 
 
 class ClickHouseQuoting:
     """The spelling of names, texts, bytes and slots in ClickHouse's SQL."""
 
-    quoted = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL)
+    quoted_pattern = re.compile(
+        r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL
+    )
 
     def identifier_for(self, name: str) -> str:
-        return spelled(name)
+        return engine_name(name)
 
     def quote_name(self, name: str) -> str:
-        return quoted_name(name)
+        return quote_name(name)
 
     def quote_text(self, text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"
@@ -134,6 +138,6 @@ class ClickHouseQuoting:
     def quote_bytes(self, data: bytes) -> str:
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
-    def slot_for(self, slot: exp.Parameter) -> str:
+    def slot_placeholder(self, slot: exp.Parameter) -> str:
         """Return the placeholder of a value, which is bound as a nullable value of its own type."""
-        return f"{{{slot.name}:Nullable({NAMES[kind_of(slot) or Kind.STRING]})}}"
+        return f"{{{slot.name}:Nullable({TYPE_NAMES[kind_of(slot) or Kind.STRING]})}}"

@@ -7,9 +7,9 @@ import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.rules.building_blocks import author_name
-from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
-from cordwood.engines.duckdb.storage.tables import quoted
-from cordwood.engines.records import as_records, as_structured
+from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
+from cordwood.engines.duckdb.storage.tables import quote_identifier
+from cordwood.engines.records import render_structured, wrap_as_records
 from cordwood.model.datatype import Cell, Datatype, Kind
 
 _KIND_BY_TYPE_NAME = {
@@ -58,12 +58,12 @@ def datatype_of(duckdb_type: DuckDBPyType) -> Datatype:
     return Datatype(kind)
 
 
-def render_value(value: str, duckdb_type: DuckDBPyType) -> str:
+def render_cell_sql(value: str, duckdb_type: DuckDBPyType) -> str:
     """Return SQL that converts a value of this type to the form that `cell_reader` expects."""
     name = _type_name(duckdb_type)
     if name in {"list", "array", "struct"}:
-        return f"to_json({_render_nested(value, duckdb_type)})::VARCHAR"
-    return _TEMPLATES.get(name, "{0}").format(value)
+        return f"to_json({_render_nested_sql(value, duckdb_type)})::VARCHAR"
+    return _CELL_TEMPLATES.get(name, "{0}").format(value)
 
 
 def cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
@@ -79,7 +79,7 @@ _DATETIME_TEMPLATE = (
 )
 _TIME_TEMPLATE = "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad({0}::VARCHAR, 15, '0') ELSE {0}::VARCHAR END"
 
-_TEMPLATES = {
+_CELL_TEMPLATES = {
     "timestamp with time zone": "epoch_us({0})",
     "timestamp": _DATETIME_TEMPLATE,
     "timestamp_s": _DATETIME_TEMPLATE,
@@ -90,7 +90,7 @@ _TEMPLATES = {
     "blob": "base64({0})",
     "decimal": "{0}::VARCHAR",
     "bignum": "{0}::VARCHAR",
-    "interval": INTERVAL_TEXT.replace("@a", "{0}"),
+    "interval": INTERVAL_TEXT_SQL.replace("@a", "{0}"),
     "uuid": "{0}::VARCHAR",
     "enum": "{0}::VARCHAR",
     "json": "{0}::VARCHAR",
@@ -100,31 +100,31 @@ _TEMPLATES = {
 }
 
 # JSON has no infinity and no NaN, so they become texts.
-_FINITE_TEMPLATE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
-_NESTED_TEMPLATES = _TEMPLATES | {
+_FLOAT_JSON_TEMPLATE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
+_NESTED_JSON_TEMPLATES = _CELL_TEMPLATES | {
     "json": "{0}::JSON",
     "map": "to_json({0})",
     "variant": "{0}::JSON",
     "decimal": "{0}",
-    "double": _FINITE_TEMPLATE,
-    "float": _FINITE_TEMPLATE,
+    "double": _FLOAT_JSON_TEMPLATE,
+    "float": _FLOAT_JSON_TEMPLATE,
 }
 
 
-def _render_nested(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
+def _render_nested_sql(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
     """Return SQL that renders a value inside an array or struct; the caller converts the whole of it to JSON."""
     name = _type_name(duckdb_type)
     if name in {"list", "array"}:
         variable = f"x{depth}"
-        element = _render_nested(variable, _child_types(duckdb_type)[0][1], depth + 1)
+        element = _render_nested_sql(variable, _child_types(duckdb_type)[0][1], depth + 1)
         return value if element == variable else f"list_transform({value}, lambda {variable}: {element})"
     if name == "struct":
         fields = [
-            f"{quoted(key)} := {_render_nested(f'{value}.{quoted(key)}', child, depth)}"
+            f"{quote_identifier(key)} := {_render_nested_sql(f'{value}.{quote_identifier(key)}', child, depth)}"
             for key, child in _child_types(duckdb_type)
         ]
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
-    return _NESTED_TEMPLATES.get(name, "{0}").format(value)
+    return _NESTED_JSON_TEMPLATES.get(name, "{0}").format(value)
 
 
 def _type_name(duckdb_type: DuckDBPyType) -> str:
@@ -159,11 +159,11 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
 def _structured_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
     """Return a reader of STRUCT or ARRAY values: objects within events' values become records, structs stay objects."""
     datatype = datatype_of(duckdb_type)
-    return lambda values: [None if value is None else as_structured(str(value), datatype) for value in values]
+    return lambda values: [None if value is None else render_structured(str(value), datatype) for value in values]
 
 
 def _read_records(values: Sequence[object]) -> list[Cell]:
-    return [None if value is None or value == "null" else as_records(str(value)) for value in values]
+    return [None if value is None or value == "null" else wrap_as_records(str(value)) for value in values]
 
 
 _READER_BY_TYPE_NAME: dict[str, Callable[[Sequence[object]], list[Cell]]] = {

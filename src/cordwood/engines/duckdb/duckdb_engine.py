@@ -7,25 +7,37 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.faults import append_faults, duckdb_faults, open_faults
-from cordwood.engines.duckdb.query.answers import PARSED_CACHE_BYTES, QueryRunner
-from cordwood.engines.duckdb.query.partial_answers import FOLDER, PartialAnswers, ReuseLimits
-from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction
+from cordwood.engines.duckdb.faults import translate_append_errors, translate_duckdb_errors, translate_open_errors
+from cordwood.engines.duckdb.query.answers import PARSED_STATEMENT_CACHE_BYTES, QueryRunner
+from cordwood.engines.duckdb.query.partial_answers import (
+    PARTIAL_ANSWERS_FOLDER,
+    PartialAnswerCache,
+    PartialAnswerLimits,
+)
+from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
-from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
+from cordwood.engines.engine import (
+    AnswerLimits,
+    BackupFile,
+    BatchAppendResult,
+    Cancellation,
+    Run,
+    RunRequest,
+    StreamStats,
+)
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_locally, without_paging_columns
+from cordwood.engines.run import remove_paging_columns, run_locally
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
+from cordwood.observe.observation import RecordObservation, ReportMessage, ignore_message, ignore_observation
 from cordwood.sql.stages import Question, Target
 
 _MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
@@ -34,11 +46,11 @@ _MIN_MEMORY_TO_KEEP_FREED = 600 * 10**6
 # row group at a time, so that it need not buffer a whole one.
 _MAX_PENDING_FOR_PARTIAL_FLUSH = 16 * 10**6
 # The capacity of a stream's cache of its newest events: some ten thousand events of a gateway.
-_MAX_RECENT_BYTES = 16 * 10**6
+_MAX_RECENT_CACHE_BYTES = 16 * 10**6
 
 # The most memory for partial answers: those of the endpoint `usage.api-counts` for a week with 2,000,000 events take
 # 100 KB.
-_MAX_PARTIAL_BYTES = 8 * 2**20
+_MAX_PARTIAL_ANSWER_BYTES = 8 * 2**20
 
 
 class DuckDBOptions(msgspec.Struct, frozen=True):
@@ -48,24 +60,26 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     # The maximum bytes of events that are not flushed; `append` blocks while there are more.
     max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
-    report: Report = report_nothing
-    note: Note = note_nothing
-    redacting: RedactionConfig = UNKEYED_REDACTION
+    report: ReportMessage = ignore_message
+    note: RecordObservation = ignore_observation
+    redaction: RedactionConfig = UNKEYED_REDACTION
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
-    parsed_cache_bytes: int = PARSED_CACHE_BYTES
+    parsed_cache_bytes: int = PARSED_STATEMENT_CACHE_BYTES
     # Whether row groups that are flushed in the first minutes are not shredded into columns, which needs less memory.
     starts_without_shredding: bool = False
     # The space for partial answers of repeated questions.
-    reuse: ReuseLimits = ReuseLimits(memory_bytes=_MAX_PARTIAL_BYTES, disk_bytes=64 * 2**20)
+    partial_answer_limits: PartialAnswerLimits = PartialAnswerLimits(
+        memory_bytes=_MAX_PARTIAL_ANSWER_BYTES, disk_bytes=64 * 2**20
+    )
 
 
 _DEFAULT_OPTIONS = DuckDBOptions()
 
 
-def reuse_limits(disk_bytes: int, memory_bytes: int) -> ReuseLimits:
+def partial_answer_limits(disk_bytes: int, memory_bytes: int) -> PartialAnswerLimits:
     """Return the limits of partial answers for an engine with this memory; `disk_bytes` of 0 turns them off."""
-    return ReuseLimits(min(disk_bytes, _MAX_PARTIAL_BYTES, memory_bytes // 32), disk_bytes)
+    return PartialAnswerLimits(min(disk_bytes, _MAX_PARTIAL_ANSWER_BYTES, memory_bytes // 32), disk_bytes)
 
 
 def _flush_limits(options: DuckDBOptions) -> FlushLimits:
@@ -85,7 +99,7 @@ def _flush_limits(options: DuckDBOptions) -> FlushLimits:
 
 def _storage_limits(options: DuckDBOptions) -> StorageLimits:
     return StorageLimits(
-        _flush_limits(options), min(_MAX_RECENT_BYTES, options.memory_bytes // 16), options.max_store_bytes
+        _flush_limits(options), min(_MAX_RECENT_CACHE_BYTES, options.memory_bytes // 16), options.max_store_bytes
     )
 
 
@@ -108,10 +122,10 @@ class DuckDBEngine:
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
         self._file = folder / DATABASE_FILE
         self._report = options.report
-        with open_faults(self._file), ExitStack() as cleanup:
+        with translate_open_errors(self._file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)
             if options.starts_without_shredding:
-                with self._session.reading() as cursor:
+                with self._session.shared_cursor() as cursor:
                     self._session.stop_shredding(cursor)
             self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report)
             cleanup.pop_all()
@@ -119,76 +133,76 @@ class DuckDBEngine:
         check = StatementCheck(IsolationCheck(target.name, options.note))
         self._query_runner = QueryRunner(
             self._storage,
-            AnswerRedaction(self._session.cursor, options.redacting),
+            AnswerRedactor(self._session.cursor, options.redaction),
             check,
-            PartialAnswers(folder / FOLDER, options.reuse, options.note),
+            PartialAnswerCache(folder / PARTIAL_ANSWERS_FOLDER, options.partial_answer_limits, options.note),
             options.parsed_cache_bytes,
         )
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        with open_faults(self._file):
+        with translate_open_errors(self._file):
             self._storage.prepare(streams)
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
         self._storage.check_streams(streams)
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        with append_faults(self._report):
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+        with translate_append_errors(self._report):
             return self._storage.append(batches)
 
-    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
         """Append batches that an unacknowledged append may have stored already.
 
         Events that are already stored count as accepted, rather than as repeated, if their sequence numbers are at or
         after the stream's number in `acknowledged`, at which its acknowledged events end.
         """
-        with append_faults(self._report):
+        with translate_append_errors(self._report):
             return self._storage.append(batches, acknowledged)
 
     def must_restart(self) -> bool:
         """Return whether the file cannot be read until the engine is opened again."""
         return not self._session.is_usable()
 
-    def tails(self) -> Mapping[str, int]:
+    def next_event_numbers(self) -> Mapping[str, int]:
         """Return the sequence number of each stream's next event."""
-        return self._storage.tails()
+        return self._storage.next_event_numbers()
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        return without_paging_columns(self._query_runner.answer(question, limits, cancel), question.statement)
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+        return remove_paging_columns(self._query_runner.answer(question, limits, cancel), question.statement)
 
-    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
         return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
-        return StreamTables(stream).select_events()
+        return StreamTableStatements(stream).select_events()
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
-        return self._storage.projects()
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+        return self._storage.project_shapes()
 
-    def facts(self) -> Mapping[str, StreamFacts]:
-        with duckdb_faults():
-            return self._storage.facts()
+    def stream_stats(self) -> Mapping[str, StreamStats]:
+        with translate_duckdb_errors():
+            return self._storage.stream_stats()
 
     def newest_receipt_us(self) -> int | None:
         return self._storage.newest_receipt_us
 
-    def sizes(self) -> Mapping[str, int]:
-        with duckdb_faults():
-            return self._storage.sizes()
+    def stored_bytes_by_stream(self) -> Mapping[str, int]:
+        with translate_duckdb_errors():
+            return self._storage.stored_bytes_by_stream()
 
     def sweep(self, now_us: int) -> int:
-        with duckdb_faults():
+        with translate_duckdb_errors():
             return self._storage.sweep(now_us)
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
-        with duckdb_faults(), self._storage.snapshot() as files:
+        with translate_duckdb_errors(), self._storage.snapshot() as files:
             yield files
 
-    def is_regex(self, pattern: str) -> str | None:
+    def regex_error(self, pattern: str) -> str | None:
         cursor = self._session.cursor()
         try:
             cursor.execute("SELECT regexp_matches('', $pattern)", {"pattern": pattern}).fetchall()

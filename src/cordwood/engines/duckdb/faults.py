@@ -14,7 +14,9 @@ from typing import Final
 import duckdb
 
 from cordwood.errors import (
-    Backlog,
+    BacklogFull,
+    BadQuerySyntax,
+    BadQueryValue,
     Cancelled,
     DataFolderUnusable,
     EngineFailed,
@@ -23,13 +25,11 @@ from cordwood.errors import (
     OutOfMemory,
     PlanTooLarge,
     QueryFault,
-    QuerySyntax,
     QueryUnsupported,
-    QueryValue,
 )
-from cordwood.observe.observation import Report
-from cordwood.sql.lowering import RAISED
-from cordwood.sql.permitted import FUNCTIONS
+from cordwood.observe.observation import ReportMessage
+from cordwood.sql.lowering import RAISED_ERROR_PREFIX
+from cordwood.sql.permitted import PERMITTED_FUNCTIONS
 
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -38,53 +38,55 @@ _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 # counts. Errors of other classes are not caused by the query: see `_file_fault`.
 _FAULT_BY_ERROR_CLASS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], ...]] = (
     (duckdb.NotImplementedException, QueryUnsupported, "The query combines types or clauses in a way that is not supported"),
-    (duckdb.InvalidInputException, QueryValue, "A function is given a value that it cannot take"),
-    (duckdb.InvalidTypeException, QuerySyntax, "A part of the query is of a type that cannot stand there"),
-    (duckdb.SyntaxException, QueryValue, "A function is given a text that it cannot read"),
-    (duckdb.ConstraintException, QueryValue, "A function is given a value that it cannot take"),
-    (duckdb.DataError, QueryValue, "A value cannot be converted to the type that the query needs, or is out of its range"),
-    (duckdb.ProgrammingError, QuerySyntax, "The types of the query's parts do not fit together, or one stands where it cannot"),
+    (duckdb.InvalidInputException, BadQueryValue, "A function is given a value that it cannot take"),
+    (duckdb.InvalidTypeException, BadQuerySyntax, "A part of the query is of a type that cannot stand there"),
+    (duckdb.SyntaxException, BadQueryValue, "A function is given a text that it cannot read"),
+    (duckdb.ConstraintException, BadQueryValue, "A function is given a value that it cannot take"),
+    (duckdb.DataError, BadQueryValue, "A value cannot be converted to the type that the query needs, or is out of its range"),
+    (duckdb.ProgrammingError, BadQuerySyntax, "The types of the query's parts do not fit together, or one stands where it cannot"),
 )  # fmt: skip
 
 
 @contextmanager
-def duckdb_faults() -> Iterator[None]:
+def translate_duckdb_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as problem:
-        raise fault_of(problem) from problem
+        raise fault_of_error(problem) from problem
     except OSError as problem:
         if problem.errno in _DISK_FULL_ERRNOS:
-            raise out_of_disk() from problem
+            raise out_of_disk_fault() from problem
         if problem.errno in _UNWRITABLE_ERRNOS:
             raise _unwritable_fault(problem) from problem
         raise EngineFailed(f"The data folder cannot be written: {problem.strerror}.") from problem
 
 
 @contextmanager
-def append_faults(report: Report) -> Iterator[None]:
+def translate_append_errors(report: ReportMessage) -> Iterator[None]:
     """Translate failures to store events; a query error or lack of memory becomes Backlog, so that senders try again.
 
     Such an error is not caused by the events. Storing looks up their ids among stored events, which needs memory that
     queries may be using at that moment.
     """
     try:
-        with duckdb_faults():
+        with translate_duckdb_errors():
             yield
     except (QueryFault, OutOfMemory) as fault:
         report(
             f"Events could not be stored and were to be sent again: {fault.__cause__ or fault.message}".splitlines()[0]
         )
-        raise Backlog("The events cannot be stored at this moment.", hint="Send them again.", retry_after=1) from fault
+        raise BacklogFull(
+            "The events cannot be stored at this moment.", hint="Send them again.", retry_after=1
+        ) from fault
 
 
 @contextmanager
-def open_faults(file: Path) -> Iterator[None]:
+def translate_open_errors(file: Path) -> Iterator[None]:
     """Translate failures to open a store: into OutOfDisk if the disk is full, else into DataFolderUnusable."""
     try:
         yield
     except duckdb.Error as problem:
-        fault = fault_of(problem)
+        fault = fault_of_error(problem)
         if isinstance(fault, OutOfDisk):
             raise fault from problem
         raise DataFolderUnusable(
@@ -92,11 +94,11 @@ def open_faults(file: Path) -> Iterator[None]:
         ) from problem
     except OSError as problem:
         if problem.errno in _DISK_FULL_ERRNOS:
-            raise out_of_disk() from problem
+            raise out_of_disk_fault() from problem
         raise DataFolderUnusable(f"{problem.filename or file} cannot be used: {problem.strerror}.") from problem
 
 
-def fault_of(problem: duckdb.Error) -> Fault:
+def fault_of_error(problem: duckdb.Error) -> Fault:
     message = _first_line(problem)
     # If the file must be reopened, the message quotes the cause of the failed checkpoint, such as a lack of memory.
     if is_out_of_memory(problem) and _MUST_REOPEN_MESSAGE not in message:
@@ -117,10 +119,10 @@ def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
     # Look for the prefix `RAISED` at the beginning only: elsewhere it may be part of SQL that the engine quotes.
     raised = _RAISED_MESSAGE.match(message)
     if raised:
-        return QueryValue(message[raised.end() :])
-    reworded_message = reword(message)
+        return BadQueryValue(message[raised.end() :])
+    reworded_message = reword_message(message)
     # An unimplemented feature with a known rewording is caused by a value, such as a time zone that does not exist.
-    return (QueryValue if reworded_message and fault is QueryUnsupported else fault)(reworded_message or sentence)
+    return (BadQueryValue if reworded_message and fault is QueryUnsupported else fault)(reworded_message or sentence)
 
 
 def _file_fault(message: str) -> Fault:
@@ -130,7 +132,7 @@ def _file_fault(message: str) -> Fault:
     if _SPILL_MESSAGES.search(message):
         return _spill_fault()
     if is_disk_full(message):
-        return out_of_disk()
+        return out_of_disk_fault()
     if _DAMAGED_MESSAGE in message:
         return EngineFailed(f"A part of events.duckdb is damaged: {message}.", hint=RESTORE_HINT)
     return EngineFailed("The engine failed.")
@@ -151,7 +153,7 @@ def is_out_of_memory(problem: duckdb.Error) -> bool:
     return isinstance(problem, duckdb.OutOfMemoryException)
 
 
-def out_of_disk() -> OutOfDisk:
+def out_of_disk_fault() -> OutOfDisk:
     return OutOfDisk(
         "The disk is full: nothing more can be stored.",
         hint="Free some space; what was stored is safe and can be queried.",
@@ -193,7 +195,7 @@ _DAMAGED_MESSAGE = "Corrupt database file"
 RESTORE_HINT = "Look after the disk, and restore a backup: cordwood restore."
 
 # Redaction raises an error by a failing cast, all other rules by DuckDB's function `error`.
-_RAISED_MESSAGE = re.compile(f"(?:Could not convert string ')?{RAISED}")
+_RAISED_MESSAGE = re.compile(f"(?:Could not convert string ')?{RAISED_ERROR_PREFIX}")
 # DuckDB's message when functions and operators are nested a thousand deep; `a || b || c` counts as nested.
 _NESTED_TOO_DEEPLY_MESSAGE = "Max expression depth limit"
 _SPLIT_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
@@ -231,30 +233,30 @@ _BIGQUERY_TYPES: Final = {
 _UNCHANGED_TYPES: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
 # The type that BIGNUMERIC is compiled to; NUMERIC is compiled to other DECIMAL types.
 _BIGNUMERIC_TYPE: Final = "DECIMAL(38,18)"
-_LIST_TYPE: Final = re.compile(r"(.*)\[\d*\]")
-_STRUCT_TYPE: Final = re.compile(r"STRUCT\((.*)\)")
-_FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
+_LIST_TYPE_PATTERN: Final = re.compile(r"(.*)\[\d*\]")
+_STRUCT_TYPE_PATTERN: Final = re.compile(r"STRUCT\((.*)\)")
+_STRUCT_FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
 # The suffix of a generated column that holds a path of an event: how the path is read, and the positions of capitals.
-_PATH_COLUMN_SUFFIX: Final = re.compile(r" (?:text|value|record)(?: [\d,]+)?$")
+_PATH_COLUMN_SUFFIX_PATTERN: Final = re.compile(r" (?:text|value|record)(?: [\d,]+)?$")
 _MAX_SHOWN_CHARACTERS: Final = 60
 
-_REGEX_ERROR_MESSAGE: Final = (
+_REGEX_ERROR_PATTERN: Final = (
     r"(?:(?:missing [)\]]|unexpected \)|no argument for repetition operator|bad repetition operator|invalid perl operator"
     r"|invalid escape sequence|invalid character class(?: range)?|invalid repetition size|invalid named capture group"
     r"|pattern too large|invalid UTF-8|nested too deeply)(?:: .*)?|trailing \\.*)"
 )
-_CAST_SOURCE_SUFFIX: Final = r"(?: when casting from source column .*)?"
+_CAST_SOURCE_SUFFIX_PATTERN: Final = r"(?: when casting from source column .*)?"
 
 RewordMatch = Callable[[re.Match[str]], str]
 
 
-def type_name(text: str) -> str:
+def bigquery_type_name(text: str) -> str:
     """Return the BigQuery type that is compiled to this DuckDB type."""
     text = text.strip()
-    match = _LIST_TYPE.fullmatch(text)
+    match = _LIST_TYPE_PATTERN.fullmatch(text)
     if match:
-        return f"ARRAY<{type_name(match[1])}>"
-    match = _STRUCT_TYPE.fullmatch(text)
+        return f"ARRAY<{bigquery_type_name(match[1])}>"
+    match = _STRUCT_TYPE_PATTERN.fullmatch(text)
     if match:
         return f"STRUCT<{', '.join(_field_name_and_type(part) for part in _split_types(match[1]))}>"
     text = text.strip('"')
@@ -265,11 +267,11 @@ def type_name(text: str) -> str:
 
 def _field_name_and_type(text: str) -> str:
     """Return the field's name and type, without a name that the compiler generated."""
-    match = _FIELD_PATTERN.fullmatch(text)
+    match = _STRUCT_FIELD_PATTERN.fullmatch(text)
     if match is None:
-        return type_name(text)
+        return bigquery_type_name(text)
     name = match[1].replace('"', "")
-    return type_name(match[2]) if name.startswith("_") else f"{name} {type_name(match[2])}"
+    return bigquery_type_name(match[2]) if name.startswith("_") else f"{name} {bigquery_type_name(match[2])}"
 
 
 def _split_types(text: str) -> Iterator[str]:
@@ -294,41 +296,45 @@ def _reword_ungrouped_column(match: re.Match[str]) -> str:
 def _reword_argument_types(match: re.Match[str]) -> str:
     """Reword an error about argument types; omit the name of a function that the compiler emitted for another one."""
     name, _, types = match[1].partition("(")
-    argument_types = ", ".join(map(type_name, _split_types(types.removesuffix(")"))))
+    argument_types = ", ".join(map(bigquery_type_name, _split_types(types.removesuffix(")"))))
     if not re.fullmatch(r"\w+", name):
         return f"No matching signature for {name}({argument_types})"
-    if name.upper() in FUNCTIONS:
+    if name.upper() in PERMITTED_FUNCTIONS:
         return f"No matching signature for {name.upper()}({argument_types})"
     return f"No matching signature for arguments of the types {argument_types}"
 
 
 def _reword_incomparable_types(match: re.Match[str]) -> str:
-    return f"No matching signature for the comparison of {type_name(match[1])} and {type_name(match[2])}"
+    return (
+        f"No matching signature for the comparison of {bigquery_type_name(match[1])} and {bigquery_type_name(match[2])}"
+    )
 
 
 def _reword_mixed_types(match: re.Match[str]) -> str:
-    return f"No matching signature for {match[3]} with {type_name(match[1])} and {type_name(match[2])}"
+    return (
+        f"No matching signature for {match[3]} with {bigquery_type_name(match[1])} and {bigquery_type_name(match[2])}"
+    )
 
 
 def _reword_join_types(match: re.Match[str]) -> str:
-    return f"{type_name(match[1])} and {type_name(match[2])} cannot be put together"
+    return f"{bigquery_type_name(match[1])} and {bigquery_type_name(match[2])} cannot be put together"
 
 
 def _reword_invalid_cast(match: re.Match[str]) -> str:
-    return f"Invalid cast from {type_name(match[1])} to {type_name(match[2])}"
+    return f"Invalid cast from {bigquery_type_name(match[1])} to {bigquery_type_name(match[2])}"
 
 
 def _reword_unconvertible_text(match: re.Match[str]) -> str:
     quote = match[1]
-    return f"Could not convert string {quote}{_shorten(match[2])}{quote} to {type_name(match[3])}"
+    return f"Could not convert string {quote}{_shorten(match[2])}{quote} to {bigquery_type_name(match[3])}"
 
 
 def _reword_uncastable_value(match: re.Match[str]) -> str:
-    return f"The value {_shorten(match[1])} cannot be cast to {type_name(match[2])}"
+    return f"The value {_shorten(match[1])} cannot be cast to {bigquery_type_name(match[2])}"
 
 
 def _reword_not_an_array(match: re.Match[str]) -> str:
-    return f"UNNEST takes an array, not {type_name(match[1])}"
+    return f"UNNEST takes an array, not {bigquery_type_name(match[1])}"
 
 
 def _reword_unknown_zone(match: re.Match[str]) -> str:
@@ -350,13 +356,13 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
         (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _reword_mixed_types),
         (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _reword_join_types),
         (r"Cannot deduce template type .*", _fixed_sentence("The elements of an array must be of one type")),
-        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX, _reword_invalid_cast),
-        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX, _reword_unconvertible_text),
-        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _CAST_SOURCE_SUFFIX, _reword_uncastable_value),
-        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _CAST_SOURCE_SUFFIX, _reword_uncastable_value),
+        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_invalid_cast),
+        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_unconvertible_text),
+        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_uncastable_value),
+        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_uncastable_value),
         (r'Casting value "(.*)" to type (.*) failed: .*', _reword_uncastable_value),
         (r"Could not cast value (.*) to (\w+\(.*\)).*", _reword_uncastable_value),
-        (r"Failed to cast value(?: to numerical)?: (.*?)" + _CAST_SOURCE_SUFFIX, lambda match: f"The value {_shorten(match[1])} is not a number"),
+        (r"Failed to cast value(?: to numerical)?: (.*?)" + _CAST_SOURCE_SUFFIX_PATTERN, lambda match: f"The value {_shorten(match[1])} is not a number"),
         (r"UNNEST\(\) can only be applied to lists, structs and NULL, not (.*)", _reword_not_an_array),
         (r"UNNEST requires a single list or array as input.*", _fixed_sentence("UNNEST takes an array")),
         (r"Division by zero.*", _fixed_sentence("Division by zero")),
@@ -384,12 +390,12 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
         (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
         (r'Values list ".*" does not have a column named "(.*)".*', _fixed_sentence(r'"\1" is unknown here.')),
         (r"Max expression depth limit of \d+ exceeded.*", _fixed_sentence("The query is nested too deeply")),
-        (f"({_REGEX_ERROR_MESSAGE})", lambda match: f"Cannot parse regular expression: {_shorten(match[1])}"),
+        (f"({_REGEX_ERROR_PATTERN})", lambda match: f"Cannot parse regular expression: {_shorten(match[1])}"),
     )
 )  # fmt: skip
 
 
-def reword(sentence: str) -> str | None:
+def reword_message(sentence: str) -> str | None:
     """Return the message in BigQuery's terms; None if it has no rewording."""
     for pattern, reworder in _REWORDINGS:
         match = pattern.fullmatch(sentence)
@@ -404,4 +410,4 @@ def _shorten(text: str) -> str:
 
 def _path_of_column(column: str) -> str:
     """Return the path of a generated column: `metadata.""n"" text` is metadata.n."""
-    return _PATH_COLUMN_SUFFIX.sub("", column).replace('"', "")
+    return _PATH_COLUMN_SUFFIX_PATTERN.sub("", column).replace('"', "")

@@ -21,12 +21,12 @@ _STORED_FIELDS = ", ".join(
     else f"{column.name}: {column.name}"
     for column in STORED_COLUMNS
 )
-_SENT_FIELDS = ("id", "timestamp", "event_message", "project")
+_POSTED_FIELDS = ("id", "timestamp", "event_message", "project")
 
 _JsonFields = dict[str, msgspec.Raw]
 
 
-def read_parquet(file: Path) -> Iterator[bytes]:
+def read_parquet_events(file: Path) -> Iterator[bytes]:
     """Yield every row as a JSON event; decode JSON text in `metadata`, and restore the original events of an export."""
     decode, encode = msgspec.json.Decoder(_JsonFields).decode, msgspec.json.Encoder().encode
     with _open_query(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
@@ -39,20 +39,20 @@ def read_parquet(file: Path) -> Iterator[bytes]:
             )
 
 
-def read_stored(file: Path) -> Iterator[bytes]:
+def read_stored_events(file: Path) -> Iterator[bytes]:
     """Yield every row of an export as it was stored, in JSON: times in microseconds, other fields as text."""
     with _open_query(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
         for (row,) in _read_rows(reader):
             yield row.encode()
 
 
-def is_export(file: Path) -> bool:
+def is_event_export(file: Path) -> bool:
     """Return whether the file has exactly the columns of an export of stored events."""
     with _open_query(file, "DESCRIBE FROM read_parquet($file)") as reader:
         return {row[0] for row in reader.fetchall()} == _EXPORT_COLUMNS
 
 
-def count_parquet(file: Path) -> int:
+def count_parquet_rows(file: Path) -> int:
     """Return the number of rows; DuckDB takes it from the file's metadata."""
     with _open_query(file, "SELECT count(*) FROM read_parquet($file)") as reader:
         count: int = next(iter(reader.fetchall()))[0]
@@ -78,7 +78,7 @@ def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
 
 def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
     """Return the fields of an exported event as they were sent; ingesting it again sets a new receive time."""
-    posted = {name: stored[name] for name in _SENT_FIELDS}
+    posted = {name: stored[name] for name in _POSTED_FIELDS}
     metadata, extras = _decoded_text(stored["metadata"]), _decoded_text(stored["extras"])
     if metadata is not None:
         posted["metadata"] = msgspec.Raw(metadata.encode())

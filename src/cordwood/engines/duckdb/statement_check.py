@@ -17,20 +17,25 @@ from typing import Any, Final, Literal
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.isolation import (
-    BreachError,
-    Children,
+    IsolationBreachError,
     IsolationCheck,
-    Scope,
+    ScopedNodes,
     UnlistedFunctionError,
+    VisibleCtes,
     check_functions,
-    children,
     decode_tree,
-    walk,
+    scoped_children,
+    walk_tree,
 )
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
+from cordwood.sql.redaction.masking import (
+    OPTIMISTIC_TEXT_PREFIX,
+    REDACT_EVENT_PREFIX,
+    REDACT_JSON_PREFIX,
+    REDACT_TEXT_PREFIX,
+)
 
 
 class ParseNode(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
@@ -393,20 +398,20 @@ class ParseResult(ParseNode):
     location: str = ""
 
 
-Path = tuple[str, ...]
+TablePath = tuple[str, ...]
 
-_SERIALIZE: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
-_DECODER: Final = msgspec.json.Decoder(ParseResult)
+_SERIALIZE_SQL: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
+_PARSE_RESULT_DECODER: Final = msgspec.json.Decoder(ParseResult)
 # DuckDB's error type for a text that could not be parsed for lack of memory.
-_OUT_OF_MEMORY: Final = "out of memory"
+_OUT_OF_MEMORY_ERROR_TYPE: Final = "out of memory"
 
 # DuckDB's names are case-insensitive for ASCII letters only.
 _ASCII_LOWER_CASE: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
-_QUERY_NODES: Final = frozenset({SelectNode, SetOperation, RecursiveCte})
+_QUERY_NODE_TYPES: Final = frozenset({SelectNode, SetOperation, RecursiveCte})
 
 # If an unqualified name is one of these and not that of a column, DuckDB returns this value of the session.
-_SESSION_VALUES: Final = frozenset(
+_SESSION_VALUE_NAMES: Final = frozenset(
     """
     current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
     localtime localtimestamp session_user user
@@ -422,29 +427,29 @@ class StatementCheck:
         self._serialize_statement: duckdb.Statement | None = None
 
     def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
-        """Raise IsolationBroken unless the SQL is one SELECT that reads only these streams."""
+        """Raise IsolationCheckFailed unless the SQL is one SELECT that reads only these streams."""
         self._isolation.check(text, streams, lambda: self._inspect(cursor, text, streams))
 
     def _inspect(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
         if "\0" in text:
-            raise BreachError("a NUL character")
+            raise IsolationBreachError("a NUL character")
         if self._serialize_statement is None:
-            (self._serialize_statement,) = cursor.extract_statements(_SERIALIZE)
+            (self._serialize_statement,) = cursor.extract_statements(_SERIALIZE_SQL)
         ((serialized,),) = cursor.execute(self._serialize_statement, {"sql": text}).fetchall()
-        parsed = decode_tree(_DECODER, serialized)
+        parsed = decode_tree(_PARSE_RESULT_DECODER, serialized)
         if parsed.error:
             # A text that is not SQL fails here with the engine's own message, as it would when it is run.
             cursor.extract_statements(text)
-            if parsed.error_type == _OUT_OF_MEMORY:
+            if parsed.error_type == _OUT_OF_MEMORY_ERROR_TYPE:
                 raise duckdb.OutOfMemoryException(parsed.error_message)
-            raise BreachError(f"no SELECT: {parsed.error_message}")
+            raise IsolationBreachError(f"no SELECT: {parsed.error_message}")
         if len(parsed.statements) != 1:
-            raise BreachError(f"{len(parsed.statements)} statements")
+            raise IsolationBreachError(f"{len(parsed.statements)} statements")
         (statement,) = parsed.statements
         inspection = _Inspection(_permitted_tables(streams))
-        check_functions(lambda: walk(statement, inspection.visit), lambda name: _has_function(cursor, name))
+        check_functions(lambda: walk_tree(statement, inspection.visit), lambda name: _has_function(cursor, name))
         if inspection.session_values:
-            _require_defined(inspection.session_values, statement)
+            _require_defined_names(inspection.session_values, statement)
 
 
 def _has_function(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
@@ -453,42 +458,42 @@ def _has_function(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
     return bool(count)
 
 
-def _permitted_tables(streams: Collection[str]) -> frozenset[Path]:
-    return frozenset(path for stream in streams for path in StreamTables(stream).paths)
+def _permitted_tables(streams: Collection[str]) -> frozenset[TablePath]:
+    return frozenset(path for stream in streams for path in StreamTableStatements(stream).paths)
 
 
 class _Inspection:
-    """The inspection of one tree; `visit` raises BreachError for a forbidden node."""
+    """The inspection of one tree; `visit` raises IsolationBreachError for a forbidden node."""
 
-    def __init__(self, tables: frozenset[Path]) -> None:
+    def __init__(self, tables: frozenset[TablePath]) -> None:
         self._tables = tables
         # Unqualified names that are session values unless the statement defines them.
         self.session_values: set[str] = set()
 
-    def visit(self, node: Any, scope: Scope) -> Children:
+    def visit(self, node: Any, scope: VisibleCtes) -> ScopedNodes:
         kind = type(node)
         if kind is ColumnRef:
-            self._note_column(node)
+            self._record_session_value(node)
         elif kind is Function or kind is Window:
             _check_function(node)
         elif kind is TypeName:
-            _check_name("type", node.qualified_name, CALLABLE_TYPES)
+            _check_qualified_name("type", node.qualified_name, CALLABLE_TYPES)
         elif kind is TableReference:
             self._check_table(node, scope)
         elif kind is TableFunction:
-            _check_name("table function", node.function.qualified_name, CALLABLE_TABLE_FUNCTIONS)
-        elif kind in _QUERY_NODES:
+            _check_qualified_name("table function", node.function.qualified_name, CALLABLE_TABLE_FUNCTIONS)
+        elif kind in _QUERY_NODE_TYPES:
             return _visit_query(node, scope)
-        return children(node, scope)
+        return scoped_children(node, scope)
 
-    def _check_table(self, table: TableReference, scope: Scope) -> None:
+    def _check_table(self, table: TableReference, scope: VisibleCtes) -> None:
         path = tuple(table.qualified_name.path)
         is_cte = len(path) == 1 and fold_case(path[0]) in scope
         if not is_cte and path not in self._tables:
-            raise BreachError(f"the table {path}")
+            raise IsolationBreachError(f"the table {path}")
 
-    def _note_column(self, column: ColumnRef) -> None:
-        if len(column.column_names) == 1 and fold_case(column.column_names[0]) in _SESSION_VALUES:
+    def _record_session_value(self, column: ColumnRef) -> None:
+        if len(column.column_names) == 1 and fold_case(column.column_names[0]) in _SESSION_VALUE_NAMES:
             self.session_values.add(fold_case(column.column_names[0]))
 
 
@@ -497,7 +502,7 @@ def fold_case(name: str) -> str:
     return name.translate(_ASCII_LOWER_CASE)
 
 
-def _visit_query(node: AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+def _visit_query(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
     """Yield the nodes below a query, each with the names of the CTEs that are visible in it.
 
     Each CTE sees the CTEs before it; a recursive CTE also sees itself, except in its first part.
@@ -505,44 +510,44 @@ def _visit_query(node: AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct,
     for cte in node.cte_map.map:
         query = cte.value.query_node
         if isinstance(query, RecursiveCte) and fold_case(query.cte_name) != fold_case(cte.key):
-            raise BreachError(f"a recursive CTE of two names: {cte.key}, {query.cte_name}")
+            raise IsolationBreachError(f"a recursive CTE of two names: {cte.key}, {query.cte_name}")
         yield query, scope
         scope = scope | {fold_case(cte.key)}
     if isinstance(node, RecursiveCte):
         yield node.left, scope
         yield node.right, scope | {fold_case(node.cte_name)}
-    yield from children(node, scope, "cte_map", "left", "right")
+    yield from scoped_children(node, scope, "cte_map", "left", "right")
 
 
-def _require_defined(names: set[str], statement: Query) -> None:
-    """Raise BreachError unless the statement defines each of the names, which then are not session values."""
+def _require_defined_names(names: set[str], statement: Query) -> None:
+    """Raise IsolationBreachError unless the statement defines each of the names, which then are not session values."""
     defined: set[str] = set()
 
-    def visit(node: msgspec.Struct, scope: Scope) -> Children:
+    def visit(node: msgspec.Struct, scope: VisibleCtes) -> ScopedNodes:
         if isinstance(node, Expression):
             defined.add(fold_case(node.alias))
         elif isinstance(node, Relation):
             defined.update(map(fold_case, node.column_name_alias))
         elif isinstance(node, CteInfo):
             defined.update(map(fold_case, node.aliases))
-        return children(node, scope)
+        return scoped_children(node, scope)
 
-    walk(statement, visit)
+    walk_tree(statement, visit)
     for name in names - defined:
-        raise BreachError(f"the value {name} of the session")
+        raise IsolationBreachError(f"the value {name} of the session")
 
 
 def _check_function(function: Function | Window) -> None:
     name = function.function_name
     if function.qualified_name.path != [name]:
-        raise BreachError(f"the function {function.qualified_name.path}")
+        raise IsolationBreachError(f"the function {function.qualified_name.path}")
     if name not in CALLABLE_FUNCTIONS:
         raise UnlistedFunctionError(name)
 
 
-def _check_name(kind: str, name: QualifiedName, known: frozenset[str]) -> None:
+def _check_qualified_name(kind: str, name: QualifiedName, known: frozenset[str]) -> None:
     if len(name.path) != 1 or name.path[0] not in known:
-        raise BreachError(f"the {kind} {name.path}")
+        raise IsolationBreachError(f"the {kind} {name.path}")
 
 
 _LISTED_FUNCTIONS: Final = """
@@ -567,7 +572,9 @@ _LISTED_FUNCTIONS: Final = """
 
 # The macros of redaction, which the engine creates itself.
 _REDACTION_MACROS: Final = frozenset(
-    f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
+    f"{name}_{mode}"
+    for name in (REDACT_TEXT_PREFIX, REDACT_JSON_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)
+    for mode in RedactMode
 )
 
 CALLABLE_FUNCTIONS: Final = frozenset(_LISTED_FUNCTIONS.split()) | _REDACTION_MACROS

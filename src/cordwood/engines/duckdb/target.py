@@ -21,14 +21,14 @@ from cordwood.engines.duckdb.query.scan_planning import (
 from cordwood.engines.duckdb.query.subqueries import flatten_sub_queries, materialize_shared_ctes
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.rules.building_blocks import engine_name
-from cordwood.engines.duckdb.storage.tables import literal, quoted
-from cordwood.sql.budget import copied
+from cordwood.engines.duckdb.storage.tables import quote_identifier, text_literal
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.masking import optimistic_variant, skip_text_conversions
-from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream
-from cordwood.sql.tree_printer import Printed, print_tree
+from cordwood.sql.stages import LoweredQuery, ResolvedQuery, StreamTable, VariantTree, table_named_as_stream
+from cordwood.sql.tree_printer import PrintedTree, print_tree
 from cordwood.sql.type_checks import check_types
-from cordwood.sql.type_inference import annotate
+from cordwood.sql.type_inference import annotate_types
 
 _QUOTED_TEXT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 
@@ -45,12 +45,12 @@ class DuckDBTarget:
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
 
-    def lower(self, resolved: Resolved) -> Lowered:
+    def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         tree = resolved.tree
-        annotate(tree)
+        annotate_types(tree)
         check_types(tree, resolved.text)
         completions = defer_columns(tree)
-        may_split = resolved.is_saved and resolved.redaction is None and not resolved.follows
+        may_split = resolved.is_saved and resolved.redaction is None and not resolved.is_followed
         if may_split:
             mark_aggregations(tree)
         lowered = RULES.lower(tree)
@@ -61,32 +61,32 @@ class DuckDBTarget:
         sources = prune_blocks(lowered, push_down_paths(lowered, streams))
         if len(sources) == 1:
             flatten_sub_queries(lowered, sources[0].table)
-        if resolved.follows:
+        if resolved.is_followed:
             return msgspec.structs.replace(_lower_followed(resolved, lowered, sources), completions=completions)
         partial = split_aggregation(lowered, sources[0]) if may_split and len(sources) == 1 else None
-        flushed = copied(lowered)
+        flushed = copy_tree(lowered)
         flushed_sources = _sources_in_copy(flushed, sources, streams)
         recent = plan_recent_scan(lowered, sources)
         all_events = plan_scans(lowered, sources)
         flushed = plan_scans(flushed, flushed_sources, at_rest=True)
-        alternatives = [Alternative(flushed, EventRange.FLUSHED)]
+        alternatives = [VariantTree(flushed, EventRange.FLUSHED)]
         for tree, reads in ((all_events, EventRange.ALL), (flushed, EventRange.FLUSHED)):
             unredacted = optimistic_variant(tree)
-            alternatives += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
-        alternatives += [Alternative(recent, EventRange.RECENT)] if recent is not None else []
-        return Lowered(all_events, resolved, tuple(alternatives), completions, partial)
+            alternatives += [VariantTree(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
+        alternatives += [VariantTree(recent, EventRange.RECENT)] if recent is not None else []
+        return LoweredQuery(all_events, resolved, tuple(alternatives), completions, partial)
 
-    def print(self, tree: exp.Expr) -> Printed:
+    def print(self, tree: exp.Expr) -> PrintedTree:
         generator = self._printer(comments=False)
         return print_tree(tree, lambda node: generator.generate(node, copy=False), self._quoting)
 
 
-def _lower_followed(resolved: Resolved, lowered: exp.Expr, sources: Sequence[ScanSource]) -> Lowered:
+def _lower_followed(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
     """Return a followed query: over all events, with an alternative that reads only the events that just arrived."""
-    arrived = copied(lowered)
+    arrived = copy_tree(lowered)
     arrived_sources = _sources_in_copy(arrived, sources, frozenset(resolved.streams))
-    alternative = Alternative(plan_arrived_scan(arrived, arrived_sources), EventRange.ARRIVED)
-    return Lowered(plan_scans(lowered, sources), resolved, (alternative,))
+    alternative = VariantTree(plan_arrived_scan(arrived, arrived_sources), EventRange.NEWLY_ARRIVED)
+    return LoweredQuery(plan_scans(lowered, sources), resolved, (alternative,))
 
 
 def _sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
@@ -100,20 +100,20 @@ def _sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: fro
 class DuckDBQuoting:
     """The spelling of names, texts, bytes and slots in DuckDB's SQL."""
 
-    quoted = _QUOTED_TEXT
+    quoted_pattern = _QUOTED_TEXT
 
     def identifier_for(self, name: str) -> str:
         return engine_name(name)
 
     def quote_name(self, name: str) -> str:
-        return quoted(name)
+        return quote_identifier(name)
 
     def quote_text(self, text: str) -> str:
-        return literal(text)
+        return text_literal(text)
 
     def quote_bytes(self, data: bytes) -> str:
         """Return bytes as a quoted text of escapes, which the rules cast to BLOB."""
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
-    def slot_for(self, slot: exp.Parameter) -> str:
+    def slot_placeholder(self, slot: exp.Parameter) -> str:
         return f"${slot.name}"

@@ -11,41 +11,41 @@ from contextlib import closing
 from itertools import chain
 from typing import Any, Protocol, cast
 
-from cordwood.engines.engine import Appended, CancelToken, Engine, Progress, RunRequest
+from cordwood.engines.engine import BatchAppendResult, CancelToken, Engine, Progress, RunRequest
 from cordwood.engines.hosted.messages import (
     CHUNK_BYTES,
     WINDOW_BYTES,
-    AppendResult,
+    AppendReply,
     FrameKind,
     StreamCounts,
     StreamState,
     pack,
     pack_exception,
+    prefix_number,
     split_number,
     unpack,
     unpack_append,
     unpack_credit,
-    with_number,
 )
-from cordwood.engines.hosted.mirror import learnt_kinds
+from cordwood.engines.hosted.mirror import all_kinds_of
 from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, EngineFailed, QueryFault
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
-from cordwood.observe.observation import Note
+from cordwood.observe.observation import RecordObservation
 from cordwood.processes.frames import FrameConnection
 
 # The maximum number of threads: far more than the number of queries that the serving process admits.
 _MAX_THREADS = 256
 
 
-class Restartable(Engine, Protocol):
+class RestartableEngine(Engine, Protocol):
     """The methods that an engine needs beyond `Engine` if its process may be killed at any moment."""
 
-    def tails(self) -> Mapping[str, int]:
+    def next_event_numbers(self) -> Mapping[str, int]:
         """Return the sequence number of each stream's next event, which does not change when the engine is reopened."""
 
-    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
         """Append batches that an unacknowledged append may have stored already.
 
         Events that are already stored count as accepted, rather than as repeated, if their sequence numbers are at or
@@ -57,7 +57,7 @@ class Restartable(Engine, Protocol):
 
 
 # A function that opens the engine from the settings; its second argument receives the engine's log notes.
-OpenEngine = Callable[[Any, Note], Restartable]
+OpenEngine = Callable[[Any, RecordObservation], RestartableEngine]
 
 
 def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
@@ -94,7 +94,7 @@ class _OutgoingAnswer:
         self._frames = frames
         self._window_changed = threading.Condition()
         self._unacknowledged_bytes = 0
-        self.cancel_token.on_cancel(self._notify_waiting)
+        self.cancel_token.on_cancel(self._wake_sender)
 
     def send(self, chunks: Iterable[bytes]) -> None:
         for chunk in chunks:
@@ -113,7 +113,7 @@ class _OutgoingAnswer:
                 continue
             # Send large chunks in parts, without copying them as a whole.
             for part in chain([buffer], _split_chunk(chunk)):
-                self._frames.send(FrameKind.CHUNK, with_number(self._number, part))
+                self._frames.send(FrameKind.CHUNK, prefix_number(self._number, part))
             buffer = b""
         return buffer
 
@@ -130,9 +130,9 @@ class _OutgoingAnswer:
             if self.cancel_token.is_cancelled:
                 raise Cancelled("The query was stopped: no client waits for its answer.")
             self._unacknowledged_bytes += len(chunk)
-        self._frames.send(FrameKind.CHUNK, with_number(self._number, chunk))
+        self._frames.send(FrameKind.CHUNK, prefix_number(self._number, chunk))
 
-    def _notify_waiting(self) -> None:
+    def _wake_sender(self) -> None:
         with self._window_changed:
             self._window_changed.notify_all()
 
@@ -144,7 +144,7 @@ def _split_chunk(chunk: bytes) -> Iterator[bytes]:
 class _RequestLoop:
     """Reads requests one after the other and processes each in a thread."""
 
-    def __init__(self, engine: Restartable, frames: FrameConnection) -> None:
+    def __init__(self, engine: RestartableEngine, frames: FrameConnection) -> None:
         self._engine = engine
         self._frames = frames
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="engine")
@@ -189,13 +189,13 @@ class _RequestLoop:
 
     def _process_request(self, number: int, handle: Callable[[int, memoryview], object], payload: memoryview) -> None:
         try:
-            answer = with_number(number, pack(handle(number, payload)))
+            answer = prefix_number(number, pack(handle(number, payload)))
             kind = FrameKind.DONE
         except BaseException as exception:  # noqa: BLE001 - the other process raises it
             if isinstance(exception, EngineFailed | QueryFault) and self._engine.must_restart():
                 # End without an answer; the request is repeated on the next process.
                 os._exit(1)
-            answer = with_number(number, pack_exception(exception))
+            answer = prefix_number(number, pack_exception(exception))
             kind = FrameKind.FAILED
         finally:
             self._outgoing.pop(number, None)
@@ -210,30 +210,30 @@ class _RequestLoop:
             return self._handle_prepare(*arguments)
         if name == "sweep":
             deleted = self._engine.sweep(*arguments)
-            return deleted, self._counts(self._engine.facts())
+            return deleted, self._stream_counts(self._engine.stream_stats())
         return getattr(self._engine, name)(*arguments)
 
     def _handle_prepare(self, streams: Sequence[Stream]) -> Mapping[str, StreamState]:
         self._engine.prepare(streams)
         names = {stream.name for stream in streams}
-        shapes, projects = self._engine.shapes(), self._engine.projects()
+        shapes, projects = self._engine.shapes(), self._engine.project_shapes()
         return {
             name: StreamState(
-                learnt_kinds(shapes[name]),
+                all_kinds_of(shapes[name]),
                 [(path, str(kind)) for path, kind in projects[name].pairs],
-                projects[name].sets(),
+                projects[name].bit_sets_by_project(),
                 counts,
             )
-            for name, counts in self._counts(names).items()
+            for name, counts in self._stream_counts(names).items()
         }
 
-    def _handle_append(self, _: int, payload: memoryview) -> AppendResult:
+    def _handle_append(self, _: int, payload: memoryview) -> AppendReply:
         batches, acknowledged = unpack_append(payload)
         if acknowledged is None:
             appended = self._engine.append(batches)
         else:
             appended = self._engine.retry_append(batches, acknowledged)
-        return AppendResult(appended, self._counts({batch.stream for batch in batches}))
+        return AppendReply(appended, self._stream_counts({batch.stream for batch in batches}))
 
     def _handle_run(self, number: int, payload: memoryview) -> object:
         outgoing = self._outgoing[number]
@@ -255,8 +255,12 @@ class _RequestLoop:
             for file in files:
                 outgoing.send(file.chunks())
 
-    def _counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
+    def _stream_counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
         with self._counts_lock:
-            number, facts, tails = next(self._count_numbers), self._engine.facts(), self._engine.tails()
+            number, facts, tails = (
+                next(self._count_numbers),
+                self._engine.stream_stats(),
+                self._engine.next_event_numbers(),
+            )
             newest_us = self._engine.newest_receipt_us()
             return {name: StreamCounts(number, facts[name], tails[name], newest_us) for name in names if name in facts}

@@ -9,17 +9,17 @@ import msgspec
 
 from cordwood.engines.engine import (
     AnswerLimits,
-    Appended,
     BackupFile,
-    Cancel,
+    BatchAppendResult,
+    Cancellation,
     Run,
     RunRequest,
     RunStats,
-    StreamFacts,
+    StreamStats,
 )
-from cordwood.engines.hosted.link import Call
+from cordwood.engines.hosted.link import EngineCall
 from cordwood.engines.hosted.messages import (
-    AppendResult,
+    AppendReply,
     FrameKind,
     StreamCounts,
     StreamState,
@@ -37,7 +37,7 @@ from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
-from cordwood.observe.observation import Note
+from cordwood.observe.observation import RecordObservation
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question, Target
 
@@ -57,7 +57,9 @@ class HostedEngine:
     The constructor raises if the first process cannot open the engine. While a later process opens it, calls wait.
     """
 
-    def __init__(self, fork_server: ForkServer, plan: LaunchOptions, dialect: EngineDialect, note: Note) -> None:
+    def __init__(
+        self, fork_server: ForkServer, plan: LaunchOptions, dialect: EngineDialect, note: RecordObservation
+    ) -> None:
         self.target = dialect.target
         self._stored_events_sql = dialect.stored_events_sql
         self._mirror = StateMirror()
@@ -82,28 +84,33 @@ class HostedEngine:
     def check_streams(self, streams: Sequence[Stream]) -> None:
         self._call_engine("check_streams", list(streams))
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Append the batches; if the request has to be repeated, events that it stored before count as accepted."""
-        acknowledged = self._mirror.tails()
-        call = Call(FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None))
-        result = cast(AppendResult, self._dispatcher.run_call(call))
-        self._mirror.apply_append(batches, result.appended, result.counts)
-        return result.appended
+        acknowledged = self._mirror.next_event_numbers()
+        call = EngineCall(
+            FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None)
+        )
+        result = cast(AppendReply, self._dispatcher.run_call(call))
+        self._mirror.apply_append(batches, result.batch_results, result.counts)
+        return result.batch_results
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         return decode_rows(self.run(RunRequest(question, limits, encode_rows), cancel))
 
-    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
         # Send the statement without its shape lookups, which are not needed to run it.
         statement = msgspec.structs.replace(request.question.statement, shape_lookups={})
         question = msgspec.structs.replace(request.question, statement=statement)
         payload = pack(msgspec.structs.replace(request, question=question))
-        call = Call(
-            FrameKind.RUN, lambda _: payload, seconds=request.limits.seconds, is_buffered=request.max_bytes is not None
+        call = EngineCall(
+            FrameKind.RUN,
+            lambda _: payload,
+            seconds=request.limits.timeout_seconds,
+            is_buffered=request.max_bytes is not None,
         )
-        cancel.on_cancel(lambda: self._dispatcher.cancel(call))
+        cancel.on_cancel(lambda: self._dispatcher.cancel_call(call))
         cancel.on_progress(lambda: None if call.has_ended else call.progress)
-        self._dispatcher.start(call)
+        self._dispatcher.start_call(call)
         return _HostedRun(self._dispatcher, call)
 
     def stored_events_sql(self, stream: str) -> str:
@@ -112,17 +119,17 @@ class HostedEngine:
     def shapes(self) -> Mapping[str, Shape]:
         return self._mirror.shapes()
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
-        return self._mirror.projects()
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+        return self._mirror.project_shapes()
 
-    def facts(self) -> Mapping[str, StreamFacts]:
-        return self._mirror.facts()
+    def stream_stats(self) -> Mapping[str, StreamStats]:
+        return self._mirror.stream_stats()
 
     def newest_receipt_us(self) -> int | None:
         return self._mirror.newest_receipt_us()
 
-    def sizes(self) -> Mapping[str, int]:
-        return cast(Mapping[str, int], self._call_engine("sizes"))
+    def stored_bytes_by_stream(self) -> Mapping[str, int]:
+        return cast(Mapping[str, int], self._call_engine("stored_bytes_by_stream"))
 
     def sweep(self, now_us: int) -> int:
         deleted, counts = cast(tuple[int, Mapping[str, StreamCounts]], self._call_engine("sweep", now_us))
@@ -131,13 +138,13 @@ class HostedEngine:
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
-        call = Call(FrameKind.SNAPSHOT, lambda _: b"", is_buffered=False)
-        self._dispatcher.start(call)
+        call = EngineCall(FrameKind.SNAPSHOT, lambda _: b"", is_buffered=False)
+        self._dispatcher.start_call(call)
         with closing(_HostedRun(self._dispatcher, call).chunks()) as chunks:
             yield _SnapshotFiles(chunks).files
 
-    def is_regex(self, pattern: str) -> str | None:
-        return cast("str | None", self._call_engine("is_regex", pattern))
+    def regex_error(self, pattern: str) -> str | None:
+        return cast("str | None", self._call_engine("regex_error", pattern))
 
     def kill_after(self, seconds: float) -> None:
         """Kill the process after this time; running calls fail then."""
@@ -148,8 +155,8 @@ class HostedEngine:
     def close(self) -> None:
         link = self._dispatcher.link
         if link is not None and not self._dispatcher.is_closed:
-            call = Call(FrameKind.CALL, lambda _: pack(("close", ())))
-            self._dispatcher.start(call)
+            call = EngineCall(FrameKind.CALL, lambda _: pack(("close", ())))
+            self._dispatcher.start_call(call)
             call.wait(_MAX_CLOSE_SECONDS)
         self._kill()
         self._supervisor.stop()
@@ -162,13 +169,13 @@ class HostedEngine:
             link.kill()
 
     def _call_engine(self, name: str, *arguments: object) -> object:
-        return self._dispatcher.run_call(Call(FrameKind.CALL, lambda _: pack((name, arguments))))
+        return self._dispatcher.run_call(EngineCall(FrameKind.CALL, lambda _: pack((name, arguments))))
 
 
 class _HostedRun:
     """An answer that arrives from the engine's process."""
 
-    def __init__(self, dispatcher: RequestDispatcher, call: Call) -> None:
+    def __init__(self, dispatcher: RequestDispatcher, call: EngineCall) -> None:
         self._dispatcher = dispatcher
         self._call = call
         self._stats: RunStats | None = None
@@ -181,21 +188,21 @@ class _HostedRun:
         """
         call = self._call
         try:
-            self._dispatcher.wait_for(call)
+            self._dispatcher.wait_for_call(call)
             while (chunk := call.next_chunk()) is not None:
                 if not call.is_buffered:
                     self._dispatcher.grant_credit(call, chunk)
                 yield chunk
-                self._dispatcher.wait_for(call)
+                self._dispatcher.wait_for_call(call)
             if call.is_query:
                 self._stats, last_chunk = cast(tuple[RunStats, bytes], call.answer())
                 if last_chunk:
                     yield last_chunk
         finally:
             if not call.has_ended:
-                self._dispatcher.cancel(call)
+                self._dispatcher.cancel_call(call)
                 while not call.has_ended:
-                    self._dispatcher.wait_for(call)
+                    self._dispatcher.wait_for_call(call)
                     _discard_chunk(call)
 
     def stats(self) -> RunStats:
@@ -204,7 +211,7 @@ class _HostedRun:
         return self._stats
 
 
-def _discard_chunk(call: Call) -> None:
+def _discard_chunk(call: EngineCall) -> None:
     """Discard a chunk of a cancelled call, so that the next wait does not return at once because of this chunk."""
     if not call.has_ended:
         call.next_chunk()

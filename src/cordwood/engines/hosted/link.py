@@ -11,17 +11,17 @@ from cordwood.engines.hosted.messages import (
     FrameKind,
     StreamState,
     pack,
+    prefix_number,
     split_number,
     unpack,
     unpack_exception,
-    with_number,
 )
 from cordwood.errors import EngineFailed, Fault
 from cordwood.model.definitions import Stream
-from cordwood.observe.observation import Note
-from cordwood.processes.fork_server import Child
+from cordwood.observe.observation import RecordObservation
+from cordwood.processes.fork_server import ForkedProcess
 from cordwood.processes.frames import FrameConnection
-from cordwood.processes.memory_watchdog import MEMORY_SIGNAL
+from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL
 
 # A query that waited longer than this for a process counts as delayed: it had less than its full time to run.
 _MAX_WAIT_SECONDS = 0.5
@@ -29,7 +29,7 @@ _call_numbers = itertools.count(1)
 _CALL_NUMBER_LIMIT = 2**32
 
 
-class Call:
+class EngineCall:
     """A request to the engine's process and its answer, in chunks that the reader thread adds and the caller takes.
 
     `build_payload` encodes the request; its argument says whether the request was sent before. `seconds` is the time
@@ -85,12 +85,12 @@ class Call:
         began_at = time.monotonic() if self.sent_at is None else self.sent_at
         return self.times_sent > 1 or began_at - self.created_at > _MAX_WAIT_SECONDS
 
-    def frame(self) -> bytes:
+    def request_payload(self) -> bytes:
         """Return the payload of the frame that sends the request, and count the request as sent."""
         self.times_sent += 1
-        return with_number(self.number, self._build_payload(self.times_sent > 1))
+        return prefix_number(self.number, self._build_payload(self.times_sent > 1))
 
-    def put(self, chunk: bytes) -> None:
+    def add_chunk(self, chunk: bytes) -> None:
         with self._changed:
             self._chunks.append(chunk)
             self._changed.notify()
@@ -104,7 +104,7 @@ class Call:
     def fail_with_payload(self, payload: memoryview) -> None:
         self._end_call(exception=self.stop_fault or unpack_exception(payload))
 
-    def reset(self) -> None:
+    def prepare_resend(self) -> None:
         """Prepare the call to be sent again: drop its chunks, none of which was delivered, and the state of its run."""
         with self._changed:
             self._chunks.clear()
@@ -144,7 +144,7 @@ class Call:
             self._changed.notify_all()
 
 
-_OPENING_CALL = 0
+_OPENING_CALL_NUMBER = 0
 
 
 class KillReason:
@@ -155,14 +155,16 @@ class KillReason:
     if their time is over.
     """
 
-    def __init__(self, kind: str, message: str, calls: Sequence[Call] = (), suspects: Sequence[Call] = ()) -> None:
+    def __init__(
+        self, kind: str, message: str, calls: Sequence[EngineCall] = (), suspects: Sequence[EngineCall] = ()
+    ) -> None:
         self.kind = kind
         self.message = message
         self.calls = calls
         self.suspects = suspects
 
 
-class Link:
+class EngineLink:
     """A connection to one engine process.
 
     `calls` are those that were sent and are not answered yet; the dispatcher's lock guards them. `explain_end` gets the
@@ -171,11 +173,14 @@ class Link:
     """
 
     def __init__(
-        self, child: Child, note: Note, explain_end: Callable[[int, Sequence[Call]], KillReason | None]
+        self,
+        child: ForkedProcess,
+        note: RecordObservation,
+        explain_end: Callable[[int, Sequence[EngineCall]], KillReason | None],
     ) -> None:
         self.child = child
         self.frames = FrameConnection(child.link)
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, EngineCall] = {}
         self.kill_reason: KillReason | None = None
         # Whether the process was killed because it did not answer, which a query may have caused.
         self.is_unresponsive = False
@@ -192,13 +197,15 @@ class Link:
             raise unpack_exception(memoryview(problem))
         if not streams:
             return {}
-        self.frames.send(FrameKind.CALL, with_number(_OPENING_CALL, pack(("prepare", (list(streams),)))))
+        self.frames.send(FrameKind.CALL, prefix_number(_OPENING_CALL_NUMBER, pack(("prepare", (list(streams),)))))
         _, states = split_number(self._wait_for_frame(FrameKind.DONE))
         self.opened_at = self.last_received_at = time.monotonic()
         return unpack(states)  # type: ignore[return-value] # what `prepare` returns
 
-    def read(
-        self, handle_frame: Callable[["Link", int, bytes], None], handle_disconnect: Callable[["Link"], None]
+    def start_reader(
+        self,
+        handle_frame: Callable[["EngineLink", int, bytes], None],
+        handle_disconnect: Callable[["EngineLink"], None],
     ) -> None:
         """Start a thread that dispatches arriving frames until the connection ends."""
 
@@ -215,13 +222,13 @@ class Link:
         self.kill_reason = self.kill_reason or reason
         self.child.kill()
 
-    def reason_of_end(self, calls: Sequence[Call]) -> KillReason:
+    def end_reason(self, calls: Sequence[EngineCall]) -> KillReason:
         """Return why the process has ended while these calls were running; call it once the connection has closed."""
         if self.kill_reason is not None:
             return self.kill_reason
-        signal_number = 0 if self.is_unresponsive else self.child.end_signal()
-        reason = self._explain_end(signal_number, calls) or _cause_of_unexpected_end(calls)
-        if signal_number == MEMORY_SIGNAL:
+        signal_number = 0 if self.is_unresponsive else self.child.wait_for_end_signal()
+        reason = self._explain_end(signal_number, calls) or _unexpected_end_reason(calls)
+        if signal_number == MEMORY_LIMIT_SIGNAL:
             self.kill_reason = reason
         return reason
 
@@ -245,7 +252,7 @@ class Link:
         raise EngineFailed("The engine's process ended while it opened the events.")
 
 
-def _cause_of_unexpected_end(calls: Sequence[Call]) -> KillReason:
+def _unexpected_end_reason(calls: Sequence[EngineCall]) -> KillReason:
     """Return the reason for an unexpected end of the process.
 
     Its cause is the suspect that was running for the second time, if there was exactly one.

@@ -4,10 +4,10 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from cordwood.engines.hosted.link import Call, KillReason, Link
+from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
 from cordwood.errors import OutOfMemory
-from cordwood.processes.memory_use import ResidentMemory
-from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit
+from cordwood.processes.memory_use import ResidentMemoryReader
+from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL, MemoryLimit
 
 # Above this multiple of the ceiling the process is ended at once, by the watchdog of the fork server.
 _HARD_LIMIT_RATIO = 1.08
@@ -24,9 +24,9 @@ class MemoryCeiling:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_RATIO * max_bytes)
-        self._own_memory = ResidentMemory(os.getpid())
+        self._own_memory = ResidentMemoryReader(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
-        self._memory: ResidentMemory | None = None
+        self._memory: ResidentMemoryReader | None = None
         # The memory of the engine's process, as it was read last.
         self._process_bytes = 0
         self._exceeded_since: float | None = None
@@ -38,14 +38,20 @@ class MemoryCeiling:
     def watch(self, pid: int) -> None:
         """Read the memory of this process from now on, instead of that of the previous one."""
         self.close()
-        self._memory = ResidentMemory(pid)
+        self._memory = ResidentMemoryReader(pid)
         self._exceeded_since = None
 
     def close(self) -> None:
         if self._memory is not None:
             self._memory.close()
 
-    def enforce(self, link: Link, queries: Sequence[Call], now: float, interrupt: Callable[[Link, Call], None]) -> None:
+    def enforce(
+        self,
+        link: EngineLink,
+        queries: Sequence[EngineCall],
+        now: float,
+        interrupt: Callable[[EngineLink, EngineCall], None],
+    ) -> None:
         process_bytes = None if self._memory is None else self._memory.read()
         if process_bytes is None:
             return
@@ -61,11 +67,11 @@ class MemoryCeiling:
             self._replace_after = now + _REPLACEMENT_INTERVAL_SECONDS
             link.kill(KillReason("memory", "memory stayed above its ceiling"))
 
-    def explain_end(self, signal_number: int, calls: Sequence[Call]) -> KillReason | None:
+    def explain_end(self, signal_number: int, calls: Sequence[EngineCall]) -> KillReason | None:
         """Return why a signal ended the process during these calls; None for a signal unrelated to memory."""
         queries = [call for call in calls if call.is_query]
-        if signal_number == MEMORY_SIGNAL:
-            return self._limit_exceeded(queries)
+        if signal_number == MEMORY_LIMIT_SIGNAL:
+            return self._hard_limit_kill_reason(queries)
         if signal_number == signal.SIGKILL:
             # The signal came from a person, or from the kernel because memory ran out. In the second case, the memory
             # of the process has grown while the query that caused it was running.
@@ -73,7 +79,7 @@ class MemoryCeiling:
             return KillReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
         return None
 
-    def _limit_exceeded(self, queries: Sequence[Call]) -> KillReason:
+    def _hard_limit_kill_reason(self, queries: Sequence[EngineCall]) -> KillReason:
         """Return why the memory watchdog killed the engine's process.
 
         The memory may have been taken by background work, or by several queries together. So the queries run again one
@@ -84,7 +90,7 @@ class MemoryCeiling:
         suspects = [*new_queries, *self._grown_calls(queries, process_bytes)]
         causes = [call for call in suspects if call.runs_alone]
         if len(causes) == 1:
-            return _kill_reason(causes)
+            return _ceiling_kill_reason(causes)
         return KillReason("memory", "memory passed its hard limit", [], suspects)
 
     def _grown_own_bytes(self) -> int:
@@ -93,11 +99,11 @@ class MemoryCeiling:
 
     def _stop_newest_query(
         self,
-        link: Link,
-        queries: Sequence[Call],
+        link: EngineLink,
+        queries: Sequence[EngineCall],
         process_bytes: int,
         now: float,
-        interrupt: Callable[[Link, Call], None],
+        interrupt: Callable[[EngineLink, EngineCall], None],
     ) -> None:
         """Interrupt the newest query during which memory grew much; kill the process if that does not help.
 
@@ -112,9 +118,9 @@ class MemoryCeiling:
             stopped_calls[0].stop_fault, stopped_calls[0].stopped_at = _out_of_memory_fault(), now
             interrupt(link, stopped_calls[0])
         if any(now > call.stopped_at + _FREE_MEMORY_SECONDS for call in stopped_calls):
-            link.kill(_kill_reason(grown_calls))
+            link.kill(_ceiling_kill_reason(grown_calls))
 
-    def _grown_calls(self, queries: Sequence[Call], process_bytes: int) -> Sequence[Call]:
+    def _grown_calls(self, queries: Sequence[EngineCall], process_bytes: int) -> Sequence[EngineCall]:
         """Return the queries during which memory grew much."""
         min_growth = self._max_bytes * _MIN_GROWTH_SHARE
         return [
@@ -122,7 +128,7 @@ class MemoryCeiling:
         ]
 
 
-def _kill_reason(grown_calls: Sequence[Call]) -> KillReason:
+def _ceiling_kill_reason(grown_calls: Sequence[EngineCall]) -> KillReason:
     causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
     return KillReason("memory", "memory passed its ceiling while it ran", causes, suspects)
 

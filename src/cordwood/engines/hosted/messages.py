@@ -16,15 +16,15 @@ from typing import cast
 
 import msgspec
 
-from cordwood.engines.engine import Appended, Run, StreamFacts
-from cordwood.engines.run import OutdatedError
+from cordwood.engines.engine import BatchAppendResult, Run, StreamStats
+from cordwood.engines.run import OutdatedStatementError
 from cordwood.errors import Fault, Span
 from cordwood.model.datatype import Column, Row, Rows
-from cordwood.model.event import Batch, Kinds
+from cordwood.model.event import Batch, KindsByPath
 
-REQUEST_NUMBER = struct.Struct("<I")
-_CREDIT = struct.Struct("<II")
-_LENGTH = struct.Struct("<I")
+REQUEST_NUMBER_FORMAT = struct.Struct("<I")
+_CREDIT_FORMAT = struct.Struct("<II")
+_LENGTH_FORMAT = struct.Struct("<I")
 # The flow-control window of an answer, and the largest chunk in one frame.
 WINDOW_BYTES = 1024 * 1024
 CHUNK_BYTES = 256 * 1024
@@ -52,37 +52,37 @@ class FrameKind(IntEnum):
 
 
 class StreamCounts(msgspec.Struct, frozen=True):
-    """The counts of a stream; `tail` is the sequence number of its next event.
+    """The counts of a stream; `next_event_number` is the sequence number of its next event.
 
     Counts with a higher `number` are newer. `newest_receipt_us` is the receive time of the newest event of all streams.
     """
 
-    number: int
-    facts: StreamFacts
-    tail: int
+    version: int
+    stats: StreamStats
+    next_event_number: int
     newest_receipt_us: int | None = None
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """The mirrored state of a stream; `sets` are the bit sets of its projects over `pairs`."""
+    """The mirrored state of a stream; `project_bit_sets` are the bit sets of its projects over `pairs`."""
 
-    learnt: Kinds
+    kinds: KindsByPath
     pairs: Sequence[tuple[tuple[str, ...], str]]
-    sets: Mapping[str, int]
+    project_bit_sets: Mapping[str, int]
     counts: StreamCounts
 
 
-class AppendResult(msgspec.Struct, frozen=True):
+class AppendReply(msgspec.Struct, frozen=True):
     """The result of an append, with the counts of its streams."""
 
-    appended: list[Appended]
+    batch_results: list[BatchAppendResult]
     counts: Mapping[str, StreamCounts]
 
 
 class SerializedFault(msgspec.Struct, frozen=True):
     """A serialized fault; `trace` is the traceback of its cause for the log."""
 
-    kind: type[Fault]
+    fault_class: type[Fault]
     message: str
     hint: str | None
     span: Span | None
@@ -102,21 +102,21 @@ def unpack(payload: bytes | memoryview) -> object:
     return pickle.loads(payload)  # noqa: S301 - see above
 
 
-def with_number(number: int, payload: bytes = b"") -> bytes:
-    return REQUEST_NUMBER.pack(number) + payload
+def prefix_number(number: int, payload: bytes = b"") -> bytes:
+    return REQUEST_NUMBER_FORMAT.pack(number) + payload
 
 
 def split_number(payload: bytes) -> tuple[int, memoryview]:
     """Split a frame into the number of its request and the rest."""
-    return REQUEST_NUMBER.unpack_from(payload)[0], memoryview(payload)[REQUEST_NUMBER.size :]
+    return REQUEST_NUMBER_FORMAT.unpack_from(payload)[0], memoryview(payload)[REQUEST_NUMBER_FORMAT.size :]
 
 
 def pack_credit(number: int, consumed_bytes: int) -> bytes:
-    return _CREDIT.pack(number, consumed_bytes)
+    return _CREDIT_FORMAT.pack(number, consumed_bytes)
 
 
 def unpack_credit(payload: bytes) -> tuple[int, int]:
-    number, consumed_bytes = _CREDIT.unpack(payload)
+    number, consumed_bytes = _CREDIT_FORMAT.unpack(payload)
     return number, consumed_bytes
 
 
@@ -127,12 +127,12 @@ _decode = msgspec.msgpack.Decoder(list[Batch]).decode
 def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
     """Pack an append; for a repeated one, `acknowledged` tells where the acknowledged events of each stream end."""
     head = pack(acknowledged)
-    return _LENGTH.pack(len(head)) + head + _encode(list(batches))
+    return _LENGTH_FORMAT.pack(len(head)) + head + _encode(list(batches))
 
 
 def unpack_append(payload: memoryview) -> tuple[list[Batch], Mapping[str, int] | None]:
-    start = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
-    acknowledged = unpack(payload[_LENGTH.size : start])
+    start = _LENGTH_FORMAT.size + _LENGTH_FORMAT.unpack_from(payload)[0]
+    acknowledged = unpack(payload[_LENGTH_FORMAT.size : start])
     return _decode(payload[start:]), acknowledged  # type: ignore[return-value] # as it was packed
 
 
@@ -144,7 +144,7 @@ def pack_exception(exception: BaseException) -> bytes:
                 type(exception), exception.message, exception.hint, exception.span, exception.retry_after, trace
             )
         )
-    if isinstance(exception, OutdatedError):
+    if isinstance(exception, OutdatedStatementError):
         return pack(None)
     return pack("".join(traceback.format_exception(exception)))
 
@@ -152,10 +152,10 @@ def pack_exception(exception: BaseException) -> bytes:
 def unpack_exception(payload: memoryview) -> Exception:
     content = unpack(payload)
     if content is None:
-        return OutdatedError()
+        return OutdatedStatementError()
     if not isinstance(content, SerializedFault):
         return EngineProcessError(content)
-    fault = content.kind.__new__(content.kind)
+    fault = content.fault_class.__new__(content.fault_class)
     # Bypass the constructors of fault classes: their arguments are already part of the message.
     Fault.__init__(fault, content.message, hint=content.hint, span=content.span, retry_after=content.retry_after)
     if content.trace:
@@ -167,7 +167,7 @@ def encode_rows(rows: Rows) -> Iterator[bytes]:
     """Yield the columns, then each batch, each preceded by its length."""
     for value in chain([rows.columns], rows.batches):
         data = pack(value)
-        yield REQUEST_NUMBER.pack(len(data)) + data
+        yield REQUEST_NUMBER_FORMAT.pack(len(data)) + data
 
 
 def decode_rows(run: Run) -> Rows:
@@ -190,8 +190,8 @@ def _decoded_values(chunks: Generator[bytes, None, None]) -> Generator[object, N
     with closing(chunks):
         for chunk in chunks:
             buffer += chunk
-            while len(buffer) >= REQUEST_NUMBER.size and len(buffer) >= (
-                end := REQUEST_NUMBER.size + REQUEST_NUMBER.unpack_from(buffer)[0]
+            while len(buffer) >= REQUEST_NUMBER_FORMAT.size and len(buffer) >= (
+                end := REQUEST_NUMBER_FORMAT.size + REQUEST_NUMBER_FORMAT.unpack_from(buffer)[0]
             ):
-                yield unpack(bytes(buffer[REQUEST_NUMBER.size : end]))
+                yield unpack(bytes(buffer[REQUEST_NUMBER_FORMAT.size : end]))
                 del buffer[:end]

@@ -3,15 +3,15 @@
 import threading
 from collections.abc import Mapping, Sequence
 
-from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.engines.engine import BatchAppendResult, StreamStats
 from cordwood.engines.hosted.messages import StreamCounts, StreamState
 from cordwood.engines.project_shapes import ProjectShapes, set_bit_positions
 from cordwood.model.event import Batch, Shape, ValueKind
 
 
-def learnt_kinds(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
-    """Return all paths and kinds of a shape, in the form that `Shape.with_learnt` takes."""
-    return {path: shape.kinds_with_marks(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
+def all_kinds_of(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
+    """Return all paths and kinds of a shape, in the form that `Shape.merged_with_kinds` takes."""
+    return {path: shape.kinds_with_markers(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
 
 
 class StateMirror:
@@ -26,15 +26,15 @@ class StateMirror:
     def shapes(self) -> Mapping[str, Shape]:
         return self._shapes
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
         return self._projects
 
-    def facts(self) -> Mapping[str, StreamFacts]:
-        return {name: counts.facts for name, counts in dict(self._counts).items()}
+    def stream_stats(self) -> Mapping[str, StreamStats]:
+        return {name: counts.stats for name, counts in dict(self._counts).items()}
 
-    def tails(self) -> Mapping[str, int]:
+    def next_event_numbers(self) -> Mapping[str, int]:
         """Return the sequence number of each stream's next event, which follows its last acknowledged event."""
-        return {name: counts.tail for name, counts in dict(self._counts).items()}
+        return {name: counts.next_event_number for name, counts in dict(self._counts).items()}
 
     def newest_receipt_us(self) -> int | None:
         """Return the receive time of the newest acknowledged event."""
@@ -45,42 +45,42 @@ class StateMirror:
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
-                shapes[name] = shapes.get(name, Shape(version=1)).with_learnt(state.learnt)
+                shapes[name] = shapes.get(name, Shape(version=1)).merged_with_kinds(state.kinds)
                 _merge_projects(projects.setdefault(name, ProjectShapes()), state)
                 self._counts[name] = state.counts
             self._shapes, self._projects = shapes, projects
 
     def apply_append(
-        self, batches: Sequence[Batch], appended: Sequence[Appended], counts: Mapping[str, StreamCounts]
+        self, batches: Sequence[Batch], appended: Sequence[BatchAppendResult], counts: Mapping[str, StreamCounts]
     ) -> None:
         """Update shapes and projects as the engine did, from the batches of which any event was stored."""
         with self._lock:
             shapes = dict(self._shapes)
             for batch, result in zip(batches, appended, strict=True):
                 if result.accepted and batch.stream in shapes:
-                    shapes[batch.stream] = shapes[batch.stream].with_learnt(batch.learnt)
+                    shapes[batch.stream] = shapes[batch.stream].merged_with_kinds(batch.learnt)
                     for project, kinds in batch.by_project.items():
-                        self._projects[batch.stream].learn(project, kinds)
+                        self._projects[batch.stream].add_kinds(project, kinds)
             self._shapes = shapes
-            self._update_counts(counts)
+            self._replace_older_counts(counts)
 
     def update_counts(self, counts: Mapping[str, StreamCounts]) -> None:
         with self._lock:
-            self._update_counts(counts)
+            self._replace_older_counts(counts)
 
-    def _update_counts(self, counts: Mapping[str, StreamCounts]) -> None:
+    def _replace_older_counts(self, counts: Mapping[str, StreamCounts]) -> None:
         for name, stream_counts in counts.items():
-            if name not in self._counts or stream_counts.number > self._counts[name].number:
+            if name not in self._counts or stream_counts.version > self._counts[name].version:
                 self._counts[name] = stream_counts
 
 
 def _merge_projects(projects: ProjectShapes, state: StreamState) -> None:
     """Add the projects' bit sets of `state`, converted to the bit positions of `projects`; convert equal sets once."""
     translated: dict[int, int] = {}
-    for project, bits in state.sets.items():
+    for project, bits in state.project_bit_sets.items():
         if bits not in translated:
             pairs = [state.pairs[position] for position in set_bit_positions(bits)]
             translated[bits] = 0
             for path, kind in pairs:
-                translated[bits] |= projects.bit((path, ValueKind(kind)))
-        projects.add(project, translated[bits])
+                translated[bits] |= projects.find_or_add_bit((path, ValueKind(kind)))
+        projects.add_bit_set(project, translated[bits])

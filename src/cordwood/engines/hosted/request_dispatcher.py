@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from cordwood.engines.engine import Progress
-from cordwood.engines.hosted.link import Call, KillReason, Link
+from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
 from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_number, unpack
-from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled, QuerySuspected
+from cordwood.errors import Cancelled, Draining, EngineKilledDuringQuery, EngineUnreachable, Fault, QueryKilled
 from cordwood.model.definitions import Stream
-from cordwood.observe.observation import EngineEnded, Note
+from cordwood.observe.observation import EngineEnded, RecordObservation
 
 # How long a request waits for a process that can answer it.
 SEND_TIMEOUT_SECONDS = 20.0
 _POLL_SECONDS = 1.0
 # A suspect query that has run alone for this long did not end the process immediately, so the next suspect may begin.
-_ALONE_SECONDS = 1.0
+_SUSPECT_ALONE_SECONDS = 1.0
 # A query is sent twice at most; other requests, which cannot have ended the process, three times.
 _MAX_QUERY_SENDS, _MAX_SENDS = 2, 3
 
@@ -28,20 +28,20 @@ class RequestDispatcher:
     The supervisor attaches links and is woken by `wake`.
     """
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, note: RecordObservation) -> None:
         self.note = note
         self.wake = threading.Event()
         self.streams: dict[str, Stream] = {}
         self._lock = threading.Lock()
-        self._link: Link | None = None
-        self._queued_calls: list[Call] = []
+        self._link: EngineLink | None = None
+        self._queued_calls: list[EngineCall] = []
         # Queries that were running when a process ended unexpectedly. They run again one at a time. Those that had run
         # for the shortest time go first, so that short queries do not wait for long ones.
-        self._suspects: list[Call] = []
+        self._suspects: list[EngineCall] = []
         self._closed = False
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> EngineLink | None:
         return self._link
 
     @property
@@ -50,13 +50,13 @@ class RequestDispatcher:
 
     # Requests
 
-    def run_call(self, call: Call) -> object:
+    def run_call(self, call: EngineCall) -> object:
         """Send a call that has no chunks, and return its result."""
-        self.start(call)
-        self.wait_for(call)
+        self.start_call(call)
+        self.wait_for_call(call)
         return call.answer()
 
-    def start(self, call: Call) -> None:
+    def start_call(self, call: EngineCall) -> None:
         with self._lock:
             if self._closed:
                 raise Draining("The service is stopping.")
@@ -68,13 +68,13 @@ class RequestDispatcher:
         if link is not None:
             _send_call(link, call)
 
-    def wait_for(self, call: Call) -> None:
+    def wait_for_call(self, call: EngineCall) -> None:
         """Wait until the call has ended or has a chunk."""
         while not call.wait(_POLL_SECONDS):
             if call.sent_at is None and time.monotonic() > call.waiting_since + SEND_TIMEOUT_SECONDS:
-                self._give_up(call, _unreachable_fault())
+                self._fail_waiting_call(call, _unreachable_fault())
 
-    def grant_credit(self, call: Call, chunk: bytes) -> None:
+    def grant_credit(self, call: EngineCall, chunk: bytes) -> None:
         """Send the engine's process credit for a chunk that the caller has taken, so that it sends more chunks."""
         link = self._link
         if link is not None and call.number in link.calls:
@@ -83,14 +83,14 @@ class RequestDispatcher:
             except OSError:
                 link.kill()
 
-    def cancel(self, call: Call) -> None:
+    def cancel_call(self, call: EngineCall) -> None:
         """Stop a call without waiting, so that this can be called on the event loop."""
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
-            self._give_up(call, _cancelled_fault(call))
+            self._fail_waiting_call(call, _cancelled_fault(call))
         self.wake.set()
 
-    def _give_up(self, call: Call, fault: Fault) -> None:
+    def _fail_waiting_call(self, call: EngineCall, fault: Fault) -> None:
         with self._lock:
             if call in self._queued_calls:
                 self._queued_calls.remove(call)
@@ -102,7 +102,7 @@ class RequestDispatcher:
 
     # The process
 
-    def attach(self, link: Link) -> None:
+    def attach_link(self, link: EngineLink) -> None:
         """Use a newly opened link, first for the waiting calls."""
         with self._lock:
             if self._closed:
@@ -111,17 +111,17 @@ class RequestDispatcher:
             queued_calls, self._queued_calls = self._queued_calls, []
             for call in queued_calls:
                 _register_call(link, call)
-        link.read(self._handle_frame, self._handle_disconnect)
+        link.start_reader(self._handle_frame, self._handle_disconnect)
         for call in queued_calls:
             _send_call(link, call)
 
-    def calls_in_progress(self) -> Sequence[Call]:
+    def calls_in_progress(self) -> Sequence[EngineCall]:
         with self._lock:
             return [] if self._link is None else list(self._link.calls.values())
 
     def run_next_suspect(self) -> None:
         """Send the next query that may have ended a process, if no other such query has just begun."""
-        began_before = time.monotonic() - _ALONE_SECONDS
+        began_before = time.monotonic() - _SUSPECT_ALONE_SECONDS
         with self._lock:
             link = self._link
             if link is None or not self._suspects:
@@ -133,7 +133,7 @@ class RequestDispatcher:
             _register_call(link, call)
         _send_call(link, call)
 
-    def close(self) -> Link | None:
+    def close(self) -> EngineLink | None:
         """Refuse new calls, end waiting ones, and return the link; running calls fail once the caller closes it."""
         with self._lock:
             self._closed = True
@@ -145,20 +145,20 @@ class RequestDispatcher:
         self.wake.set()
         return link
 
-    def _handle_frame(self, link: Link, kind: int, payload: bytes) -> None:
+    def _handle_frame(self, link: EngineLink, kind: int, payload: bytes) -> None:
         if kind == FrameKind.NOTE:
             self.note(unpack(payload))
             return
         if kind == FrameKind.PONG:
             return
         if kind == FrameKind.PROGRESS:
-            _note_progress(link, cast(Mapping[int, Progress], unpack(payload)))
+            _record_progress(link, cast(Mapping[int, Progress], unpack(payload)))
             return
         number, body = split_number(payload)
         if kind == FrameKind.CHUNK:
             call = link.calls.get(number)
             if call is not None:
-                call.put(bytes(body))
+                call.add_chunk(bytes(body))
             return
         with self._lock:
             call = link.calls.pop(number, None)
@@ -173,14 +173,14 @@ class RequestDispatcher:
         if call.runs_alone:
             self.wake.set()
 
-    def _handle_disconnect(self, link: Link) -> None:
+    def _handle_disconnect(self, link: EngineLink) -> None:
         with self._lock:
             if self._link is link:
                 self._link = None
             calls = list(link.calls.values())
             link.calls.clear()
             is_closed = self._closed
-        kill_reason = link.reason_of_end(calls)
+        kill_reason = link.end_reason(calls)
         if not is_closed:
             self.note(EngineEnded(cause=kill_reason.kind, reason=kill_reason.message, queries=len(kill_reason.calls)))
         for call in calls:
@@ -191,8 +191,8 @@ class RequestDispatcher:
                 self._repeat_call(call, is_suspect=link.kill_reason is None or call in kill_reason.suspects)
         self.wake.set()
 
-    def _repeat_call(self, call: Call, *, is_suspect: bool) -> None:
-        call.reset()
+    def _repeat_call(self, call: EngineCall, *, is_suspect: bool) -> None:
+        call.prepare_resend()
         with self._lock:
             if is_suspect and call.is_query:
                 insort(self._suspects, call, key=lambda suspect: suspect.run_seconds)
@@ -207,27 +207,27 @@ class RequestDispatcher:
 StatesByStream = Mapping[str, StreamState]
 
 
-def _register_call(link: Link, call: Call) -> None:
+def _register_call(link: EngineLink, call: EngineCall) -> None:
     link.calls[call.number] = call
     call.sent_at = time.monotonic()
 
 
-def _note_progress(link: Link, progress_by_number: Mapping[int, Progress]) -> None:
+def _record_progress(link: EngineLink, progress_by_number: Mapping[int, Progress]) -> None:
     for number, progress in progress_by_number.items():
         # Ignore a call that has ended meanwhile.
         if (call := link.calls.get(number)) is not None:
             call.progress = progress
 
 
-def _send_call(link: Link, call: Call) -> None:
+def _send_call(link: EngineLink, call: EngineCall) -> None:
     try:
-        link.frames.send(call.kind, call.frame())
+        link.frames.send(call.kind, call.request_payload())
     except OSError:
         # The link's reader handles this call with all others that were running.
         link.kill()
 
 
-def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
+def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | None:
     """Return the fault of a call that was running, or None if it is repeated."""
     if call in kill_reason.calls:
         return QueryKilled(
@@ -235,7 +235,7 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
         )
     if kill_reason.kind == "time" and call in kill_reason.suspects:
-        return QuerySuspected(
+        return EngineKilledDuringQuery(
             "The engine's process was replaced, because this query or one beside it did not stop in time.",
             hint="Ask again; if it fails again, read a shorter time range or fewer events.",
             retry_after=1,
@@ -250,7 +250,7 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
     return None
 
 
-def _cancelled_fault(call: Call) -> Fault:
+def _cancelled_fault(call: EngineCall) -> Fault:
     """Return the fault of a cancelled call: EngineUnreachable if it was delayed, and so had less than its full time."""
     return (
         _unreachable_fault()

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cordwood.engines.hosted.link import Call, KillReason, Link
+from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
-from cordwood.engines.hosted.messages import FrameKind, StreamState, with_number
+from cordwood.engines.hosted.messages import FrameKind, StreamState, prefix_number
 from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
 from cordwood.errors import EngineFailed, Fault
-from cordwood.observe.observation import Noted
+from cordwood.observe.observation import OperatorMessage
 from cordwood.processes.fork_server import ForkServer
 
 # The time in which a query must stop after it was interrupted at its time limit, before the process is killed.
-GRACE_SECONDS = 1.0
+INTERRUPT_GRACE_SECONDS = 1.0
 # The time in which a cancelled query must stop.
-_ABANDONED_SECONDS = 10.0
+_CANCEL_GRACE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
 # How long a process may send nothing before it is pinged, and before it is killed.
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
@@ -63,9 +63,9 @@ class Supervisor:
         self._fork_server = fork_server
         self._options = options
         self._update_states = update_states
-        self._opening_link: Link | None = None
+        self._opening_link: EngineLink | None = None
         # The last process that opened the engine, until it is replaced.
-        self._opened_link: Link | None = None
+        self._opened_link: EngineLink | None = None
         self._ended_for_memory = False
         self._failures = 0
         self._retry_at = 0.0
@@ -73,12 +73,12 @@ class Supervisor:
         self._memory_ceiling = MemoryCeiling(options.memory_ceiling)
         # The time from which the watchdog may watch a new process.
         self._watch_at = 0.0
-        self._watched_link: Link | None = None
+        self._watched_link: EngineLink | None = None
         self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
         """Open the first process, raising any failure; from then on replace each process that ends."""
-        self._open()
+        self._open_process()
         self._thread.start()
 
     def stop(self) -> None:
@@ -105,21 +105,21 @@ class Supervisor:
             link = self._dispatcher.link
             self._fork_server.replace_ended()
             if link is None:
-                self._replace()
+                self._replace_process()
             else:
-                self._watch(link, time.monotonic())
+                self._watch_process(link, time.monotonic())
             is_idle = link is not None and not link.calls
             self._dispatcher.wake.wait(_IDLE_PAUSE_SECONDS if is_idle else _BUSY_PAUSE_SECONDS)
             self._dispatcher.wake.clear()
 
     # Opening a process
 
-    def _open(self) -> None:
+    def _open_process(self) -> None:
         try:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening_link = Link(child, self._dispatcher.note, self._memory_ceiling.explain_end)
+        link = self._opening_link = EngineLink(child, self._dispatcher.note, self._memory_ceiling.explain_end)
         low_memory_settings = self._options.low_memory_settings if self._ended_for_memory else None
         settings = low_memory_settings or self._options.settings
         try:
@@ -134,9 +134,9 @@ class Supervisor:
         self._opened_link = link
         self._memory_ceiling.watch(child.pid)
         self._update_states(states)
-        self._dispatcher.attach(link)
+        self._dispatcher.attach_link(link)
 
-    def _replace(self) -> None:
+    def _replace_process(self) -> None:
         now = time.monotonic()
         if now < self._retry_at:
             return
@@ -146,14 +146,14 @@ class Supervisor:
             self._ended_for_memory = _ended_for_memory(previous)
             if _was_full_from_the_start(previous, now):
                 self._watch_at = now + _UNWATCHED_SECONDS
-            if _ended_soon(previous, now):
+            if _ended_soon_after_opening(previous, now):
                 self._record_failure(
                     "The engine's process ends soon after it was started.", _MAX_BACK_OFF_AFTER_OPENING_SECONDS
                 )
                 if self._failures > 1:
                     return
         try:
-            self._open()
+            self._open_process()
         except Fault as fault:
             self._record_failure(fault.message)
         except Exception as problem:  # noqa: BLE001 - the service goes on and says that it cannot answer
@@ -168,26 +168,26 @@ class Supervisor:
         )
         if self._failures > 1:
             self._options.on_state(reason)
-            self._dispatcher.note(Noted(message=f"The engine cannot answer: {reason}", level="error"))
+            self._dispatcher.note(OperatorMessage(message=f"The engine cannot answer: {reason}", level="error"))
 
     # Watching a process
 
-    def _watch(self, link: Link, now: float) -> None:
+    def _watch_process(self, link: EngineLink, now: float) -> None:
         if self._failures and now - link.opened_at > _SHORT_LIFE_SECONDS:
             self._failures = 0
         calls = self._dispatcher.calls_in_progress()
         self._dispatcher.run_next_suspect()
         for call in calls:
             if call.cancelled_at is not None and not call.cancel_is_sent:
-                _interrupt(link, call)
+                _send_interrupt(link, call)
         queries = [call for call in calls if call.is_query]
         self._kill_overdue(link, queries, now)
         self._watch_memory(link, now)
-        self._memory_ceiling.enforce(link, queries, now, _interrupt)
+        self._memory_ceiling.enforce(link, queries, now, _send_interrupt)
         self._ask_progress(link, queries, now)
         self._check_liveness(link, now)
 
-    def _kill_overdue(self, link: Link, queries: Sequence[Call], now: float) -> None:
+    def _kill_overdue(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
         """Kill the process if a query does not stop after its time limit.
 
         If other queries are running, it may have been waiting for them: then it becomes a suspect, or counts as the
@@ -198,26 +198,26 @@ class Supervisor:
                 # The grace period begins now, not at the deadline: after a suspension of the whole machine, the engine
                 # still needs time to stop the query.
                 call.overdue_since = now
-        overdue = [call for call in queries if now > (call.overdue_since or now) + GRACE_SECONDS]
+        overdue = [call for call in queries if now > (call.overdue_since or now) + INTERRUPT_GRACE_SECONDS]
         if overdue:
             causes = overdue if len(queries) == 1 else [call for call in overdue if call.runs_alone]
             suspects = [call for call in overdue if call not in causes]
-            message = f"it did not stop within {GRACE_SECONDS:g} s after its time was over"
+            message = f"it did not stop within {INTERRUPT_GRACE_SECONDS:g} s after its time was over"
             link.kill(KillReason("time", message, causes, suspects))
 
-    def _watch_memory(self, link: Link, now: float) -> None:
+    def _watch_memory(self, link: EngineLink, now: float) -> None:
         """Tell the memory watchdog to watch the process, if the process is new."""
         if link is not self._watched_link and now >= self._watch_at:
-            self._fork_server.watch(link.child, self._memory_ceiling.hard_limit())
+            self._fork_server.watch_memory(link.child, self._memory_ceiling.hard_limit())
             self._watched_link = link
 
-    def _ask_progress(self, link: Link, queries: Sequence[Call], now: float) -> None:
+    def _ask_progress(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
         """Ask the engine's process for the progress of its queries, if one of them takes long."""
         is_long = any(now > (call.sent_at or now) + _LONG_SECONDS for call in queries)
         if is_long and now > self._asked_progress_at + _PROGRESS_SECONDS and _try_send(link, FrameKind.ASK_PROGRESS):
             self._asked_progress_at = now
 
-    def _check_liveness(self, link: Link, now: float) -> None:
+    def _check_liveness(self, link: EngineLink, now: float) -> None:
         if now > link.last_received_at + _SILENT_SECONDS and self._pinged_at > link.last_received_at:
             link.is_unresponsive = True
             link.kill()
@@ -225,37 +225,39 @@ class Supervisor:
             self._pinged_at = now
 
 
-def _ended_soon(link: Link, now: float) -> bool:
+def _ended_soon_after_opening(link: EngineLink, now: float) -> bool:
     """Return whether a process ended by itself soon after it was opened, and was not killed for a query."""
     return link.kill_reason is None and now - link.opened_at < _SHORT_LIFE_SECONDS
 
 
-def _ended_for_memory(link: Link) -> bool:
+def _ended_for_memory(link: EngineLink) -> bool:
     """Return whether a process was ended for its memory, and no query is known to be the cause."""
     reason = link.kill_reason
     return reason is not None and reason.kind == "memory" and not reason.calls
 
 
-def _was_full_from_the_start(link: Link, now: float) -> bool:
+def _was_full_from_the_start(link: EngineLink, now: float) -> bool:
     """Return whether a process exceeded its memory limit soon after it was opened, and no query may be the cause."""
     reason = link.kill_reason
     has_suspects = reason is not None and bool(reason.suspects)
     return _ended_for_memory(link) and not has_suspects and now - link.opened_at < _FULL_FROM_THE_START_SECONDS
 
 
-def _deadline_of(call: Call) -> float:
+def _deadline_of(call: EngineCall) -> float:
     sent_at = call.sent_at or time.monotonic()
     deadline = sent_at + (call.seconds or float("inf"))
     return (
-        deadline if call.cancelled_at is None else min(deadline, max(call.cancelled_at, sent_at) + _ABANDONED_SECONDS)
+        deadline
+        if call.cancelled_at is None
+        else min(deadline, max(call.cancelled_at, sent_at) + _CANCEL_GRACE_SECONDS)
     )
 
 
-def _interrupt(link: Link, call: Call) -> None:
-    call.cancel_is_sent = _try_send(link, FrameKind.CANCEL, with_number(call.number))
+def _send_interrupt(link: EngineLink, call: EngineCall) -> None:
+    call.cancel_is_sent = _try_send(link, FrameKind.CANCEL, prefix_number(call.number))
 
 
-def _try_send(link: Link, kind: FrameKind, payload: bytes = b"") -> bool:
+def _try_send(link: EngineLink, kind: FrameKind, payload: bytes = b"") -> bool:
     try:
         return link.frames.try_send(kind, payload)
     except OSError:

@@ -7,36 +7,36 @@ from functools import partial
 import msgspec
 
 from cordwood.errors import UnsupportedMedia
-from cordwood.ingest.formats.csv import TAB_SEPARATED, read_csv
+from cordwood.ingest.formats.csv import TAB_SEPARATED_MEDIA_TYPE, read_csv
 from cordwood.ingest.formats.datadog import read_logs as read_datadog
 from cordwood.ingest.formats.elastic import read_documents
 from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
-from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
+from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE as JOURNAL_MEDIA
 from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.json import (
     read_cloud_events,
-    read_json,
+    read_json_events,
     read_logpush,
     read_ndjson,
+    read_objects_as_messages,
     read_typecasts,
     read_vector,
-    read_whole,
 )
-from cordwood.ingest.formats.loki import read_streams
+from cordwood.ingest.formats.loki import read_quarantined_streams
 from cordwood.ingest.formats.otlp import LOGS, METRICS, TRACES, Signal
-from cordwood.ingest.formats.otlp import read_json as read_otlp_json
-from cordwood.ingest.formats.otlp import read_protobuf as read_otlp_protobuf
+from cordwood.ingest.formats.otlp import read_json_request as read_otlp_json
+from cordwood.ingest.formats.otlp import read_protobuf_request as read_otlp_protobuf
 from cordwood.ingest.formats.splunk import read_events as read_splunk
 from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 from cordwood.model.json_checks import FORM_MEDIA_TYPE, is_json_sent_as_form
 
-Format = Callable[[Body], ParsedBody]
+BodyDecoder = Callable[[Body], ParsedBody]
 
 
-class Form(StrEnum):
+class BodyForm(StrEnum):
     """The form of bodies that a route or listener accepts. If it has several decoders, the content type selects one."""
 
     EVENTS = "events"
@@ -62,66 +62,76 @@ class Form(StrEnum):
     LOKI = "loki"
 
 
-_NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
-_JSON = ("application/json", "text/json")
-_TEXT = ("text/plain",)
-_CSV = ("text/csv", TAB_SEPARATED)
+_NDJSON_MEDIA_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
+_JSON_MEDIA_TYPES = ("application/json", "text/json")
+_TEXT_MEDIA_TYPES = ("text/plain",)
+_CSV_MEDIA_TYPES = ("text/csv", TAB_SEPARATED_MEDIA_TYPE)
 
 
-def _by_media_type(media: tuple[str, ...], read: Format) -> dict[str, Format]:
+def _decoders_by_media_type(media: tuple[str, ...], read: BodyDecoder) -> dict[str, BodyDecoder]:
     return dict.fromkeys(media, read)
 
 
-def _of_signal(signal: Signal) -> dict[str, Format]:
+def _decoders_of_signal(signal: Signal) -> dict[str, BodyDecoder]:
     protobuf = partial(read_otlp_protobuf, signal)
-    return {"application/json": partial(read_otlp_json, signal)} | _by_media_type(
+    return {"application/json": partial(read_otlp_json, signal)} | _decoders_by_media_type(
         ("application/x-protobuf", "application/protobuf"), protobuf
     )
 
 
-def _one_item(read: Callable[[Body], LabelledBody]) -> Format:
+def _single_item_decoder(read: Callable[[Body], LabelledBody]) -> BodyDecoder:
     """Return a decoder of a single quarantined item, which is replayed to a stream that is already known."""
 
     def read_item(body: Body) -> ParsedBody:
-        return next(iter(read(body).parts.values()), ParsedBody.of(body))
+        return next(iter(read(body).parts_by_labels.values()), ParsedBody.for_body(body))
 
     return read_item
 
 
-_TABLE: Mapping[Form, Mapping[str, Format]] = {
-    Form.EVENTS: _by_media_type(_JSON, read_json)
-    | _by_media_type(_NDJSON, read_ndjson)
-    | _by_media_type(_CSV, read_csv)
+_DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
+    BodyForm.EVENTS: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events)
+    | _decoders_by_media_type(_NDJSON_MEDIA_TYPES, read_ndjson)
+    | _decoders_by_media_type(_CSV_MEDIA_TYPES, read_csv)
     | {FORM_MEDIA_TYPE: read_form, JOURNAL_MEDIA: read_journal},
-    Form.JSON: _by_media_type(_JSON, read_whole),
-    Form.VECTOR: _by_media_type((*_JSON, *_NDJSON, *_TEXT), read_vector),
-    Form.LOGPUSH: _by_media_type((*_JSON, *_NDJSON, *_TEXT), read_logpush),
-    Form.REPORTS: _by_media_type((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
-    Form.SYSLOG: _by_media_type(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
-    Form.JOURNALD: {JOURNAL_MEDIA: read_journal},
+    BodyForm.JSON: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_objects_as_messages),
+    BodyForm.VECTOR: _decoders_by_media_type(
+        (*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES, *_TEXT_MEDIA_TYPES), read_vector
+    ),
+    BodyForm.LOGPUSH: _decoders_by_media_type(
+        (*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES, *_TEXT_MEDIA_TYPES), read_logpush
+    ),
+    BodyForm.REPORTS: _decoders_by_media_type(
+        (*_JSON_MEDIA_TYPES, "application/reports+json", "application/csp-report"), read_objects_as_messages
+    ),
+    BodyForm.SYSLOG: _decoders_by_media_type(
+        ("application/logplex-1", "application/syslog", *_TEXT_MEDIA_TYPES), read_syslog
+    ),
+    BodyForm.JOURNALD: {JOURNAL_MEDIA: read_journal},
     # Fluent messages arrive at their own listener; this entry decodes quarantined items again.
-    Form.FLUENT: _by_media_type(_JSON, read_json),
-    Form.OTLP: _of_signal(LOGS),
-    Form.OTLP_TRACES: _of_signal(TRACES),
-    Form.OTLP_METRICS: _of_signal(METRICS),
-    Form.ERLANG: _by_media_type(_JSON, read_json)
-    | _by_media_type(("application/bert", "application/x-erlang-binary"), read_bert),
-    Form.TYPECASTS: _by_media_type(_JSON, read_typecasts),
-    Form.VERCEL: _by_media_type((*_JSON, *_NDJSON), read_vercel),
-    Form.NETLIFY: _by_media_type((*_JSON, *_NDJSON), read_netlify),
-    Form.GITHUB: _by_media_type(_JSON, read_github) | {FORM_MEDIA_TYPE: read_github},
-    Form.CLOUD_EVENT: _by_media_type((*_JSON, "application/cloudevents+json"), read_cloud_events),
+    BodyForm.FLUENT: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events),
+    BodyForm.OTLP: _decoders_of_signal(LOGS),
+    BodyForm.OTLP_TRACES: _decoders_of_signal(TRACES),
+    BodyForm.OTLP_METRICS: _decoders_of_signal(METRICS),
+    BodyForm.ERLANG: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events)
+    | _decoders_by_media_type(("application/bert", "application/x-erlang-binary"), read_bert),
+    BodyForm.TYPECASTS: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_typecasts),
+    BodyForm.VERCEL: _decoders_by_media_type((*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES), read_vercel),
+    BodyForm.NETLIFY: _decoders_by_media_type((*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES), read_netlify),
+    BodyForm.GITHUB: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_github) | {FORM_MEDIA_TYPE: read_github},
+    BodyForm.CLOUD_EVENT: _decoders_by_media_type(
+        (*_JSON_MEDIA_TYPES, "application/cloudevents+json"), read_cloud_events
+    ),
     # Bodies of these forms have labels, and are decoded by the modules of web/shippers.
-    Form.DATADOG: _by_media_type(_JSON, _one_item(partial(read_datadog, {}))),
-    Form.ELASTIC: _by_media_type(_JSON, read_documents),
-    Form.SPLUNK: _by_media_type(_JSON, _one_item(partial(read_splunk, {}))),
-    Form.LOKI: _by_media_type(_JSON, _one_item(read_streams)),
+    BodyForm.DATADOG: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_datadog, {}))),
+    BodyForm.ELASTIC: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_documents),
+    BodyForm.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_splunk, {}))),
+    BodyForm.LOKI: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(read_quarantined_streams)),
 }
 
 
-def read_body(form: Form, body: Body) -> ParsedBody:
+def read_body(form: BodyForm, body: Body) -> ParsedBody:
     """Decode a body by its form and media type. A charset in the Content-Type is ignored: JSON is always UTF-8."""
-    formats = _TABLE[form]
+    formats = _DECODERS_BY_FORM[form]
     if "application/json" in formats and is_json_sent_as_form(body.media_type, body.data):
         body = msgspec.structs.replace(body, content_type="application/json")
     media = (

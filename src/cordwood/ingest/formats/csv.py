@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import BadBody, TooLarge
+from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.formats.json import require_events
-from cordwood.ingest.items import Fields, add_fields, check_lines, too_many
+from cordwood.ingest.items import RawFields, add_event_of_fields, check_lines, too_many_items
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 DELIMITERS: Final = (",", ";", "\t", "|")
@@ -26,14 +26,14 @@ _SAMPLE_RECORDS: Final = 50
 # The csv module's limit on a field, 128 KiB by default, is raised: records are limited by their reader instead.
 csv.field_size_limit(2**31 - 1)
 
-TAB_SEPARATED: Final = "text/tab-separated-values"
+TAB_SEPARATED_MEDIA_TYPE: Final = "text/tab-separated-values"
 # Each event repeats the names of its columns. The total length of these names may be this many times that of the body,
 # or this number of characters if that is more.
 _MAX_NAME_REPETITION: Final = 8
-_MAX_NAMES: Final = 2**20
+_MAX_NAME_CHARACTERS: Final = 2**20
 # The maximum number of cells of a body, divided by the maximum number of its items.
 _CELLS_PER_ITEM: Final = 64
-_PARAMETER: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
+_MEDIA_TYPE_PARAMETER_PATTERN: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
 
 
 class CsvRecord(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class _RecordTooLongError(Exception):
     """Raised by the source of lines when a record becomes too long."""
 
 
-class _RecordedLines:
+class _LineRecorder:
     """An iterator that passes lines on to the parser and keeps the lines of the current record."""
 
     def __init__(self, lines: Iterable[str], max_characters: int) -> None:
@@ -60,7 +60,7 @@ class _RecordedLines:
         self.count = 0
         self.is_exhausted = False
 
-    def __iter__(self) -> "_RecordedLines":
+    def __iter__(self) -> "_LineRecorder":
         return self
 
     def __next__(self) -> str:
@@ -86,7 +86,7 @@ def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> I
     Raise BadBody for a longer record of several lines: a quoted field is not closed, so the start of the next record is
     unknown. A record that is not closed at the end of the lines has a fault.
     """
-    source = _RecordedLines(lines, max_characters)
+    source = _LineRecorder(lines, max_characters)
     parser = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
         source.begin_record()
@@ -97,10 +97,10 @@ def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> I
             return
         except _RecordTooLongError:
             if len(source.record) > 1:
-                raise _not_closed(first, max_characters) from None
-            yield _faulty(source, first, f"The line is longer than {max_characters:,} characters.")
+                raise _unclosed_field_fault(first, max_characters) from None
+            yield _faulty_record(source, first, f"The line is longer than {max_characters:,} characters.")
         except csv.Error as problem:
-            yield _faulty(source, first, _reason(problem, is_cut=source.is_exhausted))
+            yield _faulty_record(source, first, _csv_error_reason(problem, is_cut=source.is_exhausted))
             if source.is_exhausted:
                 return
         else:
@@ -108,18 +108,18 @@ def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> I
                 yield CsvRecord(first, cells)
 
 
-def _faulty(source: _RecordedLines, first: int, reason: str) -> CsvRecord:
+def _faulty_record(source: _LineRecorder, first: int, reason: str) -> CsvRecord:
     return CsvRecord(first, (), reason, "".join(source.record).rstrip("\r\n"))
 
 
-def _not_closed(line: int, max_characters: int) -> BadBody:
+def _unclosed_field_fault(line: int, max_characters: int) -> BadBody:
     return BadBody(
         f"Line {line}: the record is longer than {max_characters:,} characters.",
         hint="A quoted field of it may not be closed.",
     )
 
 
-def _reason(problem: csv.Error, *, is_cut: bool) -> str:
+def _csv_error_reason(problem: csv.Error, *, is_cut: bool) -> str:
     if is_cut:
         return "The record has a quoted field that is not closed."
     return f"The record is not CSV: {problem}."
@@ -134,7 +134,7 @@ def text_lines(text: str, max_characters: int) -> Iterator[str]:
         at = end
 
 
-def detected_delimiter(sample: str) -> str:
+def detect_delimiter(sample: str) -> str:
     """Return the delimiter with which most records have as many fields as the header; a comma if none does."""
     scores = {delimiter: delimiter_score(sample, delimiter) for delimiter in DELIMITERS}
     return max(scores, key=lambda delimiter: scores[delimiter])
@@ -156,87 +156,87 @@ def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
 
 
 _encode = msgspec.json.Encoder().encode
-_raw = msgspec.json.Decoder(msgspec.Raw)
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
-_BOOLS: Final = {"true": msgspec.Raw(b"true"), "false": msgspec.Raw(b"false")}
+_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
+_NUMBER_PATTERN: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_BOOL_LITERALS: Final = {"true": msgspec.Raw(b"true"), "false": msgspec.Raw(b"false")}
 
-Convert = Callable[[str], msgspec.Raw]
+ConvertCell = Callable[[str], msgspec.Raw]
 
 
-def _text(cell: str) -> msgspec.Raw:
+def _convert_to_text(cell: str) -> msgspec.Raw:
     return msgspec.Raw(_encode(cell))
 
 
-def _number(cell: str) -> msgspec.Raw:
+def _convert_number(cell: str) -> msgspec.Raw:
     plain = cell.strip()
-    return msgspec.Raw(plain.encode()) if _NUMBER.fullmatch(plain) else _text(cell)
+    return msgspec.Raw(plain.encode()) if _NUMBER_PATTERN.fullmatch(plain) else _convert_to_text(cell)
 
 
-def _bool(cell: str) -> msgspec.Raw:
-    return _BOOLS.get(cell.strip().lower()) or _text(cell)
+def _convert_bool(cell: str) -> msgspec.Raw:
+    return _BOOL_LITERALS.get(cell.strip().lower()) or _convert_to_text(cell)
 
 
-def _infer_type(cell: str) -> msgspec.Raw:
-    return _BOOLS.get(cell.strip().lower()) or _number(cell)
+def _convert_by_content(cell: str) -> msgspec.Raw:
+    return _BOOL_LITERALS.get(cell.strip().lower()) or _convert_number(cell)
 
 
-def _json(cell: str) -> msgspec.Raw:
+def _convert_json(cell: str) -> msgspec.Raw:
     try:
-        return msgspec.Raw(bytes(_raw.decode(cell.strip())))
+        return msgspec.Raw(bytes(_raw_decoder.decode(cell.strip())))
     except (msgspec.DecodeError, RecursionError):
-        return _text(cell)
+        return _convert_to_text(cell)
 
 
-def _nested(cell: str) -> msgspec.Raw:
+def _convert_metadata(cell: str) -> msgspec.Raw:
     """Convert a cell of `metadata`: JSON objects and arrays are decoded, anything else is text."""
-    return _json(cell) if cell.lstrip()[:1] in {"{", "["} else _text(cell)
+    return _convert_json(cell) if cell.lstrip()[:1] in {"{", "["} else _convert_to_text(cell)
 
 
-_TYPES: Final[Mapping[str, Convert]] = {
-    "text": _text,
-    "number": _number,
-    "bool": _bool,
-    "json": _json,
-    "auto": _infer_type,
+_CONVERTERS_BY_TYPE: Final[Mapping[str, ConvertCell]] = {
+    "text": _convert_to_text,
+    "number": _convert_number,
+    "bool": _convert_bool,
+    "json": _convert_json,
+    "auto": _convert_by_content,
 }
 
 
 class ColumnTypes(msgspec.Struct, frozen=True):
     """The types of cells, for all columns and for single ones by name. A cell that does not fit is text."""
 
-    all: str = "text"
+    default_type: str = "text"
     by_name: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> "ColumnTypes":
         """Parse `auto`, or `status=number,ok=bool`; raise ValueError for other texts."""
-        if text in _TYPES:
+        if text in _CONVERTERS_BY_TYPE:
             return cls(text)
         by_name = {}
         for part in text.split(","):
             name, _, kind = (piece.strip() for piece in part.rpartition("="))
-            if not name or kind not in _TYPES:
-                raise ValueError(f"{part!r} is not a column with its type: {', '.join(_TYPES)}")
+            if not name or kind not in _CONVERTERS_BY_TYPE:
+                raise ValueError(f"{part!r} is not a column with its type: {', '.join(_CONVERTERS_BY_TYPE)}")
             by_name[name] = kind
         return cls("text", by_name)
 
-    def converter(self, column: str) -> Convert:
+    def converter(self, column: str) -> ConvertCell:
         if column == "metadata":
-            return _nested
-        return _TYPES[self.by_name.get(column, self.all)]
+            return _convert_metadata
+        return _CONVERTERS_BY_TYPE[self.by_name.get(column, self.default_type)]
 
 
-AS_TEXT: Final = ColumnTypes()
+ALL_COLUMNS_TEXT: Final = ColumnTypes()
 
 
 class CsvOptions(msgspec.Struct, frozen=True):
     """How to read CSV. If `delimiter` is None, it is detected."""
 
     delimiter: str | None = None
-    types: ColumnTypes = AS_TEXT
+    types: ColumnTypes = ALL_COLUMNS_TEXT
 
 
-DETECTED: Final = CsvOptions()
+DEFAULT_CSV_OPTIONS: Final = CsvOptions()
 
 
 def parse_delimiter(text: str) -> str:
@@ -250,7 +250,7 @@ def parse_delimiter(text: str) -> str:
 class CsvColumns:
     """The columns of a header line, with the converters of their cells."""
 
-    def __init__(self, header: CsvRecord, types: ColumnTypes = AS_TEXT) -> None:
+    def __init__(self, header: CsvRecord, types: ColumnTypes = ALL_COLUMNS_TEXT) -> None:
         if header.fault is not None:
             raise BadBody(f"The header of the CSV cannot be read. {header.fault}")
         if len(header.cells) > MAX_COLUMNS:
@@ -264,13 +264,13 @@ class CsvColumns:
         self.names = names
         self._converters = [types.converter(name) for name in names]
 
-    def fault(self, record: CsvRecord) -> str | None:
+    def record_fault(self, record: CsvRecord) -> str | None:
         """Return the reason why a record cannot be an event, or None."""
         if record.fault is None and len(record.cells) != len(self.names):
             return f"The record has {len(record.cells)} fields, but the header has {len(self.names)}."
         return record.fault
 
-    def fields(self, cells: Sequence[str]) -> Fields:
+    def row_fields(self, cells: Sequence[str]) -> RawFields:
         """Return the fields of a row. An empty cell is a missing field."""
         return {
             name: convert(cell) for name, convert, cell in zip(self.names, self._converters, cells, strict=True) if cell
@@ -284,41 +284,44 @@ def row_text(record: CsvRecord, delimiter: str) -> str:
 
 def read_csv(body: Body) -> ParsedBody:
     """Decode a CSV body. `delimiter` and `types` are parameters of its Content-Type."""
-    return read_csv_as(_options(body), body)
+    return read_csv_with_options(_options(body), body)
 
 
-def read_csv_as(options: CsvOptions, body: Body) -> ParsedBody:
+def read_csv_with_options(options: CsvOptions, body: Body) -> ParsedBody:
     text = body.text
     check_lines(text, body.max_items)
-    delimiter = options.delimiter or detected_delimiter(text)
+    delimiter = options.delimiter or detect_delimiter(text)
     if text.count(delimiter) > body.max_items * _CELLS_PER_ITEM:
-        raise too_many(body.max_items)
-    records = read_records(text_lines(text, body.item_bytes), delimiter, body.item_bytes)
+        raise too_many_items(body.max_items)
+    records = read_records(text_lines(text, body.max_item_bytes), delimiter, body.max_item_bytes)
     header = next(records, None)
     if header is None:
         raise BadBody("The CSV has no header line.")
     columns = CsvColumns(header, options.types)
-    parsed = ParsedBody.of(body)
-    names_left = max(_MAX_NAMES, _MAX_NAME_REPETITION * len(body.data))
+    parsed = ParsedBody.for_body(body)
+    names_left = max(_MAX_NAME_CHARACTERS, _MAX_NAME_REPETITION * len(body.data))
     for count, record in enumerate(records):
         if count == body.max_items:
-            raise too_many(body.max_items)
-        fault = columns.fault(record)
+            raise too_many_items(body.max_items)
+        fault = columns.record_fault(record)
         if fault is None:
-            fields = columns.fields(record.cells)
+            fields = columns.row_fields(record.cells)
             names_left -= sum(map(len, fields))
             if names_left < 0:
-                raise TooLarge(
+                raise BodyTooLarge(
                     "The names of the columns are too long for so many records.", hint="Send fewer records at once."
                 )
-            add_fields(fields, record.line - 1, parsed)
+            add_event_of_fields(fields, record.line - 1, parsed)
         else:
-            parsed.refuse(record.line - 1, fault, row_text(record, delimiter))
+            parsed.refuse_item(record.line - 1, fault, row_text(record, delimiter))
     return require_events(parsed)
 
 
 def _options(body: Body) -> CsvOptions:
-    found = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(body.content_type)}
+    found = {
+        name.lower(): quoted or plain
+        for name, quoted, plain in _MEDIA_TYPE_PARAMETER_PATTERN.findall(body.content_type)
+    }
     if found.get("header") == "absent":
         raise BadBody(
             "CSV without a header line cannot be read.", hint="Send the names of the columns in a first line."
@@ -328,4 +331,4 @@ def _options(body: Body) -> CsvOptions:
         types = ColumnTypes.parse(found.get("types", "text"))
     except ValueError as problem:
         raise BadBody(f"A parameter of the Content-Type cannot be read: {problem}.") from problem
-    return CsvOptions(delimiter or ("\t" if body.media_type == TAB_SEPARATED else None), types)
+    return CsvOptions(delimiter or ("\t" if body.media_type == TAB_SEPARATED_MEDIA_TYPE else None), types)

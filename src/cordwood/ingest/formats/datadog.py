@@ -8,9 +8,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from cordwood.ingest.formats.json import lines_of
-from cordwood.ingest.items import Fields, fields_of, items_of, scalar_of, text_of, without_unpaired_surrogates
-from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, MetadataBudget, ParsedBody, PostedEvent
+from cordwood.ingest.formats.json import non_blank_lines
+from cordwood.ingest.items import (
+    RawFields,
+    decode_fields,
+    raw_to_scalar,
+    raw_to_text,
+    split_items,
+    without_unpaired_surrogates,
+)
+from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent, StreamLabels
 
 _encode = msgspec.json.Encoder().encode
 
@@ -22,44 +29,44 @@ URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
 
 def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
     """Decode a body. `shared` has attributes for events that lack them. An empty object is a connection test."""
-    labelled, budget = LabelledBody(item_bytes=body.item_bytes), MetadataBudget(body)
+    labelled, budget = LabelledBody(max_item_bytes=body.max_item_bytes), MetadataBudget(body)
     more = {name: msgspec.Raw(_encode(shared[name])) for name in URL_ATTRIBUTES if shared.get(name)}
     if body.media_type == "text/plain":
-        for index, line in lines_of(body.text, body.max_items):
-            _add({"message": msgspec.Raw(_encode(line)), **more}, index, labelled, budget)
+        for index, line in non_blank_lines(body.text, body.max_items):
+            _add_event({"message": msgspec.Raw(_encode(line)), **more}, index, labelled, budget)
         return labelled
-    text, aside = without_unpaired_surrogates(body.text), ParsedBody.of(body)
-    for index, item in enumerate(items_of(text, body.max_items) if text.strip() else ()):
-        fields = fields_of(item, index, aside)
+    text, aside = without_unpaired_surrogates(body.text), ParsedBody.for_body(body)
+    for index, item in enumerate(split_items(text, body.max_items) if text.strip() else ()):
+        fields = decode_fields(item, index, aside)
         if fields:
-            _add({**more, **fields}, index, labelled, budget)
-    labelled.add_undecoded(aside)
+            _add_event({**more, **fields}, index, labelled, budget)
+    labelled.add_refused_items(aside)
     return labelled
 
 
-def _add(fields: Fields, index: int, labelled: LabelledBody, budget: MetadataBudget) -> None:
-    part, event = labelled.part(*_labels(fields)), _event(fields)
-    budget.take(event.metadata)
-    part.add(event, index)
+def _add_event(fields: RawFields, index: int, labelled: LabelledBody, budget: MetadataBudget) -> None:
+    part, event = labelled.part_for_labels(*_labels(fields)), _event(fields)
+    budget.charge(event.metadata)
+    part.add_event(event, index)
 
 
-def _labels(fields: Fields) -> Labels:
-    found = (text_of(fields.get(name)) for name in ("service", "ddsource"))
+def _labels(fields: RawFields) -> StreamLabels:
+    found = (raw_to_text(fields.get(name)) for name in ("service", "ddsource"))
     return tuple(label for label in found if label)
 
 
-def _event(fields: Fields) -> PostedEvent:
-    message = text_of(fields.pop("message", None))
+def _event(fields: RawFields) -> PostedEvent:
+    message = raw_to_text(fields.pop("message", None))
     time = next((name for name in _TIME_ATTRIBUTES if name in fields), None)
-    timestamp = scalar_of(fields.pop(time)) if time else None
-    tags = text_of(fields.get("ddtags"))
+    timestamp = raw_to_scalar(fields.pop(time)) if time else None
+    tags = raw_to_text(fields.get("ddtags"))
     if tags and "tags" not in fields:
         fields["tags"] = msgspec.Raw(_encode(_tags(tags)))
     metadata = _encode(fields)
     return PostedEvent(
         timestamp=timestamp,
         event_message=metadata.decode() if message is None else message,
-        project=text_of(fields.get("project")),
+        project=raw_to_text(fields.get("project")),
         metadata=msgspec.Raw(metadata),
     )
 

@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.items import read_items, too_many
+from cordwood.ingest.items import add_items, too_many_items
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
-VERSION: Final = 131
+TERM_FORMAT_VERSION: Final = 131
 COMPRESSED_TAG: Final = 80
 # The bytes before a compressed term: the version, the tag, and the length after decompression.
-COMPRESSED_HEAD: Final = 6
+COMPRESSED_HEADER_BYTES: Final = 6
 
 _MAX_LEVELS: Final = 100
 _MAX_INTEGER_BYTES: Final = 1024
@@ -29,8 +29,8 @@ _ATOM_VALUES: Final[Mapping[str, bool | None]] = {
     "null": None,
     "undefined": None,
 }
-_PRINTABLE: Final = frozenset((*range(32, 127), 9, 10, 13))
-_LARGEST_NUMBER: Final = 2**64 - 1
+_PRINTABLE_BYTES: Final = frozenset((*range(32, 127), 9, 10, 13))
+_MAX_EXACT_INTEGER: Final = 2**64 - 1
 
 
 class BadTerm(ValueError):
@@ -44,21 +44,21 @@ class Atom(str):
 
 
 def is_compressed(data: bytes) -> bool:
-    return data[:2] == bytes((VERSION, COMPRESSED_TAG))
+    return data[:2] == bytes((TERM_FORMAT_VERSION, COMPRESSED_TAG))
 
 
 def read_term(data: bytes, max_terms: int) -> object:
     """Return the single term of a body as JSON values; raise BadTerm for any other content."""
-    if data[:1] != bytes((VERSION,)):
-        raise BadTerm(f"it does not begin with the version byte {VERSION}")
-    reader = _Reader(data, max_terms)
-    value = reader.term(0)
+    if data[:1] != bytes((TERM_FORMAT_VERSION,)):
+        raise BadTerm(f"it does not begin with the version byte {TERM_FORMAT_VERSION}")
+    reader = _TermReader(data, max_terms)
+    value = reader.read(0)
     if reader.at != len(data):
         raise BadTerm(f"there is more after the term, at byte {reader.at}")
     return value
 
 
-class _Reader:
+class _TermReader:
     """A cursor over the bytes, with a method for each kind of term."""
 
     def __init__(self, data: bytes, max_terms: int) -> None:
@@ -66,37 +66,37 @@ class _Reader:
         self._data = data
         self._left = max_terms
         self._readers: Mapping[int, Callable[[int], object]] = {
-            70: self._float,
-            97: lambda _: self._number(1),
-            98: lambda _: self._number(4, signed=True),
-            99: self._text_float,
-            100: lambda _: self._atom(2, "latin-1"),
-            104: lambda level: self._tuple(self._number(1), level),
-            105: lambda level: self._tuple(self._number(4), level),
+            70: self._read_float,
+            97: lambda _: self._read_integer(1),
+            98: lambda _: self._read_integer(4, signed=True),
+            99: self._read_text_float,
+            100: lambda _: self._read_atom(2, "latin-1"),
+            104: lambda level: self._read_tuple(self._read_integer(1), level),
+            105: lambda level: self._read_tuple(self._read_integer(4), level),
             106: lambda _: [],
-            107: self._bytes,
-            108: self._list,
-            109: lambda _: self._read_bytes(self._number(4)).decode("utf-8", "replace"),
-            110: lambda _: self._integer(self._number(1)),
-            111: lambda _: self._integer(self._number(4)),
-            115: lambda _: self._atom(1, "latin-1"),
-            116: self._map,
-            118: lambda _: self._atom(2, "utf-8"),
-            119: lambda _: self._atom(1, "utf-8"),
+            107: self._read_byte_list,
+            108: self._read_list,
+            109: lambda _: self._read_bytes(self._read_integer(4)).decode("utf-8", "replace"),
+            110: lambda _: self._read_big_integer(self._read_integer(1)),
+            111: lambda _: self._read_big_integer(self._read_integer(4)),
+            115: lambda _: self._read_atom(1, "latin-1"),
+            116: self._read_map,
+            118: lambda _: self._read_atom(2, "utf-8"),
+            119: lambda _: self._read_atom(1, "utf-8"),
         }
 
-    def term(self, level: int) -> object:
+    def read(self, level: int) -> object:
         """Read a term; the atoms nil, true and false become null, true and false of JSON."""
-        value = self._term(level)
+        value = self._read_keeping_atoms(level)
         return _ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value
 
-    def _term(self, level: int) -> object:
+    def _read_keeping_atoms(self, level: int) -> object:
         if level > _MAX_LEVELS:
             raise BadTerm(f"it is nested deeper than {_MAX_LEVELS} levels")
         self._left -= 1
         if self._left < 0:
             raise BadTerm("it has too many terms")
-        place, tag = self.at, self._number(1)
+        place, tag = self.at, self._read_integer(1)
         reader = self._readers.get(tag)
         if reader is None:
             raise BadTerm(f"the term at byte {place} is not data (tag {tag})")
@@ -109,14 +109,14 @@ class _Reader:
         self.at += size
         return taken
 
-    def _number(self, size: int, *, signed: bool = False) -> int:
+    def _read_integer(self, size: int, *, signed: bool = False) -> int:
         return int.from_bytes(self._read_bytes(size), "big", signed=signed)
 
-    def _float(self, _: int) -> object:
+    def _read_float(self, _: int) -> object:
         (number,) = struct.unpack(">d", self._read_bytes(8))
         return number if math.isfinite(number) else str(number)
 
-    def _text_float(self, _: int) -> object:
+    def _read_text_float(self, _: int) -> object:
         text = self._read_bytes(31).rstrip(b"\0").decode("latin-1")
         try:
             number = float(text)
@@ -124,61 +124,61 @@ class _Reader:
             raise BadTerm("a number cannot be read") from None
         return number if math.isfinite(number) else text
 
-    def _integer(self, size: int) -> object:
+    def _read_big_integer(self, size: int) -> object:
         """Read an integer of any length; one beyond JSON's exact numbers becomes a text of digits."""
-        is_negative = self._number(1)
+        is_negative = self._read_integer(1)
         if size > _MAX_INTEGER_BYTES:
             raise BadTerm(f"an integer has more than {_MAX_INTEGER_BYTES} bytes")
         number = int.from_bytes(self._read_bytes(size), "little")
         signed = -number if is_negative else number
-        return signed if -(2**63) <= signed <= _LARGEST_NUMBER else str(signed)
+        return signed if -(2**63) <= signed <= _MAX_EXACT_INTEGER else str(signed)
 
-    def _atom(self, length_size: int, letters: str) -> Atom:
-        return Atom(self._read_bytes(self._number(length_size)).decode(letters, "replace"))
+    def _read_atom(self, length_size: int, letters: str) -> Atom:
+        return Atom(self._read_bytes(self._read_integer(length_size)).decode(letters, "replace"))
 
-    def _bytes(self, _: int) -> object:
+    def _read_byte_list(self, _: int) -> object:
         """Read a list of small integers, which is Erlang's form of a text."""
-        found = self._read_bytes(self._number(2))
-        return found.decode("ascii") if _PRINTABLE.issuperset(found) else list(found)
+        found = self._read_bytes(self._read_integer(2))
+        return found.decode("ascii") if _PRINTABLE_BYTES.issuperset(found) else list(found)
 
-    def _list(self, level: int) -> list[object]:
-        values = [self.term(level + 1) for _ in range(self._count(self._number(4)))]
-        tail = self.term(level + 1)
+    def _read_list(self, level: int) -> list[object]:
+        values = [self.read(level + 1) for _ in range(self._check_count(self._read_integer(4)))]
+        tail = self.read(level + 1)
         return values if tail == [] else [*values, tail]
 
-    def _tuple(self, size: int, level: int) -> object:
-        values = [self._term(level + 1) for _ in range(self._count(size))]
+    def _read_tuple(self, size: int, level: int) -> object:
+        values = [self._read_keeping_atoms(level + 1) for _ in range(self._check_count(size))]
         if values and isinstance(values[0], Atom) and values[0] == "bert":
-            return _bert_value(values[1:])
+            return _convert_bert_tuple(values[1:])
         return [_ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value for value in values]
 
-    def _map(self, level: int) -> dict[str, object]:
+    def _read_map(self, level: int) -> dict[str, object]:
         found: dict[str, object] = {}
-        for _ in range(self._count(self._number(4))):
-            key = self._term(level + 1)
-            found[_key(key)] = self.term(level + 1)
+        for _ in range(self._check_count(self._read_integer(4))):
+            key = self._read_keeping_atoms(level + 1)
+            found[_map_key(key)] = self.read(level + 1)
         return found
 
-    def _count(self, size: int) -> int:
+    def _check_count(self, size: int) -> int:
         """Check a count against the bytes that are left before memory for it is allocated."""
         if size > min(self._left, len(self._data) - self.at):
             raise BadTerm("it ends early, or has too many terms")
         return size
 
 
-def _key(key: object) -> str:
+def _map_key(key: object) -> str:
     if isinstance(key, list | dict):
         raise BadTerm("a key of a map is not a text")
     return str(key)
 
 
-def _bert_value(values: list[object]) -> object:
+def _convert_bert_tuple(values: list[object]) -> object:
     """Convert BERT's special tuples: nil, true, false, and a dictionary as a list of pairs."""
     match values:
         case [Atom() as word] if word in _ATOM_VALUES:
             return _ATOM_VALUES[word]
         case [Atom("dict"), list() as pairs]:
-            return {_key(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
+            return {_map_key(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
         case _:
             return ["bert", *(_ATOM_VALUES.get(one, str(one)) if isinstance(one, Atom) else one for one in values)]
 
@@ -196,5 +196,5 @@ def read_bert(body: Body) -> ParsedBody:
     batch = value.get("batch", value) if isinstance(value, dict) else value
     items = batch if isinstance(batch, list) else [batch]
     if len(items) > body.max_items:
-        raise too_many(body.max_items)
-    return read_items([_encode(item).decode() for item in items], ParsedBody.of(body))
+        raise too_many_items(body.max_items)
+    return add_items([_encode(item).decode() for item in items], ParsedBody.for_body(body))

@@ -26,25 +26,25 @@ MESSAGE_KEYS: Final = ("message", "log", "msg")
 
 _encode = msgspec.json.Encoder().encode
 
-_EVENT_TIME: Final = 0
-_NANOSECONDS: Final = 10**9
+_EVENT_TIME_TYPE: Final = 0
+_NANOSECONDS_PER_SECOND: Final = 10**9
 # The unit of a number is inferred from its size: nanoseconds of an earlier time would look like another unit.
-_MIN_SECONDS: Final = 10**8
+_MIN_SECONDS_FOR_NANOSECONDS: Final = 10**8
 _EXCERPT_LENGTH: Final = 256 * 1024
-_MAX_TAG: Final = 256
-_MAX_MESSAGE_LENGTH: Final = 4
-_MAX_CHUNK_LENGTH: Final = 256
+_MAX_TAG_LENGTH: Final = 256
+_MAX_MESSAGE_ELEMENTS: Final = 4
+_MAX_CHUNK_ID_LENGTH: Final = 256
 _MAX_OPTION_BYTES: Final = 64 * 1024
 # The entries and the bytes that are decoded and stored at once.
 _SLICE_ENTRIES: Final = 2000
 _SLICE_BYTES: Final = 2**20
 
 
-class NotForwardError(Exception):
+class NotForwardProtocolError(Exception):
     """Raised for bytes that are not a message of the protocol; the start of the next message is then unknown."""
 
 
-class Incomplete(Exception):
+class IncompleteData(Exception):
     """Raised when the data ends within a value."""
 
 
@@ -70,21 +70,21 @@ class ValueScanner:
         self._position = position
         self._values_left = 1
 
-    def end(self, data: bytes | bytearray) -> int | None:
+    def find_end(self, data: bytes | bytearray) -> int | None:
         """Return the end of the value, or None if the value is not complete yet."""
         position, left, size = self._position, self._values_left, len(data)
         try:
             while left and position < size:
-                after, values = _head_end(data, position)
+                after, values = _read_head(data, position)
                 position = after
                 left += values - 1
-        except Incomplete:
+        except IncompleteData:
             pass
         self._position, self._values_left = position, left
         return position if not left and position <= size else None
 
 
-def _head_end(data: bytes | bytearray, position: int) -> tuple[int, int]:
+def _read_head(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """Return the end of the head of the value at `position`, and the number of values that it contains."""
     first = data[position]
     if first < 0x80 or first >= 0xE0:
@@ -97,16 +97,16 @@ def _head_end(data: bytes | bytearray, position: int) -> tuple[int, int]:
         return position + 1 + _SCALAR_SIZES[first], 0
     if first in _LENGTH_FORMATS:
         width, extra = _LENGTH_FORMATS[first]
-        return position + 1 + width + extra + _number(data, position + 1, width), 0
+        return position + 1 + width + extra + _read_number(data, position + 1, width), 0
     if first in _CONTAINER_FORMATS:
         width, values = _CONTAINER_FORMATS[first]
-        return position + 1 + width, values * _number(data, position + 1, width)
-    raise NotForwardError(f"The byte {first:#x} does not begin a value of MessagePack.")
+        return position + 1 + width, values * _read_number(data, position + 1, width)
+    raise NotForwardProtocolError(f"The byte {first:#x} does not begin a value of MessagePack.")
 
 
-def _number(data: bytes | bytearray, position: int, width: int) -> int:
+def _read_number(data: bytes | bytearray, position: int, width: int) -> int:
     if position + width > len(data):
-        raise Incomplete
+        raise IncompleteData
     return int.from_bytes(data[position : position + width], "big")
 
 
@@ -117,12 +117,12 @@ class EventTime(msgspec.Struct, frozen=True):
     nanoseconds: int
 
 
-class TooDeep(Exception):
+class ValueTooDeep(Exception):
     """Raised for a value that is nested deeper than an event may be."""
 
 
-_SCALARS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
-_NUMBERS: Final = {
+_CONSTANT_VALUES: Final = {0xC0: None, 0xC2: False, 0xC3: True}
+_NUMBER_FORMATS: Final = {
     code: struct.Struct(f">{form}")
     for code, form in zip((0xCA, 0xCB, *range(0xCC, 0xD4)), "fdBHIQbhiq", strict=True)
 }  # fmt: skip
@@ -135,167 +135,167 @@ class _ValueDecoder:
         self.data = data
         self.position = position
 
-    def value(self, levels: int = MAX_LEVELS) -> Any:
+    def read_value(self, levels: int = MAX_LEVELS) -> Any:
         """Return the next value. In texts and bytes, invalid UTF-8 is replaced by U+FFFD."""
         data, position = self.data, self.position
         if position >= len(data):
-            raise Incomplete
+            raise IncompleteData
         first = data[position]
         if first < 0x80 or first >= 0xE0:
             self.position = position + 1
             return first if first < 0x80 else first - 256
-        if first in _SCALARS:
+        if first in _CONSTANT_VALUES:
             self.position = position + 1
-            return _SCALARS[first]
-        if first in _NUMBERS:
-            form = _NUMBERS[first]
-            (found,) = form.unpack(self._slice(position + 1, form.size))
+            return _CONSTANT_VALUES[first]
+        if first in _NUMBER_FORMATS:
+            form = _NUMBER_FORMATS[first]
+            (found,) = form.unpack(self._read_slice(position + 1, form.size))
             return found
-        end, values = _head_end(data, position)
+        end, values = _read_head(data, position)
         if values or first < 0xA0 or first in _CONTAINER_FORMATS:
             self.position = end
             is_map = first < 0x90 or first >= 0xDE
-            return self._container(values, levels - 1, is_map=is_map)
-        return self._bytes(first, position, end)
+            return self._read_container(values, levels - 1, is_map=is_map)
+        return self._read_text_or_extension(first, position, end)
 
-    def _container(self, values: int, levels: int, *, is_map: bool) -> Any:
+    def _read_container(self, values: int, levels: int, *, is_map: bool) -> Any:
         if levels < 0:
-            raise TooDeep
+            raise ValueTooDeep
         if values > len(self.data) - self.position:
-            raise Incomplete
+            raise IncompleteData
         if not is_map:
-            return [self.value(levels) for _ in range(values)]
-        return {_key(self.value(levels)): self.value(levels) for _ in range(values // 2)}
+            return [self.read_value(levels) for _ in range(values)]
+        return {_map_key(self.read_value(levels)): self.read_value(levels) for _ in range(values // 2)}
 
-    def _bytes(self, first: int, position: int, end: int) -> Any:
+    def _read_text_or_extension(self, first: int, position: int, end: int) -> Any:
         if first < 0xC0:
-            return self._slice(position + 1, end - position - 1).decode("utf-8", "replace")
+            return self._read_slice(position + 1, end - position - 1).decode("utf-8", "replace")
         width, extra = _LENGTH_FORMATS.get(first, (0, 1))
         begin = position + 1 + width
-        content = self._slice(begin, end - begin)
-        return _extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
+        content = self._read_slice(begin, end - begin)
+        return _decode_extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
 
-    def _slice(self, position: int, size: int) -> bytes:
+    def _read_slice(self, position: int, size: int) -> bytes:
         content = self.data[position : position + size]
         if len(content) < size:
-            raise Incomplete
+            raise IncompleteData
         self.position = position + size
         return content
 
 
-def _key(value: Any) -> str:
+def _map_key(value: Any) -> str:
     if isinstance(value, str):
         return value
     return _encode(value).decode()
 
 
-def _extension(kind: int, content: bytes) -> Any:
-    if kind == _EVENT_TIME and len(content) == 8:
+def _decode_extension(kind: int, content: bytes) -> Any:
+    if kind == _EVENT_TIME_TYPE and len(content) == 8:
         return EventTime(*struct.unpack(">II", content))
     return base64.b64encode(content).decode()
 
 
 # The first bytes of binary values and extensions, for which msgspec's decoding is not suitable. The same bytes may also
 # occur within a text or a number. The search begins after the time of an entry, which may be an extension itself.
-_BINARY_MARKERS: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
-_AFTER_TIME: Final = 11
+_BINARY_MARKER_PATTERN: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
+_MARKER_SEARCH_START: Final = 11
 _decode_common = msgspec.msgpack.Decoder(
-    tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _extension(kind, bytes(content))
+    tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _decode_extension(kind, bytes(content))
 ).decode
-_raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_raw_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 # The maximum number of entries that are split at once; more would take much memory.
-_MAX_AT_ONCE: Final = 20_000
+_MAX_ENTRIES_AT_ONCE: Final = 20_000
 _MAX_BYTES_AT_ONCE: Final = 4 * 2**20
 
 
 class ForwardMessage(msgspec.Struct):
     """A message. `packed` has its entries from `position` to `end`; `compression` is their compression.
 
-    `count` is the number of entries, or None if it is unknown; `stated_count` is the number that the sender states.
+    `count` is the number of entries, or None if it is unknown; `stated_entry_count` is the number that the sender states.
     """
 
     tag: str
-    packed: bytes
-    position: int = 0
-    end: int | None = None
-    count: int | None = None
-    stated_count: int | None = None
+    packed_entries: bytes
+    entries_start: int = 0
+    entries_end: int | None = None
+    entry_count: int | None = None
+    stated_entry_count: int | None = None
     compression: str = ""
-    chunk: str | None = None
+    chunk_id: str | None = None
 
 
 def read_message(data: bytes) -> ForwardMessage | None:
     """Decode the structure of a complete message; return None for nil, which is a heartbeat."""
     if data == b"\xc0":
         return None
-    if not 0x92 <= data[0] <= 0x90 + _MAX_MESSAGE_LENGTH:
-        raise NotForwardError("A message is an array of two to four elements.")
+    if not 0x92 <= data[0] <= 0x90 + _MAX_MESSAGE_ELEMENTS:
+        raise NotForwardProtocolError("A message is an array of two to four elements.")
     elements = data[0] & 0x0F
     try:
         reader = _ValueDecoder(data, 1)
-        tag = reader.value()
-        if not isinstance(tag, str) or len(tag) > _MAX_TAG:
-            raise NotForwardError("A message begins with a tag.")
+        tag = reader.read_value()
+        if not isinstance(tag, str) or len(tag) > _MAX_TAG_LENGTH:
+            raise NotForwardProtocolError("A message begins with a tag.")
         return _read_by_mode(reader, tag, elements)
-    except (Incomplete, TooDeep) as problem:
-        raise NotForwardError("The message is not one of the Forward protocol.") from problem
+    except (IncompleteData, ValueTooDeep) as problem:
+        raise NotForwardProtocolError("The message is not one of the Forward protocol.") from problem
 
 
 def _read_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMessage:
     data, position = reader.data, reader.position
     if position >= len(data):
-        raise Incomplete
+        raise IncompleteData
     first = data[position]
-    after, values = _head_end(data, position)
+    after, values = _read_head(data, position)
     rest = elements - 2
     if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
-        reader.position = _value_end(data, position)
+        reader.position = _find_value_end(data, position)
         message = ForwardMessage(tag, data, after, reader.position, values)
     elif 0xA0 <= first < 0xC0 or first in _TEXT_CODES:
-        message = ForwardMessage(tag, _content(data, position, after))
+        message = ForwardMessage(tag, _text_content(data, position, after))
         reader.position = after
     else:
         # A single event is encoded as an entry, so that there is one way to decode entries.
-        reader.position = _value_end(data, _value_end(data, position))
-        message = ForwardMessage(tag, b"\x92" + data[position : reader.position], count=1)
+        reader.position = _find_value_end(data, _find_value_end(data, position))
+        message = ForwardMessage(tag, b"\x92" + data[position : reader.position], entry_count=1)
         rest -= 1
-    return _with_options(message, _options(reader, rest))
+    return _apply_options(message, _options(reader, rest))
 
 
 def _options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
     if len(reader.data) - reader.position > _MAX_OPTION_BYTES:
-        raise NotForwardError("The options of a message are too long.")
-    options = reader.value() if elements == 1 else None
+        raise NotForwardProtocolError("The options of a message are too long.")
+    options = reader.read_value() if elements == 1 else None
     if elements not in (0, 1) or not isinstance(options, dict | None):
-        raise NotForwardError("The options of a message are a map.")
+        raise NotForwardProtocolError("The options of a message are a map.")
     return options or {}
 
 
-def _content(data: bytes, position: int, end: int) -> bytes:
+def _text_content(data: bytes, position: int, end: int) -> bytes:
     width = _LENGTH_FORMATS.get(data[position], (0, 0))[0]
     return data[position + 1 + width : end]
 
 
-def _value_end(data: bytes, position: int) -> int:
+def _find_value_end(data: bytes, position: int) -> int:
     """Return the end of the value at `position`, including the values that it contains."""
     left = 1
     while left:
         if position >= len(data):
-            raise Incomplete
-        position, values = _head_end(data, position)
+            raise IncompleteData
+        position, values = _read_head(data, position)
         left += values - 1
     return position
 
 
-def _with_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMessage:
+def _apply_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMessage:
     chunk, compression = options.get("chunk"), options.get("compressed")
     if isinstance(chunk, str):
-        if len(chunk) > _MAX_CHUNK_LENGTH:
-            raise NotForwardError("The id of the chunk is too long.")
-        message.chunk = chunk
+        if len(chunk) > _MAX_CHUNK_ID_LENGTH:
+            raise NotForwardProtocolError("The id of the chunk is too long.")
+        message.chunk_id = chunk
     size = options.get("size")
     if isinstance(size, int) and not isinstance(size, bool):
-        message.stated_count = size
+        message.stated_entry_count = size
     if isinstance(compression, str) and compression != "text":
         message.compression = compression
     return message
@@ -307,25 +307,27 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
     The id of each event is derived from the chunk, its position and its content, so that a repeated chunk is
     recognised.
     """
-    parsed, held_bytes = ParsedBody(indexes=[], item_bytes=item_bytes), 0
+    parsed, held_bytes = ParsedBody(item_indexes=[], max_item_bytes=item_bytes), 0
     if message.compression:
-        parsed.refuse(
-            0, f"The entries cannot be inflated: they are not {message.compression[:20]}.", _excerpt(message.packed)
+        parsed.refuse_item(
+            0,
+            f"The entries cannot be inflated: they are not {message.compression[:20]}.",
+            _excerpt(message.packed_entries),
         )
         yield parsed
         return
-    for index, entry in enumerate(_entries(message)):
+    for index, entry in enumerate(_split_entries(message)):
         held_bytes += len(entry)
         if entry[:1] == _UNDECODABLE_MARK:
-            parsed.refuse(index, "The rest of the chunk is not MessagePack.", _excerpt(entry[1:]))
+            parsed.refuse_item(index, "The rest of the chunk is not MessagePack.", _excerpt(entry[1:]))
         elif len(entry) > item_bytes:
-            parsed.refuse(index, f"The entry is larger than {item_bytes} bytes.", _excerpt(entry))
+            parsed.refuse_item(index, f"The entry is larger than {item_bytes} bytes.", _excerpt(entry))
         else:
-            _add(entry, index, message, parsed)
-        if held_bytes > _SLICE_BYTES or len(parsed.events) + len(parsed.refused) >= _SLICE_ENTRIES:
+            _add_entry(entry, index, message, parsed)
+        if held_bytes > _SLICE_BYTES or len(parsed.events) + len(parsed.refused_items) >= _SLICE_ENTRIES:
             yield parsed
-            parsed, held_bytes = ParsedBody(indexes=[], item_bytes=item_bytes), 0
-    if parsed.events or parsed.refused:
+            parsed, held_bytes = ParsedBody(item_indexes=[], max_item_bytes=item_bytes), 0
+    if parsed.events or parsed.refused_items:
         yield parsed
 
 
@@ -333,17 +335,17 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
 _UNDECODABLE_MARK: Final = b"\xc1"
 
 
-def _entries(message: ForwardMessage) -> Iterator[bytes]:
+def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
     """Yield the entries. If data cannot be split into entries, the rest is the last one, with a mark before it."""
-    found = _split_at_once(message)
+    found = _split_with_msgspec(message)
     if found is not None:
         yield from map(bytes, found)
         return
-    packed, position, count = message.packed, message.position, 0
-    while position < len(packed) if message.count is None else count < message.count:
+    packed, position, count = message.packed_entries, message.entries_start, 0
+    while position < len(packed) if message.entry_count is None else count < message.entry_count:
         try:
-            end = _value_end(packed, position)
-        except (Incomplete, NotForwardError):
+            end = _find_value_end(packed, position)
+        except (IncompleteData, NotForwardProtocolError):
             end = 0
         if not position < end <= len(packed):
             yield _UNDECODABLE_MARK + packed[position : position + _EXCERPT_LENGTH]
@@ -353,30 +355,32 @@ def _entries(message: ForwardMessage) -> Iterator[bytes]:
         count += 1
 
 
-def _split_at_once(message: ForwardMessage) -> list[msgspec.Raw] | None:
+def _split_with_msgspec(message: ForwardMessage) -> list[msgspec.Raw] | None:
     """Split the entries with msgspec; return None if their number is unknown, too large, or not the stated one."""
-    count = message.stated_count if message.count is None else message.count
-    if count is None or not 0 <= count <= _MAX_AT_ONCE or len(message.packed) > _MAX_BYTES_AT_ONCE:
+    count = message.stated_entry_count if message.entry_count is None else message.entry_count
+    if count is None or not 0 <= count <= _MAX_ENTRIES_AT_ONCE or len(message.packed_entries) > _MAX_BYTES_AT_ONCE:
         return None
     try:
-        return _raws.decode(b"\xdd" + count.to_bytes(4, "big") + message.packed[message.position : message.end])
+        return _raw_array_decoder.decode(
+            b"\xdd" + count.to_bytes(4, "big") + message.packed_entries[message.entries_start : message.entries_end]
+        )
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-def _add(entry: bytes, index: int, message: ForwardMessage, parsed: ParsedBody) -> None:
+def _add_entry(entry: bytes, index: int, message: ForwardMessage, parsed: ParsedBody) -> None:
     try:
         time, fields, event_message, written = _read_entry(entry, message.tag)
-    except (TooDeep, RecursionError):
-        parsed.refuse(index, TOO_DEEP, _excerpt(entry))
+    except (ValueTooDeep, RecursionError):
+        parsed.refuse_item(index, TOO_DEEP, _excerpt(entry))
         return
     except ValueError as problem:
-        parsed.refuse(index, f"The entry is not a time and a record: {problem}", _excerpt(entry))
+        parsed.refuse_item(index, f"The entry is not a time and a record: {problem}", _excerpt(entry))
         return
     project = fields.get("project")
-    parsed.add(
+    parsed.add_event(
         PostedEvent(
-            id=_id(message.chunk, index, entry),
+            id=_entry_id(message.chunk_id, index, entry),
             timestamp=_timestamp(time),
             event_message=written.decode() if event_message is None else event_message,
             project=project if isinstance(project, str) else None,
@@ -390,12 +394,14 @@ def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | Non
     """Return time, metadata and message of an entry, and the metadata as JSON."""
     try:
         decoded_entry = _decode_common(entry)
-        if _BINARY_MARKERS.search(entry, _AFTER_TIME) is None or not _has_bytes_or_time(decoded_entry[1]):
-            return _read_values(decoded_entry, tag)
+        if _BINARY_MARKER_PATTERN.search(entry, _MARKER_SEARCH_START) is None or not _has_bytes_or_time(
+            decoded_entry[1]
+        ):
+            return _read_decoded_entry(decoded_entry, tag)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         # The entry is decoded in Python below.
         pass
-    return _read_values(_ValueDecoder(entry).value(MAX_LEVELS + 2), tag)
+    return _read_decoded_entry(_ValueDecoder(entry).read_value(MAX_LEVELS + 2), tag)
 
 
 def _has_bytes_or_time(value: Any) -> bool:
@@ -407,14 +413,14 @@ def _has_bytes_or_time(value: Any) -> bool:
     return isinstance(value, bytes | datetime)
 
 
-def _read_values(entry: Any, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
-    time, metadata, record = _unpacked(entry)
-    fields = _fields(record, metadata, tag)
+def _read_decoded_entry(entry: Any, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
+    time, metadata, record = _unpack_entry(entry)
+    fields = _entry_fields(record, metadata, tag)
     event_message = _take_message(fields)
     return time, fields, event_message, _encode(fields)
 
 
-def _unpacked(entry: Any) -> tuple[Any, Any, dict[str, Any]]:
+def _unpack_entry(entry: Any) -> tuple[Any, Any, dict[str, Any]]:
     """Return time, metadata and record of an entry. Fluent Bit may send a list of time and metadata."""
     if not isinstance(entry, list | tuple) or len(entry) != 2:
         raise ValueError("it has not two elements.")
@@ -426,7 +432,7 @@ def _unpacked(entry: Any) -> tuple[Any, Any, dict[str, Any]]:
     return time, None, record
 
 
-def _fields(record: dict[str, Any], metadata: Any, tag: str) -> dict[str, Any]:
+def _entry_fields(record: dict[str, Any], metadata: Any, tag: str) -> dict[str, Any]:
     fields = dict(record)
     fields.setdefault("tag", tag)
     if isinstance(metadata, dict) and metadata:
@@ -448,15 +454,15 @@ def _timestamp(time: Any) -> int | float | str | None:
     if isinstance(time, EventTime):
         if not time.nanoseconds:
             return time.seconds
-        if time.seconds >= _MIN_SECONDS:
-            return time.seconds * _NANOSECONDS + time.nanoseconds
-        return time.seconds + time.nanoseconds / _NANOSECONDS
+        if time.seconds >= _MIN_SECONDS_FOR_NANOSECONDS:
+            return time.seconds * _NANOSECONDS_PER_SECOND + time.nanoseconds
+        return time.seconds + time.nanoseconds / _NANOSECONDS_PER_SECOND
     if isinstance(time, float) and not math.isfinite(time):
         return None
     return time if isinstance(time, int | float | str) and not isinstance(time, bool) else None
 
 
-def _id(chunk: str | None, index: int, entry: bytes) -> str | None:
+def _entry_id(chunk: str | None, index: int, entry: bytes) -> str | None:
     if chunk is None:
         return None
     digest = blake2b(b"%d " % index, digest_size=16, person=b"cordwood.fluent")

@@ -5,11 +5,11 @@ from urllib.parse import parse_qs
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.items import Fields, add_fields
+from cordwood.ingest.items import RawFields, add_event_of_fields
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 _encode = msgspec.json.Encoder().encode
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 _MAX_FIELDS = 10_000
 
@@ -22,19 +22,19 @@ def read_form(body: Body) -> ParsedBody:
         raise BadBody(f"The form cannot be read: {problem}.") from problem
     if not found:
         raise BadBody("The form has no fields.")
-    fields: Fields = {
+    fields: RawFields = {
         name: msgspec.Raw(_encode(values[0] if len(values) == 1 else values)) for name, values in found.items()
     }
     if len(found.get("metadata", ())) == 1:
-        fields["metadata"] = _metadata(found["metadata"][0], fields["metadata"])
-    parsed = ParsedBody(indexes=[])
-    add_fields(fields, 0, parsed)
+        fields["metadata"] = _object_or_text(found["metadata"][0], fields["metadata"])
+    parsed = ParsedBody(item_indexes=[])
+    add_event_of_fields(fields, 0, parsed)
     return parsed
 
 
-def _metadata(text: str, as_text: msgspec.Raw) -> msgspec.Raw:
+def _object_or_text(text: str, as_text: msgspec.Raw) -> msgspec.Raw:
     try:
-        _object.decode(text)
+        _object_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return as_text
     return msgspec.Raw(text.encode())

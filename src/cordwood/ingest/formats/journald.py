@@ -12,21 +12,21 @@ import msgspec
 
 from cordwood.ingest.formats.json import require_events
 from cordwood.ingest.formats.syslog import SEVERITIES
-from cordwood.ingest.items import too_many
+from cordwood.ingest.items import too_many_items
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
-MEDIA: Final = "application/vnd.fdo.journal"
+JOURNAL_MEDIA_TYPE: Final = "application/vnd.fdo.journal"
 
 # Journald itself allows 1,024 fields in an entry.
 _MAX_FIELDS: Final = 1024
 # How many bytes are kept of an entry that is too large.
-_BEGINNING_BYTES: Final = 4096
+_KEPT_BYTES_OF_LARGE_ENTRY: Final = 4096
 _LENGTH_BYTES: Final = 8
 _MAX_NAME_BYTES: Final = 64
-_NAME: Final = re.compile(rb"[A-Z0-9_]{1,64}")
-_LEVELS: Final = {str(number): name for number, name in enumerate(SEVERITIES)}
+_FIELD_NAME_PATTERN: Final = re.compile(rb"[A-Z0-9_]{1,64}")
+_LEVELS_BY_PRIORITY: Final = {str(number): name for number, name in enumerate(SEVERITIES)}
 # The fields that identify the sender, the most specific one first.
-_LABELS: Final = ("SYSLOG_IDENTIFIER", "_SYSTEMD_UNIT", "_COMM")
+_SENDER_FIELDS: Final = ("SYSLOG_IDENTIFIER", "_SYSTEMD_UNIT", "_COMM")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,7 +35,7 @@ class JournalEntry(msgspec.Struct):
     """An entry. A field that was sent several times has a list of values. `problem` is the reason not to store it."""
 
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
-    count: int = 0
+    field_count: int = 0
     problem: str = ""
     text: str = ""
     is_cut: bool = False
@@ -43,12 +43,12 @@ class JournalEntry(msgspec.Struct):
     @property
     def label(self) -> str:
         """The name of the program or unit that wrote the entry, or an empty text."""
-        entries = (self.fields.get(name) for name in _LABELS)
+        entries = (self.fields.get(name) for name in _SENDER_FIELDS)
         return next((one for one in entries if isinstance(one, str) and one), "")
 
-    def take(self, name: str, value: str) -> None:
-        self.count += 1
-        if self.count > _MAX_FIELDS:
+    def add_field(self, name: str, value: str) -> None:
+        self.field_count += 1
+        if self.field_count > _MAX_FIELDS:
             self.problem = f"The entry has more than {_MAX_FIELDS} fields."
             return
         held = self.fields.get(name)
@@ -62,23 +62,29 @@ class JournalEntry(msgspec.Struct):
     def add_to(self, parsed: ParsedBody, index: int) -> None:
         """Add the entry to a decoded body: as an event with its cursor as id, or as a refused item."""
         if self.problem:
-            parsed.refused.append(RefusedItem(index, self.problem, self.text, is_cut=self.is_cut))
+            parsed.refused_items.append(RefusedItem(index, self.problem, self.text, is_cut=self.is_cut))
             return
         fields = dict(self.fields)
-        cursor, timestamp = _text(fields.pop("__CURSOR", None)), _text(fields.pop("__REALTIME_TIMESTAMP", None))
-        message, level = _text(fields.pop("MESSAGE", None)), _LEVELS.get(_text(fields.get("PRIORITY")) or "")
+        cursor, timestamp = (
+            _first_text(fields.pop("__CURSOR", None)),
+            _first_text(fields.pop("__REALTIME_TIMESTAMP", None)),
+        )
+        message, level = (
+            _first_text(fields.pop("MESSAGE", None)),
+            _LEVELS_BY_PRIORITY.get(_first_text(fields.get("PRIORITY")) or ""),
+        )
         if level is not None:
             fields["level"] = level
-        moment = int(timestamp) if timestamp is not None and _DIGITS.fullmatch(timestamp) else None
+        moment = int(timestamp) if timestamp is not None and _DIGITS_PATTERN.fullmatch(timestamp) else None
         metadata = _encode(fields)
         message = metadata.decode() if message is None else message
-        parsed.add(PostedEvent(cursor, moment, message, metadata=msgspec.Raw(metadata)), index)
+        parsed.add_event(PostedEvent(cursor, moment, message, metadata=msgspec.Raw(metadata)), index)
 
 
-_DIGITS: Final = re.compile(r"\d{1,18}", re.ASCII)
+_DIGITS_PATTERN: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def _text(value: str | list[str] | None) -> str | None:
+def _first_text(value: str | list[str] | None) -> str | None:
     return value[0] if isinstance(value, list) else value
 
 
@@ -104,7 +110,7 @@ class JournalDecoder:
         """Return the entries that a chunk completes."""
         self._buffer += data
         entries: list[JournalEntry] = []
-        while self._advance(entries):
+        while self._decode_next(entries):
             pass
         self._check_size(len(self._buffer))
         if self._entry.is_cut:
@@ -124,7 +130,7 @@ class JournalDecoder:
             self._end_entry(entries, len(self._buffer))
         return entries
 
-    def _advance(self, entries: list[JournalEntry]) -> bool:
+    def _decode_next(self, entries: list[JournalEntry]) -> bool:
         """Decode one field or line end; return False if it is incomplete."""
         if self._skipped_bytes:
             skipped = min(self._skipped_bytes, len(self._buffer) - self._at)
@@ -157,13 +163,13 @@ class JournalDecoder:
         line = bytes(self._buffer[self._at : end])
         name, equals, value = line.partition(b"=")
         if equals:
-            if _NAME.fullmatch(name):
+            if _FIELD_NAME_PATTERN.fullmatch(name):
                 self._add_field(name, value)
             else:
                 self._refuse_entry("The name of a field is not of A-Z, 0-9 and _.")
             self._at = end + 1
             return True
-        if not _NAME.fullmatch(name):
+        if not _FIELD_NAME_PATTERN.fullmatch(name):
             self._refuse_entry("A line is neither NAME=value nor the name of a binary field.")
             self._at = end + 1
             return True
@@ -188,7 +194,7 @@ class JournalDecoder:
 
     def _add_field(self, name: bytes, value: bytes) -> None:
         if not self._entry.problem:
-            self._entry.take(name.decode(), value.decode("utf-8", "replace"))
+            self._entry.add_field(name.decode(), value.decode("utf-8", "replace"))
 
     def _refuse_entry(self, problem: str, *, is_cut: bool = False) -> None:
         """Record the reason why the entry cannot be stored, unless there is one already."""
@@ -196,7 +202,7 @@ class JournalDecoder:
         entry.problem = entry.problem or problem
         if is_cut and not entry.is_cut:
             entry.is_cut = True
-            beginning = self._buffer[self._start : self._start + _BEGINNING_BYTES]
+            beginning = self._buffer[self._start : self._start + _KEPT_BYTES_OF_LARGE_ENTRY]
             entry.text = beginning.decode("utf-8", "replace")
             entry.fields.clear()
 
@@ -215,10 +221,10 @@ class JournalDecoder:
 
 def read_journal(body: Body) -> ParsedBody:
     """Decode a body of entries."""
-    parsed = ParsedBody.of(body)
+    parsed = ParsedBody.for_body(body)
     for index, entry in enumerate(_entries(body)):
         if index >= body.max_items:
-            raise too_many(body.max_items)
+            raise too_many_items(body.max_items)
         entry.add_to(parsed, index)
     return require_events(parsed)
 
@@ -227,7 +233,7 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 def _entries(body: Body) -> Iterator[JournalEntry]:
-    decoder = JournalDecoder(body.item_bytes)
+    decoder = JournalDecoder(body.max_item_bytes)
     for begin in range(0, len(body.data), _CHUNK_BYTES):
         yield from decoder.feed(body.data[begin : begin + _CHUNK_BYTES])
     yield from decoder.finish()

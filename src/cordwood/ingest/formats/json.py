@@ -13,89 +13,89 @@ import msgspec
 from cordwood.errors import BadBody
 from cordwood.ingest.items import (
     TOO_DEEP,
-    Fields,
-    add_fields,
+    RawFields,
+    add_event_of_fields,
+    add_items,
     check_lines,
     check_objects,
-    decoded_values,
-    fields_of,
-    items_of,
-    read_items,
-    scalar_of,
-    text_of,
-    too_many,
+    decode_fields,
+    decode_values,
+    raw_to_scalar,
+    raw_to_text,
+    split_items,
+    too_many_items,
     without_unpaired_surrogates,
 )
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
-_line = msgspec.json.Decoder(PostedEvent)
+_event_decoder = msgspec.json.Decoder(PostedEvent)
 
 # How many characters are searched for the first bracket. More white space is not expected before it.
-_MAX_BLANKS = 64
-_array = msgspec.json.Decoder(list[PostedEvent])
+_MAX_LEADING_BLANKS = 64
+_array_decoder = msgspec.json.Decoder(list[PostedEvent])
 _encode = msgspec.json.Encoder().encode
 _MAX_CASTS = 1000
 _PATH_EXCERPT_LENGTH = 200
 
 
 def read_ndjson(body: Body) -> ParsedBody:
-    parsed = ParsedBody.of(body)
-    for index, line in lines_of(body.text, body.max_items):
+    parsed = ParsedBody.for_body(body)
+    for index, line in non_blank_lines(body.text, body.max_items):
         _read_line(line, index, parsed)
     return require_events(parsed)
 
 
-def lines_of(text: str, limit: int) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty with their index from 0; raise TooLarge if there are too many."""
+def non_blank_lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty with their index from 0; raise BodyTooLarge if there are too many."""
     check_lines(text, limit)
     found = 0
     for index, line in enumerate(text.split("\n")):
         if line and not line.isspace():
             found += 1
             if found > limit:
-                raise too_many(limit)
+                raise too_many_items(limit)
             yield index, line.rstrip("\r")
 
 
 def require_events(parsed: ParsedBody) -> ParsedBody:
     """Return the decoded body; raise BadBody if none of its lines could be decoded."""
-    if parsed.refused and not parsed.events:
-        first = parsed.refused[0]
+    if parsed.refused_items and not parsed.events:
+        first = parsed.refused_items[0]
         raise BadBody(f"No line can be read. Line {first.index + 1}: {first.reason}")
     return parsed
 
 
 def _read_line(line: str, index: int, parsed: ParsedBody) -> None:
     try:
-        parsed.add(_line.decode(line), index)
+        parsed.add_event(_event_decoder.decode(line), index)
     except (msgspec.DecodeError, RecursionError):
-        fields = fields_of(without_unpaired_surrogates(line), index, parsed)
+        fields = decode_fields(without_unpaired_surrogates(line), index, parsed)
         if fields is not None:
-            add_fields(fields, index, parsed)
+            add_event_of_fields(fields, index, parsed)
 
 
-class _Batch(msgspec.Struct, forbid_unknown_fields=True):
+class _BatchDocument(msgspec.Struct, forbid_unknown_fields=True):
     batch: list[PostedEvent]
 
 
-_batch = msgspec.json.Decoder(_Batch)
+_batch_decoder = msgspec.json.Decoder(_BatchDocument)
 
 
-def read_json(body: Body) -> ParsedBody:
+def read_json_events(body: Body) -> ParsedBody:
     # An ASCII body is decoded as bytes: a string would double its memory.
     plain = body.data if body.data.isascii() else body.text
     check_objects(plain, body.max_items)
     try:
-        return _read_common_forms(plain)
+        return _decode_common_layouts(plain)
     except (msgspec.DecodeError, RecursionError):
-        return read_items(items_of(without_unpaired_surrogates(body.text), body.max_items), ParsedBody.of(body))
+        return add_items(split_items(without_unpaired_surrogates(body.text), body.max_items), ParsedBody.for_body(body))
 
 
-def _read_common_forms(text: bytes | str) -> ParsedBody:
+def _decode_common_layouts(text: bytes | str) -> ParsedBody:
     """Decode the common forms without running Python code for each event."""
-    if text[:_MAX_BLANKS].lstrip()[:1] in {"[", b"["}:
-        return ParsedBody(_array.decode(text))
-    return ParsedBody(_batch.decode(text).batch)
+    if text[:_MAX_LEADING_BLANKS].lstrip()[:1] in {"[", b"["}:
+        return ParsedBody(_array_decoder.decode(text))
+    return ParsedBody(_batch_decoder.decode(text).batch)
 
 
 def read_typecasts(body: Body) -> ParsedBody:
@@ -103,26 +103,26 @@ def read_typecasts(body: Body) -> ParsedBody:
 
     An item whose casts fail is quarantined.
     """
-    parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
-        fields = fields_of(item, index, parsed)
+    parsed = ParsedBody.for_body(body)
+    for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
+        fields = decode_fields(item, index, parsed)
         if fields is None:
             continue
         if {"body", "typecasts"} <= fields.keys():
             try:
-                fields = fields_of(_cast(fields["body"], fields["typecasts"]), index, parsed)
+                fields = decode_fields(_apply_casts(fields["body"], fields["typecasts"]), index, parsed)
             except ValueError as problem:
-                parsed.refuse(index, str(problem), item)
+                parsed.refuse_item(index, str(problem), item)
                 continue
         if fields is not None:
-            add_fields(fields, index, parsed)
+            add_event_of_fields(fields, index, parsed)
     return parsed
 
 
-def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
+def _apply_casts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
     """Return the event as JSON with its casts applied; raise ValueError if one fails."""
     try:
-        event, directions = decoded_values(body), decoded_values(typecasts)
+        event, directions = decode_values(body), decode_values(typecasts)
     except (msgspec.DecodeError, RecursionError):
         raise ValueError(TOO_DEEP) from None
     if not isinstance(event, dict) or not isinstance(directions, list) or len(directions) > _MAX_CASTS:
@@ -130,11 +130,11 @@ def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
     for cast in directions:
         path = cast.get("path") if isinstance(cast, dict) else None
         if isinstance(path, list) and path and (cast.get("from"), cast.get("to")) == ("string", "float"):
-            _cast_at(event, path)
+            _cast_at_path(event, path)
     return _encode(event).decode()
 
 
-def _cast_at(event: dict[str, Any], path: list[object]) -> None:
+def _cast_at_path(event: dict[str, Any], path: list[object]) -> None:
     """Convert a text to a number in every record on the path. A missing path changes nothing."""
     *outer, last = (str(step) for step in path)
     records: list[Any] = [event]
@@ -157,44 +157,46 @@ def _cast_number(text: str, path: str) -> float:
     return number
 
 
-def read_whole(body: Body) -> ParsedBody:
+def read_objects_as_messages(body: Body) -> ParsedBody:
     """Decode `/json` and `/browser/reports` bodies: the message is the text of the object, the time that of receipt."""
-    parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
-        if fields_of(item, index, parsed) is not None:
-            parsed.add(PostedEvent(event_message=item, metadata=msgspec.Raw(item.encode())), index)
+    parsed = ParsedBody.for_body(body)
+    for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
+        if decode_fields(item, index, parsed) is not None:
+            parsed.add_event(PostedEvent(event_message=item, metadata=msgspec.Raw(item.encode())), index)
     return parsed
 
 
 def read_logpush(body: Body) -> ParsedBody:
     """Decode Cloudflare Logpush: an event per line or item, at the time when the edge received the request."""
-    parsed = ParsedBody.of(body)
+    parsed = ParsedBody.for_body(body)
     for index, item in _lines_or_items(body):
-        fields = fields_of(item, index, parsed)
+        fields = decode_fields(item, index, parsed)
         if fields is not None:
-            timestamp = scalar_of(fields.get("EdgeStartTimestamp") or fields.get("Datetime") or fields.get("Timestamp"))
+            timestamp = raw_to_scalar(
+                fields.get("EdgeStartTimestamp") or fields.get("Datetime") or fields.get("Timestamp")
+            )
             event = PostedEvent(timestamp=timestamp, event_message=item, metadata=msgspec.Raw(item.encode()))
-            parsed.add(event, index)
+            parsed.add_event(event, index)
     return require_events(parsed)
 
 
 def read_vector(body: Body) -> ParsedBody:
     """Decode Vector's events: `message` and `timestamp` become those of the event, other fields metadata."""
-    parsed = ParsedBody.of(body)
+    parsed = ParsedBody.for_body(body)
     for index, item in _lines_or_items(body):
-        fields = fields_of(item, index, parsed)
+        fields = decode_fields(item, index, parsed)
         if fields is not None:
-            parsed.add(_vector_event(fields), index)
+            parsed.add_event(_vector_event(fields), index)
     return require_events(parsed)
 
 
-def _vector_event(fields: Fields) -> PostedEvent:
-    message, timestamp = text_of(fields.pop("message", None)), scalar_of(fields.pop("timestamp", None))
+def _vector_event(fields: RawFields) -> PostedEvent:
+    message, timestamp = raw_to_text(fields.pop("message", None)), raw_to_scalar(fields.pop("timestamp", None))
     metadata = _encode(fields)
     return PostedEvent(
         timestamp=timestamp,
         event_message=metadata.decode() if message is None else message,
-        project=text_of(fields.get("project")),
+        project=raw_to_text(fields.get("project")),
         metadata=msgspec.Raw(metadata),
     )
 
@@ -204,9 +206,9 @@ def _lines_or_items(body: Body) -> Iterator[tuple[int, str]]:
     text = without_unpaired_surrogates(body.text)
     is_document = text.lstrip()[:1] == "[" or (body.media_type == "application/json" and "\n" not in text.strip())
     if is_document:
-        yield from enumerate(items_of(text, body.max_items))
+        yield from enumerate(split_items(text, body.max_items))
     else:
-        yield from lines_of(text, body.max_items)
+        yield from non_blank_lines(text, body.max_items)
 
 
 def read_cloud_events(body: Body) -> ParsedBody:
@@ -216,16 +218,16 @@ def read_cloud_events(body: Body) -> ParsedBody:
         for name, value in body.headers.items()
         if name.startswith("ce-")
     }
-    parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
-        fields = fields_of(item, index, parsed)
+    parsed = ParsedBody.for_body(body)
+    for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
+        fields = decode_fields(item, index, parsed)
         if fields is not None:
             _add_attributes(fields, attributes)
-            add_fields(fields, index, parsed)
+            add_event_of_fields(fields, index, parsed)
     return parsed
 
 
-def _add_attributes(fields: Fields, attributes: dict[str, str]) -> None:
+def _add_attributes(fields: RawFields, attributes: dict[str, str]) -> None:
     """Add the attributes of a CloudEvent.
 
     A field `timestamp` takes precedence over the time of the headers, and that over the `time` of the object.

@@ -9,40 +9,49 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.errors import BadBody, TooLarge
-from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, fields, fixed, message_of, signed, text
-from cordwood.ingest.items import text_of, too_many, without_unpaired_surrogates
+from cordwood.errors import BadBody, BodyTooLarge
+from cordwood.ingest.formats.protobuf import (
+    BadProtobuf,
+    FieldTypes,
+    decode_int64,
+    decode_message,
+    decode_text,
+    decode_unsigned,
+    iterate_fields,
+    message_decoder,
+)
+from cordwood.ingest.items import raw_to_text, too_many_items, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.event import SERVICE_LABELS
 from cordwood.model.json_checks import describe_json_error
 
-TENANT: Final = "x-scope-orgid"
+TENANT_HEADER: Final = "x-scope-orgid"
 # The maximum number of fields of a protobuf entry, including those of nested messages.
 _FIELDS_PER_ENTRY: Final = 16
 # The maximum size of labels, which are copied into each event of their stream.
 _MAX_LABEL_BYTES: Final = 64 * 1024
 _ID_BYTES: Final = 16
 
-Pairs = Mapping[str, str]
+LabelPairs = Mapping[str, str]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _EMPTY = msgspec.Raw(b"")
 _NULL = msgspec.Raw(b"null")
 
 
-class _Entry(msgspec.Struct, array_like=True, gc=False):
+class _PushEntry(msgspec.Struct, array_like=True, gc=False):
     time: str | int
     line: str
     metadata: msgspec.Raw = _EMPTY
 
 
-class _Stream(msgspec.Struct, gc=False):
+class _PushStream(msgspec.Struct, gc=False):
     stream: msgspec.Raw
-    values: list[_Entry] = []
+    values: list[_PushEntry] = []
 
 
 class _Push(msgspec.Struct):
-    streams: list[_Stream]
+    streams: list[_PushStream]
 
 
 class _LooseStream(msgspec.Struct, gc=False):
@@ -54,43 +63,43 @@ class _LoosePush(msgspec.Struct):
     streams: list[_LooseStream]
 
 
-_push = msgspec.json.Decoder(_Push)
-_loose_push = msgspec.json.Decoder(_LoosePush)
-_entry = msgspec.json.Decoder(_Entry)
+_push_decoder = msgspec.json.Decoder(_Push)
+_loose_push_decoder = msgspec.json.Decoder(_LoosePush)
+_entry_decoder = msgspec.json.Decoder(_PushEntry)
 
 
-class _Levels(msgspec.Struct):
+class _LevelFields(msgspec.Struct):
     level: msgspec.Raw = _EMPTY
     detected_level: msgspec.Raw = _EMPTY
 
 
-_labels = msgspec.json.Decoder(dict[str, str])
-_levels = msgspec.json.Decoder(_Levels)
+_labels_decoder = msgspec.json.Decoder(dict[str, str])
+_levels_decoder = msgspec.json.Decoder(_LevelFields)
 
 
-def read_streams(body: Body) -> LabelledBody:
+def read_quarantined_streams(body: Body) -> LabelledBody:
     """Decode an array of streams, which is what the quarantine stores of a push."""
-    return read_json(msgspec.structs.replace(body, data=b'{"streams":%b}' % body.data))
+    return read_json_push(msgspec.structs.replace(body, data=b'{"streams":%b}' % body.data))
 
 
-def read_json(body: Body) -> LabelledBody:
+def read_json_push(body: Body) -> LabelledBody:
     """Decode a push in JSON. Entries that cannot be decoded are quarantined."""
     _check_brackets(body.data, body.max_items)
     reading = _PushReader(body)
-    for stream, entries in _streams(body):
-        reading.begin(_labels_of(stream))
+    for stream, entries in _decode_streams(body):
+        reading.begin_stream(_decode_labels(stream))
         for entry in entries:
-            reading.add_json(entry)
+            reading.add_json_entry(entry)
     return reading.labelled
 
 
-def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspec.Raw]]]:
+def _decode_streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_PushEntry | msgspec.Raw]]]:
     try:
-        return [(one.stream, one.values) for one in _push.decode(body.data).streams]
+        return [(one.stream, one.values) for one in _push_decoder.decode(body.data).streams]
     except (msgspec.DecodeError, RecursionError):
         plain = without_unpaired_surrogates(body.text)
     try:
-        return [(one.stream, one.values) for one in _loose_push.decode(plain).streams]
+        return [(one.stream, one.values) for one in _loose_push_decoder.decode(plain).streams]
     except msgspec.ValidationError as problem:
         raise BadBody(f"The body is not a valid Loki push request: {problem}.") from problem
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -98,11 +107,11 @@ def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspe
 
 
 # Matches everything up to the next opening bracket outside of strings, without backtracking.
-_TO_BRACKET: Final = re.compile(rb'(?:[^"\[{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[{])', re.DOTALL)
+_NEXT_BRACKET_PATTERN: Final = re.compile(rb'(?:[^"\[{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[{])', re.DOTALL)
 
 
 def _check_brackets(data: bytes, limit: int) -> None:
-    """Raise TooLarge for a document with more arrays or objects than `limit` entries need, before it is decoded.
+    """Raise BodyTooLarge for a document with more arrays or objects than `limit` entries need, before it is decoded.
 
     Each entry is an array, each stream an object with its labels and an array, the metadata of an entry an object.
     """
@@ -110,80 +119,80 @@ def _check_brackets(data: bytes, limit: int) -> None:
     if data.count(b"[") <= arrays and data.count(b"{") <= objects:
         return
     at = 0
-    while bracket := _TO_BRACKET.match(data, at):
+    while bracket := _NEXT_BRACKET_PATTERN.match(data, at):
         at = bracket.end()
         if bracket[1] == b"[":
             arrays -= 1
         else:
             objects -= 1
         if arrays < 0 or objects < 0:
-            raise too_many(limit)
+            raise too_many_items(limit)
 
 
-def _labels_of(raw: msgspec.Raw) -> Pairs:
+def _decode_labels(raw: msgspec.Raw) -> LabelPairs:
     written = bytes(raw).decode()
     if len(written) > _MAX_LABEL_BYTES:
-        raise _too_many_labels()
+        raise _labels_too_large_fault()
     try:
-        return _labels.decode(without_unpaired_surrogates(written))
+        return _labels_decoder.decode(without_unpaired_surrogates(written))
     except (msgspec.DecodeError, RecursionError) as problem:
         raise BadBody(
             "The body is not a valid Loki push request: the labels of a stream are not an object of texts."
         ) from problem
 
 
-_PAIR: Fields = {1: ("name", text, False), 2: ("value", text, False)}
-_TIMESTAMP: Fields = {1: ("seconds", signed, False), 2: ("nanos", fixed, False)}
-_ENTRY: Fields = {
-    1: ("timestamp", message_of(_TIMESTAMP), False),
-    2: ("line", text, False),
-    3: ("metadata", message_of(_PAIR), True),
+_PAIR: FieldTypes = {1: ("name", decode_text, False), 2: ("value", decode_text, False)}
+_TIMESTAMP: FieldTypes = {1: ("seconds", decode_int64, False), 2: ("nanos", decode_unsigned, False)}
+_ENTRY: FieldTypes = {
+    1: ("timestamp", message_decoder(_TIMESTAMP), False),
+    2: ("line", decode_text, False),
+    3: ("metadata", message_decoder(_PAIR), True),
 }
-_STREAM: Fields = {1: ("labels", text, False), 2: ("entries", message_of(_ENTRY), True)}
-_REQUEST: Fields = {1: ("streams", message_of(_STREAM), True)}
+_STREAM: FieldTypes = {1: ("labels", decode_text, False), 2: ("entries", message_decoder(_ENTRY), True)}
+_REQUEST: FieldTypes = {1: ("streams", message_decoder(_STREAM), True)}
 
 
-def read_protobuf(body: Body) -> LabelledBody:
+def read_protobuf_push(body: Body) -> LabelledBody:
     """Decode a push in protobuf that was already decompressed with Snappy."""
     try:
         _check_messages(body.data, body.max_items)
-        request: Any = decoded(body.data, _REQUEST, body.max_items * _FIELDS_PER_ENTRY)
+        request: Any = decode_message(body.data, _REQUEST, body.max_items * _FIELDS_PER_ENTRY)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is not a valid Loki push request: {problem}.") from problem
     reading = _PushReader(body)
     for stream in request.get("streams", ()):
-        reading.begin(_parsed_labels(stream.get("labels", "")))
+        reading.begin_stream(_parse_labels(stream.get("labels", "")))
         for entry in stream.get("entries", ()):
-            reading.add_protobuf(entry)
+            reading.add_protobuf_entry(entry)
     return reading.labelled
 
 
 def _check_messages(data: bytes, limit: int) -> None:
-    """Raise TooLarge for more streams or entries than the limit, before they are decoded."""
+    """Raise BodyTooLarge for more streams or entries than the limit, before they are decoded."""
     found = 0
-    for number, (_, stream) in enumerate(fields(data), 1):
+    for number, (_, stream) in enumerate(iterate_fields(data), 1):
         if isinstance(stream, bytes):
-            found += sum(1 for _ in islice(fields(stream), limit + 3))
+            found += sum(1 for _ in islice(iterate_fields(stream), limit + 3))
         # Two fields of each stream are not entries: its labels and their hash.
         if number > limit or found > limit + 2 * number:
-            raise too_many(limit)
+            raise too_many_items(limit)
 
 
-_LABEL: Final = re.compile(
+_LABEL_PATTERN: Final = re.compile(
     r'\s*+(?P<name>[^\s"=,{}]++|"(?:[^"\\]|\\.)*+")\s*+=\s*+(?P<value>"(?:[^"\\]|\\.)*+"|`[^`]*+`)\s*+(?:,|(?=\}))',
     re.DOTALL,
 )
 
 
-def _parsed_labels(written: str) -> Pairs:
+def _parse_labels(written: str) -> LabelPairs:
     """Parse labels in Prometheus's notation: {name="value", name="value"}."""
     if len(written) > _MAX_LABEL_BYTES:
-        raise _too_many_labels()
+        raise _labels_too_large_fault()
     labels: dict[str, str] = {}
     stripped = written.strip()
     at = 1
-    while match := _LABEL.match(stripped, at):
-        labels[_unquoted(match["name"])] = _unquoted(match["value"])
+    while match := _LABEL_PATTERN.match(stripped, at):
+        labels[_unquote(match["name"])] = _unquote(match["value"])
         at = match.end()
     if stripped[:1] != "{" or stripped[at:].strip() != "}":
         raise BadBody(
@@ -192,39 +201,39 @@ def _parsed_labels(written: str) -> Pairs:
     return labels
 
 
-_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
-_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_LAST_CHARACTER: Final = 0x10FFFF
+_ESCAPE_PATTERN: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
+_ESCAPE_CHARACTERS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_MAX_CODE_POINT: Final = 0x10FFFF
 
 
-def _unquoted(written: str) -> str:
+def _unquote(written: str) -> str:
     """Return the text of a literal in Go's notation; a name without quotes is unchanged."""
     if written[:1] == "`":
         return written[1:-1]
-    return _ESCAPE.sub(_unescaped, written[1:-1]) if written[:1] == '"' else written
+    return _ESCAPE_PATTERN.sub(_unescape, written[1:-1]) if written[:1] == '"' else written
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     kind, digits = match[1][:1], match[1][1:]
     if not digits:
-        return _ESCAPED.get(kind, kind)
+        return _ESCAPE_CHARACTERS.get(kind, kind)
     number = int(digits, 16) if kind in "xuU" else int(match[1], 8)
-    is_character = number <= _LAST_CHARACTER and not 0xD800 <= number <= 0xDFFF
+    is_character = number <= _MAX_CODE_POINT and not 0xD800 <= number <= 0xDFFF
     return chr(number) if is_character else "\ufffd"
 
 
-def _too_many_labels() -> TooLarge:
-    return TooLarge(f"The labels of a stream take more than {_MAX_LABEL_BYTES // 1024} KiB.", hint="Send fewer.")
+def _labels_too_large_fault() -> BodyTooLarge:
+    return BodyTooLarge(f"The labels of a stream take more than {_MAX_LABEL_BYTES // 1024} KiB.", hint="Send fewer.")
 
 
 class _PushReader:
     """Collects the events of a push. It holds the values that the entries of the current stream share."""
 
     def __init__(self, body: Body) -> None:
-        self.labelled = LabelledBody(item_bytes=body.item_bytes)
+        self.labelled = LabelledBody(max_item_bytes=body.max_item_bytes)
         self._body = body
         self._budget = MetadataBudget(body)
-        self._tenant = body.headers.get(TENANT, "")
+        self._tenant = body.headers.get(TENANT_HEADER, "")
         self._seen: Counter[str] = Counter()
         self._index = 0
         # The following attributes belong to the current stream.
@@ -236,87 +245,89 @@ class _PushReader:
         self._plain = _EMPTY
         self._digest = blake2b(digest_size=_ID_BYTES)
 
-    def begin(self, labels: Pairs) -> None:
+    def begin_stream(self, labels: LabelPairs) -> None:
         """Begin a stream with these labels."""
         service = next((labels[name] for name in SERVICE_LABELS if labels.get(name)), None)
-        self._part = self.labelled.part(*(label for label in (self._tenant, service) if label))
+        self._part = self.labelled.part_for_labels(*(label for label in (self._tenant, service) if label))
         self._project = labels.get("project")
-        self._level = _level(labels)
+        self._level = _level_of_labels(labels)
         self._fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
         self._shared = _encode(self._fields)[:-1]
-        self._plain = self._metadata(_EMPTY, self._level)
+        self._plain = self._event_metadata(_EMPTY, self._level)
         self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_ID_BYTES)
 
-    def add_json(self, entry: _Entry | msgspec.Raw) -> None:
+    def add_json_entry(self, entry: _PushEntry | msgspec.Raw) -> None:
         """Add an entry, or quarantine one that cannot be decoded."""
         if isinstance(entry, msgspec.Raw):
             given = bytes(entry)
             try:
-                entry = _entry.decode(given)
+                entry = _entry_decoder.decode(given)
             except (msgspec.DecodeError, RecursionError):
-                self._refuse("The entry is not [time, line] or [time, line, metadata].", given)
+                self._quarantine_entry("The entry is not [time, line] or [time, line, metadata].", given)
                 return
         level, metadata = self._level, entry.metadata
         if metadata == _NULL:
             metadata = _EMPTY
         elif metadata is not _EMPTY:
-            reason, own_level = self._checked(metadata)
+            reason, own_level = self._check_metadata(metadata)
             if reason is not None:
-                self._refuse(reason, _encode(entry))
+                self._quarantine_entry(reason, _encode(entry))
                 return
             level = own_level or level
-        self._add(_nanoseconds(entry.time), entry.line, metadata, level)
+        self._add_event(_to_nanoseconds(entry.time), entry.line, metadata, level)
 
-    def add_protobuf(self, entry: Mapping[str, Any]) -> None:
+    def add_protobuf_entry(self, entry: Mapping[str, Any]) -> None:
         moment = entry.get("timestamp", {})
         time = moment.get("seconds", 0) * 10**9 + moment.get("nanos", 0)
         pairs = {pair.get("name", ""): pair.get("value", "") for pair in entry.get("metadata", ())}
         metadata = msgspec.Raw(_encode(pairs)) if pairs else _EMPTY
-        self._add(time, entry.get("line", ""), metadata, _level(pairs) or self._level)
+        self._add_event(time, entry.get("line", ""), metadata, _level_of_labels(pairs) or self._level)
 
-    def _checked(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
+    def _check_metadata(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
         """Return the reason why the metadata of an entry cannot be stored, or None, and its log level."""
-        if memoryview(metadata).nbytes > self._body.item_bytes:
-            return f"The metadata of the entry is larger than {self._body.item_bytes} bytes.", None
+        if memoryview(metadata).nbytes > self._body.max_item_bytes:
+            return f"The metadata of the entry is larger than {self._body.max_item_bytes} bytes.", None
         try:
-            levels = _levels.decode(metadata)
-            return None, _level({"level": text_of(levels.level), "detected_level": text_of(levels.detected_level)})
+            levels = _levels_decoder.decode(metadata)
+            return None, _level_of_labels(
+                {"level": raw_to_text(levels.level), "detected_level": raw_to_text(levels.detected_level)}
+            )
         except (msgspec.DecodeError, RecursionError):
             return "The metadata of the entry is not an object, or its level is not a text.", None
 
-    def _add(self, time: int | str, line: str, metadata: msgspec.Raw, level: str | None) -> None:
-        stored = self._plain if metadata is _EMPTY else self._metadata(metadata, level)
-        self._budget.take(stored)
+    def _add_event(self, time: int | str, line: str, metadata: msgspec.Raw, level: str | None) -> None:
+        stored = self._plain if metadata is _EMPTY else self._event_metadata(metadata, level)
+        self._budget.charge(stored)
         event = PostedEvent(
-            id=self._id(time, line, metadata),
+            id=self._event_id(time, line, metadata),
             timestamp=time,
             event_message=line,
             project=self._project,
             metadata=stored,
         )
-        self._part.add(event, self._next())
+        self._part.add_event(event, self._next_position())
 
-    def _refuse(self, reason: str, entry: bytes) -> None:
+    def _quarantine_entry(self, reason: str, entry: bytes) -> None:
         """Quarantine an entry, in the form of a push stream that has the same labels and only this entry."""
         stream = {"stream": self._fields["labels"], "values": [msgspec.Raw(entry)]}
         text = _encode(stream)
-        self._budget.take(msgspec.Raw(text))
-        self._part.refuse(self._next(), reason, text.decode())
+        self._budget.charge(msgspec.Raw(text))
+        self._part.refuse_item(self._next_position(), reason, text.decode())
 
-    def _next(self) -> int:
+    def _next_position(self) -> int:
         """Return the position of the next entry in the push."""
         if self._index >= self._body.max_items:
-            raise too_many(self._body.max_items)
+            raise too_many_items(self._body.max_items)
         self._index += 1
         return self._index - 1
 
-    def _metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
+    def _event_metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
         """Return the metadata of an event: that of the stream, that of the entry, and the level."""
         own = b',"structured_metadata":' + bytes(metadata) if metadata is not _EMPTY else b""
         named = b',"level":' + _encode(level) if level else b""
         return msgspec.Raw(self._shared + own + named + b"}")
 
-    def _id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
+    def _event_id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
         """Return an id that is the same in a repeated push, or None if the event has no time and gets that of receipt.
 
         Equal entries of one push are numbered.
@@ -332,16 +343,16 @@ class _PushReader:
         return found if number == 1 else f"{found}-{number}"
 
 
-_MAX_DIGITS: Final = 20
+_MAX_TIME_DIGITS: Final = 20
 
 
-def _nanoseconds(time: str | int) -> int | str:
+def _to_nanoseconds(time: str | int) -> int | str:
     """Return a time in digits as a number; any other text is unchanged."""
-    if isinstance(time, str) and len(time) <= _MAX_DIGITS and time.isascii() and time.isdecimal():
+    if isinstance(time, str) and len(time) <= _MAX_TIME_DIGITS and time.isascii() and time.isdecimal():
         return int(time)
     return time
 
 
-def _level(pairs: Mapping[str, str | None]) -> str | None:
+def _level_of_labels(pairs: Mapping[str, str | None]) -> str | None:
     found = pairs.get("level") or pairs.get("detected_level")
     return found.lower() if found else None

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Final
 
-Value = int | bytes
-Message = dict[str, object]
-Read = Callable[[Value], object]
+WireValue = int | bytes
+DecodedMessage = dict[str, object]
+FieldDecoder = Callable[[WireValue], object]
 
 # By field number: the name in JSON, the decoder, and whether the field is repeated.
-Fields = dict[int, tuple[str, Read, bool]]
+FieldTypes = dict[int, tuple[str, FieldDecoder, bool]]
 
 # An iterator that ends after as many items as fields may still be decoded for the current request.
-_fields_left: ContextVar[Iterator[None]] = ContextVar("fields_left")
-_NONE_LEFT: Final = object()
+_field_budget: ContextVar[Iterator[None]] = ContextVar("fields_left")
+_BUDGET_USED_UP: Final = object()
 
 _DOUBLE_BYTES = 8
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
@@ -26,18 +26,18 @@ class BadProtobuf(ValueError):
     """Raised for bytes that are not a protobuf message or end early."""
 
 
-def decoded(data: bytes, field_types: Fields, max_fields: int) -> Message:
+def decode_message(data: bytes, field_types: FieldTypes, max_fields: int) -> DecodedMessage:
     """Decode a message; raise BadProtobuf for more than `max_fields` fields, including those of nested messages."""
-    _fields_left.set(itertools.repeat(None, max_fields))
-    return _decode_message(data, field_types)
+    _field_budget.set(itertools.repeat(None, max_fields))
+    return _decode_nested_message(data, field_types)
 
 
-def message_of(field_types: Fields) -> Read:
+def message_decoder(field_types: FieldTypes) -> FieldDecoder:
     """Return the decoder of a nested message."""
-    return lambda value: _decode_message(octets(value), field_types)
+    return lambda value: _decode_nested_message(require_bytes(value), field_types)
 
 
-def fields(message: bytes) -> Iterator[tuple[int, Value]]:
+def iterate_fields(message: bytes) -> Iterator[tuple[int, WireValue]]:
     """Yield field numbers with values: integers as on the wire, and everything else as bytes."""
     position, end = 0, len(message)
     while position < end:
@@ -56,11 +56,11 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         position += size
 
 
-def _decode_message(data: bytes, field_types: Fields) -> Message:
-    message: Message = {}
-    left = _fields_left.get()
-    for number, value in fields(data):
-        if next(left, _NONE_LEFT) is _NONE_LEFT:
+def _decode_nested_message(data: bytes, field_types: FieldTypes) -> DecodedMessage:
+    message: DecodedMessage = {}
+    left = _field_budget.get()
+    for number, value in iterate_fields(data):
+        if next(left, _BUDGET_USED_UP) is _BUDGET_USED_UP:
             raise BadProtobuf("it has too many fields")
         if number not in field_types:
             continue
@@ -76,10 +76,10 @@ def _decode_message(data: bytes, field_types: Fields) -> Message:
     return message
 
 
-def packed(size: int, read: Read) -> Read:
+def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
     """Return a decoder for numbers of a fixed size, single or packed."""
 
-    def numbers(value: Value) -> object:
+    def numbers(value: WireValue) -> object:
         if isinstance(value, int) or len(value) == size:
             return read(value)
         if len(value) % size:
@@ -90,7 +90,7 @@ def packed(size: int, read: Read) -> Read:
     return numbers
 
 
-def packed_varints(value: Value) -> object:
+def decode_packed_varints(value: WireValue) -> object:
     if isinstance(value, int):
         return value
     _count_packed_numbers(len(value))
@@ -99,20 +99,20 @@ def packed_varints(value: Value) -> object:
 
 def _count_packed_numbers(numbers: int) -> None:
     """Count packed numbers as fields, because each takes as much memory once it is decoded."""
-    left = _fields_left.get()
-    if any(next(left, _NONE_LEFT) is _NONE_LEFT for _ in range(numbers)):
+    left = _field_budget.get()
+    if any(next(left, _BUDGET_USED_UP) is _BUDGET_USED_UP for _ in range(numbers)):
         raise BadProtobuf("it has too many fields")
 
 
-def signed(value: Value) -> int:
+def decode_int64(value: WireValue) -> int:
     """Return an int64 from its varint."""
-    number = fixed(value)
+    number = decode_unsigned(value)
     return number - 2**64 if number >= 2**63 else number
 
 
-def zigzag(value: Value) -> int:
+def decode_zigzag(value: WireValue) -> int:
     """Return a sint32 or sint64 from its zigzag encoding."""
-    number = fixed(value)
+    number = decode_unsigned(value)
     return number >> 1 ^ -(number & 1)
 
 
@@ -123,29 +123,29 @@ def _read_varints(values: bytes) -> Iterator[int]:
         yield number
 
 
-def fixed(value: Value) -> int:
+def decode_unsigned(value: WireValue) -> int:
     return value if isinstance(value, int) else int.from_bytes(value, "little")
 
 
-def double(value: Value) -> float:
-    data = octets(value)
+def decode_double(value: WireValue) -> float:
+    data = require_bytes(value)
     if len(data) != _DOUBLE_BYTES:
         raise BadProtobuf("a number has the wrong length")
     number: float = struct.unpack("<d", data)[0]
     return number
 
 
-def octets(value: Value) -> bytes:
+def require_bytes(value: WireValue) -> bytes:
     if isinstance(value, int):
         raise BadProtobuf("a number is where a message is expected")
     return value
 
 
-def text(value: Value) -> str:
-    return octets(value).decode("utf-8", "replace")
+def decode_text(value: WireValue) -> str:
+    return require_bytes(value).decode("utf-8", "replace")
 
 
-def written_number(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     pieces = bytearray()
     while number > 0x7F:
         pieces.append(number & 0x7F | 0x80)
@@ -153,9 +153,9 @@ def written_number(number: int) -> bytes:
     return bytes([*pieces, number])
 
 
-def written_field(number: int, value: bytes) -> bytes:
+def encode_bytes_field(number: int, value: bytes) -> bytes:
     """Encode a length-delimited field: a string or a nested message."""
-    return written_number(number << 3 | _LENGTH) + written_number(len(value)) + value
+    return encode_varint(number << 3 | _LENGTH) + encode_varint(len(value)) + value
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
@@ -179,7 +179,7 @@ def encode_export_response(rejected: int, error: str) -> bytes:
     """Encode an export response of any signal, which is empty if nothing was rejected."""
     if not rejected:
         return b""
-    return written_field(1, b"\x08" + written_number(rejected) + written_field(2, error.encode()))
+    return encode_bytes_field(1, b"\x08" + encode_varint(rejected) + encode_bytes_field(2, error.encode()))
 
 
 def encode_rpc_status(code: int, message: str, violation: str = "", retry_seconds: int | None = None) -> bytes:
@@ -187,176 +187,183 @@ def encode_rpc_status(code: int, message: str, violation: str = "", retry_second
 
     With `retry_seconds`, the status has a RetryInfo: the request may be repeated after that delay.
     """
-    encoded = b"\x08" + written_number(code) + written_field(2, message.encode())
+    encoded = b"\x08" + encode_varint(code) + encode_bytes_field(2, message.encode())
     if violation:
-        encoded += _encode_detail(b"BadRequest", written_field(1, written_field(2, violation.encode())))
+        encoded += _encode_detail(b"BadRequest", encode_bytes_field(1, encode_bytes_field(2, violation.encode())))
     return (
         encoded if retry_seconds is None else encoded + _encode_detail(b"RetryInfo", encode_retry_info(retry_seconds))
     )
 
 
 def encode_retry_info(seconds: int) -> bytes:
-    return written_field(1, b"\x08" + written_number(seconds))
+    return encode_bytes_field(1, b"\x08" + encode_varint(seconds))
 
 
 def _encode_detail(kind: bytes, message: bytes) -> bytes:
-    return written_field(3, written_field(1, _RPC_TYPE_PREFIX + kind) + written_field(2, message))
+    return encode_bytes_field(3, encode_bytes_field(1, _RPC_TYPE_PREFIX + kind) + encode_bytes_field(2, message))
 
 
-def _hex(value: Value) -> str:
-    return octets(value).hex()
+def _decode_hex(value: WireValue) -> str:
+    return require_bytes(value).hex()
 
 
-def _base64(value: Value) -> str:
-    return base64.b64encode(octets(value)).decode()
+def _decode_base64(value: WireValue) -> str:
+    return base64.b64encode(require_bytes(value)).decode()
 
 
-_ANY_VALUE: Fields = {}
-_KEY_VALUE: Fields = {1: ("key", text, False), 2: ("value", message_of(_ANY_VALUE), False)}
-_ARRAY_VALUE: Fields = {1: ("values", message_of(_ANY_VALUE), True)}
-_KEY_VALUE_LIST: Fields = {1: ("values", message_of(_KEY_VALUE), True)}
+_ANY_VALUE: FieldTypes = {}
+_KEY_VALUE: FieldTypes = {1: ("key", decode_text, False), 2: ("value", message_decoder(_ANY_VALUE), False)}
+_ARRAY_VALUE: FieldTypes = {1: ("values", message_decoder(_ANY_VALUE), True)}
+_KEY_VALUE_LIST: FieldTypes = {1: ("values", message_decoder(_KEY_VALUE), True)}
 _ANY_VALUE.update(
     {
-        1: ("stringValue", text, False),
-        2: ("boolValue", lambda value: bool(fixed(value)), False),
-        3: ("intValue", signed, False),
-        4: ("doubleValue", double, False),
-        5: ("arrayValue", message_of(_ARRAY_VALUE), False),
-        6: ("kvlistValue", message_of(_KEY_VALUE_LIST), False),
-        7: ("bytesValue", _base64, False),
+        1: ("stringValue", decode_text, False),
+        2: ("boolValue", lambda value: bool(decode_unsigned(value)), False),
+        3: ("intValue", decode_int64, False),
+        4: ("doubleValue", decode_double, False),
+        5: ("arrayValue", message_decoder(_ARRAY_VALUE), False),
+        6: ("kvlistValue", message_decoder(_KEY_VALUE_LIST), False),
+        7: ("bytesValue", _decode_base64, False),
     }
 )
-_ATTRIBUTES = message_of(_KEY_VALUE)
-_RECORD: Fields = {
-    1: ("timeUnixNano", fixed, False),
-    2: ("severityNumber", fixed, False),
-    3: ("severityText", text, False),
-    5: ("body", message_of(_ANY_VALUE), False),
-    6: ("attributes", _ATTRIBUTES, True),
-    7: ("droppedAttributesCount", fixed, False),
-    8: ("flags", fixed, False),
-    9: ("traceId", _hex, False),
-    10: ("spanId", _hex, False),
-    11: ("observedTimeUnixNano", fixed, False),
-    12: ("eventName", text, False),
+_ATTRIBUTES_DECODER = message_decoder(_KEY_VALUE)
+_LOG_RECORD: FieldTypes = {
+    1: ("timeUnixNano", decode_unsigned, False),
+    2: ("severityNumber", decode_unsigned, False),
+    3: ("severityText", decode_text, False),
+    5: ("body", message_decoder(_ANY_VALUE), False),
+    6: ("attributes", _ATTRIBUTES_DECODER, True),
+    7: ("droppedAttributesCount", decode_unsigned, False),
+    8: ("flags", decode_unsigned, False),
+    9: ("traceId", _decode_hex, False),
+    10: ("spanId", _decode_hex, False),
+    11: ("observedTimeUnixNano", decode_unsigned, False),
+    12: ("eventName", decode_text, False),
 }
-_SCOPE: Fields = {1: ("name", text, False), 2: ("version", text, False), 3: ("attributes", _ATTRIBUTES, True)}
-_RESOURCE: Fields = {1: ("attributes", _ATTRIBUTES, True)}
+_SCOPE: FieldTypes = {
+    1: ("name", decode_text, False),
+    2: ("version", decode_text, False),
+    3: ("attributes", _ATTRIBUTES_DECODER, True),
+}
+_RESOURCE: FieldTypes = {1: ("attributes", _ATTRIBUTES_DECODER, True)}
 
 
-def _requests(resources: str, scopes: str, records: str, record: Fields) -> Fields:
+def _export_request_fields(resources: str, scopes: str, records: str, record: FieldTypes) -> FieldTypes:
     """Return the fields of an export request: resources with scopes, which have records."""
-    of_scope: Fields = {
-        1: ("scope", message_of(_SCOPE), False),
-        2: (records, message_of(record), True),
-        3: ("schemaUrl", text, False),
+    of_scope: FieldTypes = {
+        1: ("scope", message_decoder(_SCOPE), False),
+        2: (records, message_decoder(record), True),
+        3: ("schemaUrl", decode_text, False),
     }
-    of_resource: Fields = {
-        1: ("resource", message_of(_RESOURCE), False),
-        2: (scopes, message_of(of_scope), True),
-        3: ("schemaUrl", text, False),
+    of_resource: FieldTypes = {
+        1: ("resource", message_decoder(_RESOURCE), False),
+        2: (scopes, message_decoder(of_scope), True),
+        3: ("schemaUrl", decode_text, False),
     }
-    return {1: (resources, message_of(of_resource), True)}
+    return {1: (resources, message_decoder(of_resource), True)}
 
 
-OTLP_LOGS = _requests("resourceLogs", "scopeLogs", "logRecords", _RECORD)
+OTLP_LOGS = _export_request_fields("resourceLogs", "scopeLogs", "logRecords", _LOG_RECORD)
 
-_SPAN_EVENT: Fields = {
-    1: ("timeUnixNano", fixed, False),
-    2: ("name", text, False),
-    3: ("attributes", _ATTRIBUTES, True),
-    4: ("droppedAttributesCount", fixed, False),
+_SPAN_EVENT: FieldTypes = {
+    1: ("timeUnixNano", decode_unsigned, False),
+    2: ("name", decode_text, False),
+    3: ("attributes", _ATTRIBUTES_DECODER, True),
+    4: ("droppedAttributesCount", decode_unsigned, False),
 }
-_LINK: Fields = {
-    1: ("traceId", _hex, False),
-    2: ("spanId", _hex, False),
-    3: ("traceState", text, False),
-    4: ("attributes", _ATTRIBUTES, True),
+_LINK: FieldTypes = {
+    1: ("traceId", _decode_hex, False),
+    2: ("spanId", _decode_hex, False),
+    3: ("traceState", decode_text, False),
+    4: ("attributes", _ATTRIBUTES_DECODER, True),
 }
-_STATUS: Fields = {2: ("message", text, False), 3: ("code", fixed, False)}
-_SPAN: Fields = {
-    1: ("traceId", _hex, False),
-    2: ("spanId", _hex, False),
-    3: ("traceState", text, False),
-    4: ("parentSpanId", _hex, False),
-    5: ("name", text, False),
-    6: ("kind", fixed, False),
-    7: ("startTimeUnixNano", fixed, False),
-    8: ("endTimeUnixNano", fixed, False),
-    9: ("attributes", _ATTRIBUTES, True),
-    10: ("droppedAttributesCount", fixed, False),
-    11: ("events", message_of(_SPAN_EVENT), True),
-    12: ("droppedEventsCount", fixed, False),
-    13: ("links", message_of(_LINK), True),
-    14: ("droppedLinksCount", fixed, False),
-    15: ("status", message_of(_STATUS), False),
-    16: ("flags", fixed, False),
+_STATUS: FieldTypes = {2: ("message", decode_text, False), 3: ("code", decode_unsigned, False)}
+_SPAN: FieldTypes = {
+    1: ("traceId", _decode_hex, False),
+    2: ("spanId", _decode_hex, False),
+    3: ("traceState", decode_text, False),
+    4: ("parentSpanId", _decode_hex, False),
+    5: ("name", decode_text, False),
+    6: ("kind", decode_unsigned, False),
+    7: ("startTimeUnixNano", decode_unsigned, False),
+    8: ("endTimeUnixNano", decode_unsigned, False),
+    9: ("attributes", _ATTRIBUTES_DECODER, True),
+    10: ("droppedAttributesCount", decode_unsigned, False),
+    11: ("events", message_decoder(_SPAN_EVENT), True),
+    12: ("droppedEventsCount", decode_unsigned, False),
+    13: ("links", message_decoder(_LINK), True),
+    14: ("droppedLinksCount", decode_unsigned, False),
+    15: ("status", message_decoder(_STATUS), False),
+    16: ("flags", decode_unsigned, False),
 }
-OTLP_TRACES = _requests("resourceSpans", "scopeSpans", "spans", _SPAN)
+OTLP_TRACES = _export_request_fields("resourceSpans", "scopeSpans", "spans", _SPAN)
 
-_TIME_FIELDS: Fields = {2: ("startTimeUnixNano", fixed, False), 3: ("timeUnixNano", fixed, False)}
-_NUMBER_POINT: Fields = {
-    **_TIME_FIELDS,
-    4: ("asDouble", double, False),
-    6: ("asInt", signed, False),
-    7: ("attributes", _ATTRIBUTES, True),
-    8: ("flags", fixed, False),
+_POINT_TIME_FIELDS: FieldTypes = {
+    2: ("startTimeUnixNano", decode_unsigned, False),
+    3: ("timeUnixNano", decode_unsigned, False),
 }
-_HISTOGRAM_POINT: Fields = {
-    **_TIME_FIELDS,
-    4: ("count", fixed, False),
-    5: ("sum", double, False),
-    6: ("bucketCounts", packed(8, fixed), True),
-    7: ("explicitBounds", packed(8, double), True),
-    9: ("attributes", _ATTRIBUTES, True),
-    10: ("flags", fixed, False),
-    11: ("min", double, False),
-    12: ("max", double, False),
+_NUMBER_POINT: FieldTypes = {
+    **_POINT_TIME_FIELDS,
+    4: ("asDouble", decode_double, False),
+    6: ("asInt", decode_int64, False),
+    7: ("attributes", _ATTRIBUTES_DECODER, True),
+    8: ("flags", decode_unsigned, False),
 }
-_BUCKETS: Fields = {1: ("offset", zigzag, False), 2: ("bucketCounts", packed_varints, True)}
-_EXPONENTIAL_POINT: Fields = {
-    **_TIME_FIELDS,
-    1: ("attributes", _ATTRIBUTES, True),
-    4: ("count", fixed, False),
-    5: ("sum", double, False),
-    6: ("scale", zigzag, False),
-    7: ("zeroCount", fixed, False),
-    8: ("positive", message_of(_BUCKETS), False),
-    9: ("negative", message_of(_BUCKETS), False),
-    10: ("flags", fixed, False),
-    12: ("min", double, False),
-    13: ("max", double, False),
-    14: ("zeroThreshold", double, False),
+_HISTOGRAM_POINT: FieldTypes = {
+    **_POINT_TIME_FIELDS,
+    4: ("count", decode_unsigned, False),
+    5: ("sum", decode_double, False),
+    6: ("bucketCounts", packed_decoder(8, decode_unsigned), True),
+    7: ("explicitBounds", packed_decoder(8, decode_double), True),
+    9: ("attributes", _ATTRIBUTES_DECODER, True),
+    10: ("flags", decode_unsigned, False),
+    11: ("min", decode_double, False),
+    12: ("max", decode_double, False),
 }
-_QUANTILE: Fields = {1: ("quantile", double, False), 2: ("value", double, False)}
-_SUMMARY_POINT: Fields = {
-    **_TIME_FIELDS,
-    4: ("count", fixed, False),
-    5: ("sum", double, False),
-    6: ("quantileValues", message_of(_QUANTILE), True),
-    7: ("attributes", _ATTRIBUTES, True),
-    8: ("flags", fixed, False),
+_BUCKETS: FieldTypes = {1: ("offset", decode_zigzag, False), 2: ("bucketCounts", decode_packed_varints, True)}
+_EXPONENTIAL_POINT: FieldTypes = {
+    **_POINT_TIME_FIELDS,
+    1: ("attributes", _ATTRIBUTES_DECODER, True),
+    4: ("count", decode_unsigned, False),
+    5: ("sum", decode_double, False),
+    6: ("scale", decode_zigzag, False),
+    7: ("zeroCount", decode_unsigned, False),
+    8: ("positive", message_decoder(_BUCKETS), False),
+    9: ("negative", message_decoder(_BUCKETS), False),
+    10: ("flags", decode_unsigned, False),
+    12: ("min", decode_double, False),
+    13: ("max", decode_double, False),
+    14: ("zeroThreshold", decode_double, False),
+}
+_QUANTILE: FieldTypes = {1: ("quantile", decode_double, False), 2: ("value", decode_double, False)}
+_SUMMARY_POINT: FieldTypes = {
+    **_POINT_TIME_FIELDS,
+    4: ("count", decode_unsigned, False),
+    5: ("sum", decode_double, False),
+    6: ("quantileValues", message_decoder(_QUANTILE), True),
+    7: ("attributes", _ATTRIBUTES_DECODER, True),
+    8: ("flags", decode_unsigned, False),
 }
 
 
-def _points(point: Fields) -> Read:
-    return message_of(
+def _data_points_decoder(point: FieldTypes) -> FieldDecoder:
+    return message_decoder(
         {
-            1: ("dataPoints", message_of(point), True),
-            2: ("aggregationTemporality", fixed, False),
-            3: ("isMonotonic", lambda value: bool(fixed(value)), False),
+            1: ("dataPoints", message_decoder(point), True),
+            2: ("aggregationTemporality", decode_unsigned, False),
+            3: ("isMonotonic", lambda value: bool(decode_unsigned(value)), False),
         }
     )
 
 
-_METRIC: Fields = {
-    1: ("name", text, False),
-    2: ("description", text, False),
-    3: ("unit", text, False),
-    5: ("gauge", _points(_NUMBER_POINT), False),
-    7: ("sum", _points(_NUMBER_POINT), False),
-    9: ("histogram", _points(_HISTOGRAM_POINT), False),
-    10: ("exponentialHistogram", _points(_EXPONENTIAL_POINT), False),
-    11: ("summary", _points(_SUMMARY_POINT), False),
+_METRIC: FieldTypes = {
+    1: ("name", decode_text, False),
+    2: ("description", decode_text, False),
+    3: ("unit", decode_text, False),
+    5: ("gauge", _data_points_decoder(_NUMBER_POINT), False),
+    7: ("sum", _data_points_decoder(_NUMBER_POINT), False),
+    9: ("histogram", _data_points_decoder(_HISTOGRAM_POINT), False),
+    10: ("exponentialHistogram", _data_points_decoder(_EXPONENTIAL_POINT), False),
+    11: ("summary", _data_points_decoder(_SUMMARY_POINT), False),
 }
-OTLP_METRICS = _requests("resourceMetrics", "scopeMetrics", "metrics", _METRIC)
+OTLP_METRICS = _export_request_fields("resourceMetrics", "scopeMetrics", "metrics", _METRIC)

@@ -9,23 +9,23 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from cordwood.ingest.formats.json import lines_of, require_events
-from cordwood.ingest.items import too_many
+from cordwood.ingest.formats.json import non_blank_lines, require_events
+from cordwood.ingest.items import too_many_items
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
-Element = dict[str, object]
+StructuredElement = dict[str, object]
 
 _encode = msgspec.json.Encoder().encode
 
 
-def _no_constant(name: str) -> object:
+def _reject_json_constant(name: str) -> object:
     raise ValueError(name)
 
 
 # Unlike msgspec's decoder, this one accepts text after the value. `NaN` is rejected, so the next brace is tried.
-_json = json.JSONDecoder(parse_constant=_no_constant)
+_json_decoder = json.JSONDecoder(parse_constant=_reject_json_constant)
 # How many opening braces are tried as the start of JSON. Each attempt may read the whole message.
-_MAX_BRACES = 8
+_MAX_BRACES_TRIED = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 FACILITIES = (
@@ -36,36 +36,36 @@ FACILITIES = (
 _HIGHEST_PRIORITY = 191
 NOT_SYSLOG = "The line is not syslog."
 
-_LINE = re.compile(
+_RFC_5424_LINE = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<version>\d{1,2}) (?P<timestamp>\S+) (?P<hostname>\S+) (?P<appname>\S+)"
     r" (?P<process_id>\S+) (?P<message_id>\S+) ?(?P<rest>.*)",
     re.DOTALL,
 )
 # RFC 3164, which `logger` and many devices still send, and in which rsyslog may use a time of RFC 3339.
-_OLD_LINE = re.compile(
+_RFC_3164_LINE = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<hostname>\S+)"
     r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
     re.DOTALL,
 )
-_BARE_LINE = re.compile(r"<(?P<priority>\d{1,3})>(?P<rest>.*)", re.DOTALL)
-_COUNT = re.compile(rb"(\d{1,7}) (?=<\d)")
-_COUNT_OF_LINE = re.compile(r"\A\d{1,7} (?=<\d)")
+_PRIORITY_ONLY_LINE = re.compile(r"<(?P<priority>\d{1,3})>(?P<rest>.*)", re.DOTALL)
+_OCTET_COUNT = re.compile(rb"(\d{1,7}) (?=<\d)")
+_LEADING_OCTET_COUNT = re.compile(r"\A\d{1,7} (?=<\d)")
 _WHITESPACE = re.compile(rb"\s*")
 _COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
-_DATA = re.compile(r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]')
+_STRUCTURED_DATA_ELEMENT = re.compile(r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]')
 _PARAMETER = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r'\\(["\\\]])')
 _LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
 def read_syslog(body: Body) -> ParsedBody:
-    parsed = ParsedBody.of(body)
-    for index, line in _lines(body.text, body.max_items):
-        event = event_of_line(line)
+    parsed = ParsedBody.for_body(body)
+    for index, line in _split_messages(body.text, body.max_items):
+        event = read_syslog_line(line)
         if event is None:
-            parsed.refuse(index, NOT_SYSLOG, line)
+            parsed.refuse_item(index, NOT_SYSLOG, line)
         else:
-            parsed.add(event, index)
+            parsed.add_event(event, index)
     return require_events(parsed)
 
 
@@ -76,50 +76,52 @@ class SyslogMessage(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
 
-def read_messages(messages: Iterable[SyslogMessage], peer: str) -> Iterator[tuple[str, PostedEvent | RefusedItem]]:
+def read_syslog_messages(
+    messages: Iterable[SyslogMessage], peer: str
+) -> Iterator[tuple[str, PostedEvent | RefusedItem]]:
     """Decode messages of a socket; yield each with the name of its app. `peer` is the sender's address."""
     for index, message in enumerate(messages):
         line = message.data.decode("utf-8", "replace").rstrip("\r\n\0")
         if message.is_cut:
             yield "", RefusedItem(index, "The message is too long.", line, is_cut=True)
             continue
-        found = _match_line(line)
+        found = _parse_header(line)
         if found is None:
             yield "", RefusedItem(index, NOT_SYSLOG, line)
         else:
             yield found.get("appname") or "", _event(line, found, {"peer": peer})
 
 
-def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
+def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
     """Split a body into messages: by octet counts if it begins with one and all are consistent, else by lines."""
     data = text.encode()
-    frames, position = _frames(data, limit)
+    frames, position = _split_by_octet_counts(data, limit)
     if not frames:
-        yield from lines_of(text, limit)
-    elif _ends_well(data, position):
+        yield from non_blank_lines(text, limit)
+    elif _ends_at_message_boundary(data, position):
         yield from enumerate(frame.decode("utf-8", "replace").rstrip("\n") for frame in frames)
-        for index, line in lines_of(data[position:].decode("utf-8", "replace"), limit):
+        for index, line in non_blank_lines(data[position:].decode("utf-8", "replace"), limit):
             yield len(frames) + index, line
     else:
         # The sender counts characters instead of bytes, or does not count the line end. The wrong counts at the
         # beginning of lines are removed.
-        for index, line in lines_of(text, limit):
-            yield index, _COUNT_OF_LINE.sub("", line)
+        for index, line in non_blank_lines(text, limit):
+            yield index, _LEADING_OCTET_COUNT.sub("", line)
 
 
-def _frames(data: bytes, limit: int) -> tuple[list[bytes], int]:
+def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
     """Return the messages by octet counts, and the end of the last message."""
     frames: list[bytes] = []
     position = 0
-    while count := _COUNT.match(data, _WHITESPACE.match(data, position).end()):  # type: ignore[union-attr] # it always matches
+    while count := _OCTET_COUNT.match(data, _WHITESPACE.match(data, position).end()):  # type: ignore[union-attr] # it always matches
         position = count.end() + int(count[1])
         frames.append(data[count.end() : position])
         if len(frames) > limit:
-            raise too_many(limit)
+            raise too_many_items(limit)
     return frames, position
 
 
-def _ends_well(data: bytes, position: int) -> bool:
+def _ends_at_message_boundary(data: bytes, position: int) -> bool:
     """Return whether the frames end at the end of the data or at the start of a line; if not, a count is wrong."""
     if position >= len(data):
         return position == len(data)
@@ -127,23 +129,23 @@ def _ends_well(data: bytes, position: int) -> bool:
     return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[position - 1 : rest])
 
 
-def event_of_line(line: str) -> PostedEvent | None:
+def read_syslog_line(line: str) -> PostedEvent | None:
     """Return a message as an event, or None if it is not syslog."""
-    found = _match_line(line)
+    found = _parse_header(line)
     return None if found is None else _event(line, found, {})
 
 
-def _match_line(line: str) -> dict[str, str | None] | None:
+def _parse_header(line: str) -> dict[str, str | None] | None:
     """Return the parts of a line, or None if it has no valid priority."""
-    match = _LINE.fullmatch(line) or _OLD_LINE.fullmatch(line) or _BARE_LINE.fullmatch(line)
+    match = _RFC_5424_LINE.fullmatch(line) or _RFC_3164_LINE.fullmatch(line) or _PRIORITY_ONLY_LINE.fullmatch(line)
     return None if match is None or int(match["priority"]) > _HIGHEST_PRIORITY else match.groupdict()
 
 
-def _event(line: str, header_values: Mapping[str, str | None], more: Element) -> PostedEvent:
+def _event(line: str, header_values: Mapping[str, str | None], more: StructuredElement) -> PostedEvent:
     is_new, rest = "version" in header_values, header_values["rest"] or ""
-    data, text = _structured_data(rest) if is_new else ([], rest)
+    data, text = _split_structured_data(rest) if is_new else ([], rest)
     message = _COLOUR.sub("", text).strip()
-    metadata = _priority(int(header_values["priority"] or 0)) | _names(header_values) | more
+    metadata = _priority_fields(int(header_values["priority"] or 0)) | _header_name_fields(header_values) | more
     metadata |= {"message_raw": line, "message_text": message, "sd": data + _embedded_json(message)}
     if header_values.get("appname") == "heroku":
         metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
@@ -155,38 +157,38 @@ def _event(line: str, header_values: Mapping[str, str | None], more: Element) ->
     )
 
 
-def _priority(priority: int) -> Element:
+def _priority_fields(priority: int) -> StructuredElement:
     facility, severity = divmod(priority, 8)
     level = SEVERITIES[severity]
     return {"priority": priority, "facility": FACILITIES[facility], "severity": level, "level": level}
 
 
-def _names(header_values: Mapping[str, str | None]) -> Element:
+def _header_name_fields(header_values: Mapping[str, str | None]) -> StructuredElement:
     """Return the names in the header, in which a dash means that the value is unknown."""
     names = ("hostname", "appname", "process_id", "message_id")
     return {name: None if header_values.get(name) == "-" else header_values.get(name) for name in names}
 
 
-def _structured_data(rest: str) -> tuple[list[Element], str]:
+def _split_structured_data(rest: str) -> tuple[list[StructuredElement], str]:
     """Split structured data from the message. Logplex omits the dash that stands for empty structured data."""
     if rest == "-" or rest.startswith("- "):
         return [], rest[2:]
-    elements: list[Element] = []
-    while element := _DATA.match(rest):
+    elements: list[StructuredElement] = []
+    while element := _STRUCTURED_DATA_ELEMENT.match(rest):
         parameters = {name: _ESCAPE.sub(r"\1", value) for name, value in _PARAMETER.findall(element["parameters"])}
         elements.append({"id": element["id"], **parameters})
         rest = rest[element.end() :]
     return elements, rest.lstrip().removeprefix("\ufeff")
 
 
-def _embedded_json(message: str) -> list[Element]:
+def _embedded_json(message: str) -> list[StructuredElement]:
     """Return the first JSON object in the message, which is stored beside the structured data."""
     start = message.find("{")
-    for _ in range(_MAX_BRACES):
+    for _ in range(_MAX_BRACES_TRIED):
         if start < 0:
             break
         try:
-            value, _ = _json.raw_decode(message, start)
+            value, _ = _json_decoder.raw_decode(message, start)
         except (ValueError, RecursionError):
             start = message.find("{", start + 1)
         else:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.ingest.formats.syslog import event_of_line
+from cordwood.ingest.formats.syslog import read_syslog_line
 from cordwood.ingest.parsed_body import PostedEvent
 
 _encode = msgspec.json.Encoder().encode
@@ -24,19 +24,19 @@ def read_plain_line(line: str) -> PostedEvent:
 
 
 # Values are bare or in quotes, with backslash escapes. A key without a value is true.
-_PAIR: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
+_LOGFMT_PAIR_PATTERN: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
+_ESCAPE_PATTERN: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE_CHARACTERS: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _TIME_FIELDS: Final = ("timestamp", "ts", "time", "t")
-_MESSAGES: Final = ("msg", "message", "event_message")
+_MESSAGE_FIELDS: Final = ("msg", "message", "event_message")
 
 
 def read_logfmt_line(line: str) -> PostedEvent | None:
     """Return an event with the pairs of a line as metadata; None unless it is all pairs, two or more with a value."""
-    pairs = _logfmt_pairs(line)
+    pairs = _parse_logfmt_pairs(line)
     if pairs is None:
         return None
-    message = next((pairs[name] for name in _MESSAGES if isinstance(pairs.get(name), str)), line)
+    message = next((pairs[name] for name in _MESSAGE_FIELDS if isinstance(pairs.get(name), str)), line)
     time = next((pairs[name] for name in _TIME_FIELDS if isinstance(pairs.get(name), str)), None)
     return PostedEvent(
         timestamp=None if time is None else str(time),
@@ -45,46 +45,46 @@ def read_logfmt_line(line: str) -> PostedEvent | None:
     )
 
 
-def _logfmt_pairs(line: str) -> dict[str, str | bool] | None:
+def _parse_logfmt_pairs(line: str) -> dict[str, str | bool] | None:
     pairs: dict[str, str | bool] = {}
     at = valued = 0
     text = line.rstrip()
     while at < len(text):
-        pair = _PAIR.match(text, at)
+        pair = _LOGFMT_PAIR_PATTERN.match(text, at)
         if pair is None:
             return None
         at = pair.end()
-        pairs[pair[1]] = True if pair[2] is None else _unquoted(pair[2])
+        pairs[pair[1]] = True if pair[2] is None else _unquote(pair[2])
         valued += pair[2] is not None
     # At least two pairs are required, because a sentence may contain one equals sign.
     return pairs if valued >= 2 and valued * 2 >= len(pairs) else None
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     if not value.startswith('"'):
         return value
-    return _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), value[1:-1])
+    return _ESCAPE_PATTERN.sub(lambda escape: _ESCAPE_CHARACTERS.get(escape[1], escape[1]), value[1:-1])
 
 
-_QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
+_QUOTED_PATTERN: Final = r'"((?:[^"\\]|\\.)*+)"'
 # The common and the combined log format of Apache and nginx, which further fields may follow.
-_ACCESS: Final = re.compile(
+_ACCESS_LINE_PATTERN: Final = re.compile(
     r"(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]{20,40})\] "
-    rf"{_QUOTED.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"
-    rf"(?: {_QUOTED.replace('(', '(?P<referer>', 1)} {_QUOTED.replace('(', '(?P<agent>', 1)})?(?=\s|$)",
+    rf"{_QUOTED_PATTERN.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"
+    rf"(?: {_QUOTED_PATTERN.replace('(', '(?P<referer>', 1)} {_QUOTED_PATTERN.replace('(', '(?P<agent>', 1)})?(?=\s|$)",
     re.ASCII,
 )
-_REQUEST: Final = re.compile(r"([A-Z]{1,20}) (\S+)(?: (HTTP/[\d.]+))?")
+_REQUEST_LINE_PATTERN: Final = re.compile(r"([A-Z]{1,20}) (\S+)(?: (HTTP/[\d.]+))?")
 
 
 def read_access_line(line: str) -> PostedEvent | None:
     """Return a line in the common or combined log format as an event, or None for any other line."""
-    found = _ACCESS.match(line)
+    found = _ACCESS_LINE_PATTERN.match(line)
     if found is None:
         return None
-    request = _REQUEST.fullmatch(found["request"])
+    request = _REQUEST_LINE_PATTERN.fullmatch(found["request"])
     method, path, protocol = request.groups() if request else (None, None, None)
-    headers = {"referer": _known_value(found["referer"]), "user_agent": _known_value(found["agent"])}
+    headers = {"referer": _none_if_unknown(found["referer"]), "user_agent": _none_if_unknown(found["agent"])}
     metadata = {
         "request": _without_none(
             {
@@ -92,7 +92,7 @@ def read_access_line(line: str) -> PostedEvent | None:
                 "path": path,
                 "protocol": protocol,
                 "remote_addr": found["client"],
-                "user": _known_value(found["user"]),
+                "user": _none_if_unknown(found["user"]),
                 "headers": _without_none(headers) or None,
             }
         ),
@@ -106,7 +106,7 @@ def read_access_line(line: str) -> PostedEvent | None:
     return PostedEvent(timestamp=found["time"], event_message=line, metadata=msgspec.Raw(_encode(metadata)))
 
 
-def _known_value(value: str | None) -> str | None:
+def _none_if_unknown(value: str | None) -> str | None:
     return None if value in {None, "-", ""} else value
 
 
@@ -119,7 +119,7 @@ LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
     "lines": read_plain_line,
     "logfmt": read_logfmt_line,
     "combined": read_access_line,
-    "syslog": event_of_line,
+    "syslog": read_syslog_line,
 }
 
 

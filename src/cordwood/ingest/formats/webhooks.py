@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.formats.json import lines_of, require_events
-from cordwood.ingest.items import TOO_DEEP, decoded_values, fields_of, items_of, without_unpaired_surrogates
+from cordwood.ingest.formats.json import non_blank_lines, require_events
+from cordwood.ingest.items import TOO_DEEP, decode_fields, decode_values, split_items, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
@@ -20,31 +20,33 @@ _RUNTIME_REPORT = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re
 _REPORT_FIELD = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
 # Lines that the runtime of a function logs before and after the lines of the function.
 _RUNTIME_LINE = re.compile(r"^(?:START|END|REPORT) RequestId: ")
-_DELIVERY = re.compile(r"[\w-]{1,100}", re.ASCII)
+_DELIVERY_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
 _MAX_LEVELS = 100
 
 
 def read_vercel(body: Body) -> ParsedBody:
     """Decode Vercel's log drain and its older form, Zeit. An empty body is Vercel's connection test."""
-    parsed = ParsedBody.of(body)
+    parsed = ParsedBody.for_body(body)
     if not body.data.strip():
         return parsed
     for index, record in _records(body, parsed):
-        message, proxy = record.get("message"), _object(record.get("proxy"))
+        message, proxy = record.get("message"), _object_or_empty(record.get("proxy"))
         if record.get("source") == "lambda" and isinstance(message, str):
-            record["parsedLambdaMessage"] = _lambda_message(message)
+            record["parsedLambdaMessage"] = _parse_lambda_message(message)
         agents = proxy.get("userAgent")
         if isinstance(agents, list):
             proxy["userAgent"] = ",".join(str(agent) for agent in agents)
         names = ("statusCode", "host", "path", "clientIp", "userAgent")
         rest = [message] if message else [proxy.get(name) for name in names]
-        parsed.add(_event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index)
+        parsed.add_event(
+            _event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index
+        )
     return require_events(parsed)
 
 
 def read_netlify(body: Body) -> ParsedBody:
     """Decode Netlify's log drain of traffic and functions."""
-    parsed = ParsedBody.of(body)
+    parsed = ParsedBody.for_body(body)
     for index, record in _records(body, parsed):
         timestamp = record.pop("timestamp", None)
         names = (
@@ -58,28 +60,33 @@ def read_netlify(body: Body) -> ParsedBody:
             "level",
             "message",
         )
-        parsed.add(_event(record, [record.get(name) for name in names], timestamp), index)
+        parsed.add_event(_event(record, [record.get(name) for name in names], timestamp), index)
     return require_events(parsed)
 
 
 def read_github(body: Body) -> ParsedBody:
     """Decode a GitHub webhook: one event with the delivery's id, without URLs of GitHub's API."""
-    parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(without_unpaired_surrogates(_payload(body)), body.max_items)):
+    parsed = ParsedBody.for_body(body)
+    for index, item in enumerate(split_items(without_unpaired_surrogates(_json_payload(body)), body.max_items)):
         record = _record(item, index, parsed)
         if record is None:
             continue
         record = _without_urls(record)
         if body.headers.get("x-github-event"):
             record["github_event"] = body.headers["x-github-event"]
-        names = (_object(record.get("repository")).get("full_name"), _object(record.get("sender")).get("login"))
+        names = (
+            _object_or_empty(record.get("repository")).get("full_name"),
+            _object_or_empty(record.get("sender")).get("login"),
+        )
         delivery = body.headers.get("x-github-delivery", "")
         message_parts = [*names, record.get("action") or record.get("github_event")]
-        parsed.add(_event(record, message_parts, None, delivery if _DELIVERY.fullmatch(delivery) else None), index)
+        parsed.add_event(
+            _event(record, message_parts, None, delivery if _DELIVERY_ID.fullmatch(delivery) else None), index
+        )
     return parsed
 
 
-def _payload(body: Body) -> str:
+def _json_payload(body: Body) -> str:
     """Return the JSON of a body, which may be a form with the JSON in the field `payload`."""
     if body.media_type != "application/x-www-form-urlencoded":
         return body.text
@@ -93,7 +100,9 @@ def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
     """Yield the objects of an array or of lines, or a single object."""
     text = without_unpaired_surrogates(body.text)
     is_lines = body.media_type != "application/json" and text.lstrip()[:1] != "["
-    for index, item in lines_of(text, body.max_items) if is_lines else enumerate(items_of(text, body.max_items)):
+    for index, item in (
+        non_blank_lines(text, body.max_items) if is_lines else enumerate(split_items(text, body.max_items))
+    ):
         record = _record(item, index, parsed)
         if record is not None:
             yield index, record
@@ -101,12 +110,12 @@ def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
 
 def _record(item: str, index: int, parsed: ParsedBody) -> Record | None:
     """Decode an item; quarantine one that is not an object or is nested too deeply."""
-    if fields_of(item, index, parsed) is None:
+    if decode_fields(item, index, parsed) is None:
         return None
     try:
-        record: Record = decoded_values(item)
+        record: Record = decode_values(item)
     except (msgspec.DecodeError, RecursionError):
-        parsed.refuse(index, TOO_DEEP, item)
+        parsed.refuse_item(index, TOO_DEEP, item)
         return None
     return record
 
@@ -121,11 +130,11 @@ def _event(record: Record, message_parts: Iterable[object], timestamp: object, e
     )
 
 
-def _object(value: object) -> Record:
+def _object_or_empty(value: object) -> Record:
     return value if isinstance(value, dict) else {}
 
 
-def _lambda_message(message: str) -> Record:
+def _parse_lambda_message(message: str) -> Record:
     """Combine the report of a function's runtime with the lines of the function."""
     report = _RUNTIME_REPORT.search(message)
     if report is None:

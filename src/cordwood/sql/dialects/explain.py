@@ -14,20 +14,20 @@ from typing import Final
 
 from cordwood.errors import (
     COMPILE_FAULTS,
-    CompilerBroke,
+    BadQuerySyntax,
+    CompilerFailed,
     Fault,
     QueryFault,
     QueryRefused,
-    QuerySyntax,
     QueryUnsupported,
     Span,
     UnknownName,
 )
-from cordwood.sql.diagnostics import nearest, span_at
-from cordwood.sql.dialects.foreign_syntax import ForeignSpelling, find_foreign_syntax
+from cordwood.sql.diagnostics import most_similar_name, span_at
+from cordwood.sql.dialects.foreign_syntax import ForeignSyntaxFinding, find_foreign_syntax
 from cordwood.sql.dialects.functions import (
     ARGUMENT_COUNTS,
-    FOREIGN_FUNCTIONS,
+    FOREIGN_FUNCTION_TEMPLATES,
     INTERVAL_FUNCTIONS,
     UNIT_LAST_TEMPLATES,
     bigquery_unit,
@@ -35,12 +35,12 @@ from cordwood.sql.dialects.functions import (
     replacement_call,
 )
 from cordwood.sql.dialects.source import QueryToken, QueryTokens
-from cordwood.sql.permitted import FUNCTIONS
+from cordwood.sql.permitted import PERMITTED_FUNCTIONS
 
 # Longer texts are not analysed.
 _MAX_CHARACTERS: Final = 32_000
 
-_EXPLAINED_FAULTS: Final = (CompilerBroke, QuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
+_EXPLAINED_FAULTS: Final = (CompilerFailed, BadQuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
 # A word of LQL: a path, a colon and a value, such as `metadata.level:error`.
 _LQL_PATTERN: Final = re.compile(r'-?\(?-?(?:[\w$-]+|"[^"]*")(?:\.(?:[\w$-]+|"[^"]*"))*:(?!:)\S', re.ASCII)
 _CLAUSE_KEYWORDS: Final = (
@@ -60,7 +60,7 @@ _SQL_FIRST_WORDS: Final = frozenset(["SELECT", "WITH", "FROM", "("])
 _AGGREGATE_NAMES: Final = frozenset(
     "COUNT COUNTIF SUM AVG MIN MAX ANY_VALUE ARRAY_AGG STRING_AGG APPROX_COUNT_DISTINCT".split()
 )
-_MISSING_EXPRESSION: Final = re.compile(
+_MISSING_EXPRESSION_PATTERN: Final = re.compile(
     r"^Syntax error: (?:Invalid expression / Unexpected token|Required keyword: '\w+' missing)"
 )
 
@@ -85,7 +85,7 @@ def explain_fault(fault: Fault, text: str) -> Fault:
     if not isinstance(fault, _EXPLAINED_FAULTS) or len(text) > _MAX_CHARACTERS:
         return fault
     if _is_lql(fault, text):
-        return QuerySyntax("This is LQL, and it was sent as sql=.", hint="Send it as lql=.", span=span_at(text, 0))
+        return BadQuerySyntax("This is LQL, and it was sent as sql=.", hint="Send it as lql=.", span=span_at(text, 0))
     source = QueryTokens(text)
     first = min(_find_foreign_spellings(source), key=lambda spelling: spelling[0].offset, default=None)
     if first is not None:
@@ -96,75 +96,83 @@ def explain_fault(fault: Fault, text: str) -> Fault:
     )
 
 
-def _find_foreign_spellings(source: QueryTokens) -> Iterator[tuple[ForeignSpelling, type[QueryFault]]]:
+def _find_foreign_spellings(source: QueryTokens) -> Iterator[tuple[ForeignSyntaxFinding, type[QueryFault]]]:
     for form in find_foreign_syntax(source):
-        yield form, QuerySyntax
+        yield form, BadQuerySyntax
     for call in _find_foreign_calls(source):
         yield call, QueryRefused
     for call in _find_wrong_calls(source):
-        yield call, QuerySyntax
+        yield call, BadQuerySyntax
 
 
-def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
+def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
     for index, word in find_calls(source):
-        if word.text in FOREIGN_FUNCTIONS and word.text not in FUNCTIONS:
-            replacement = replacement_call(word.text, source.arguments(index + 1), FOREIGN_FUNCTIONS[word.text])
-            yield ForeignSpelling(
+        if word.text in FOREIGN_FUNCTION_TEMPLATES and word.text not in PERMITTED_FUNCTIONS:
+            replacement = replacement_call(
+                word.text, source.call_arguments(index + 1), FOREIGN_FUNCTION_TEMPLATES[word.text]
+            )
+            yield ForeignSyntaxFinding(
                 word.start,
                 f'"{source.text_between(index, index)}" is not a function of BigQuery.',
                 f"Write {replacement}.",
             )
 
 
-def _find_wrong_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
+def _find_wrong_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
     """Yield calls of BigQuery functions with too few or too many arguments, or in another dialect's order or form."""
     for index, word in find_calls(source):
-        arguments = source.arguments(index + 1)
-        if word.text in UNIT_LAST_TEMPLATES and _is_unit_first(arguments):
+        arguments = source.call_arguments(index + 1)
+        if word.text in UNIT_LAST_TEMPLATES and _is_unit_first_argument(arguments):
             hint = replacement_call(word.text, arguments, UNIT_LAST_TEMPLATES[word.text])
-            yield ForeignSpelling(word.start, f"{word.text} takes its unit last, and without quotes.", f"Write {hint}.")
-        elif word.text in ARGUMENT_COUNTS and source.find_closing(index + 1) is not None:
+            yield ForeignSyntaxFinding(
+                word.start, f"{word.text} takes its unit last, and without quotes.", f"Write {hint}."
+            )
+        elif word.text in ARGUMENT_COUNTS and source.find_closing_bracket(index + 1) is not None:
             yield from _check_argument_count(word.text, word.start, arguments)
         if word.text in INTERVAL_FUNCTIONS and len(arguments) == 2 and arguments[1].strip("'\"").lstrip("+-").isdigit():
             hint = f"Write {word.text}({arguments[0]}, INTERVAL {arguments[1]} HOUR), or with another unit."
-            yield ForeignSpelling(word.start, f"{word.text} takes an INTERVAL.", hint)
+            yield ForeignSyntaxFinding(word.start, f"{word.text} takes an INTERVAL.", hint)
 
 
-def _is_unit_first(arguments: list[str]) -> bool:
+def _is_unit_first_argument(arguments: list[str]) -> bool:
     """Return whether the first argument is a unit of time, which BigQuery expects as the last argument."""
     return len(arguments) > 1 and bigquery_unit(arguments[0]) is not None and bigquery_unit(arguments[-1]) is None
 
 
-def _check_argument_count(name: str, start: int, arguments: list[str]) -> Iterator[ForeignSpelling]:
+def _check_argument_count(name: str, start: int, arguments: list[str]) -> Iterator[ForeignSyntaxFinding]:
     minimum, maximum, example = ARGUMENT_COUNTS[name]
     count = len(arguments)
     if not minimum <= count <= maximum:
         expected = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
         noun = "argument" if expected == "1" else "arguments"
-        yield ForeignSpelling(start, f"{name} takes {expected} {noun}, not {count}.", f"Write {example}.")
+        yield ForeignSyntaxFinding(start, f"{name} takes {expected} {noun}, not {count}.", f"Write {example}.")
 
 
 def _is_lql(fault: Fault, text: str) -> bool:
     """Return whether the text is LQL and does not begin like SQL."""
     words = text.split()
     begins_as_sql = not words or words[0].upper() in _SQL_FIRST_WORDS
-    return isinstance(fault, QuerySyntax) and not begins_as_sql and any(map(_LQL_PATTERN.match, words))
+    return isinstance(fault, BadQuerySyntax) and not begins_as_sql and any(map(_LQL_PATTERN.match, words))
 
 
 def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault | None:
     """Find a misspelled keyword among the word where the parser stopped and the two words before it."""
-    if not isinstance(fault, QuerySyntax) or fault.hint or fault.span is None:
+    if not isinstance(fault, BadQuerySyntax) or fault.hint or fault.span is None:
         return None
     positions = [index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span]
     for index in (
         index for position in positions[:1] for index in (position, position - 1, position - 2) if index >= 0
     ):
         word = source.words[index]
-        keyword = nearest(word.text, _CLAUSE_KEYWORDS) if word.is_name and word.text not in _CLAUSE_KEYWORDS else None
+        keyword = (
+            most_similar_name(word.text, _CLAUSE_KEYWORDS)
+            if word.is_name and word.text not in _CLAUSE_KEYWORDS
+            else None
+        )
         if keyword:
             source_text = source.text_between(index, index)
             message = f'Syntax error: unexpected "{source_text[:40]}".'
-            return QuerySyntax(message, hint=f"Did you mean {keyword}?", span=span_at(source.text, word.start))
+            return BadQuerySyntax(message, hint=f"Did you mean {keyword}?", span=span_at(source.text, word.start))
     return None
 
 
@@ -178,8 +186,8 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
     if index is None:
         return None
     word = source.words[index]
-    if "{" not in FOREIGN_FUNCTIONS.get(word.text, ("{",))[-1]:
-        replacement = replacement_call(word.text, [], FOREIGN_FUNCTIONS[word.text])
+    if "{" not in FOREIGN_FUNCTION_TEMPLATES.get(word.text, ("{",))[-1]:
+        replacement = replacement_call(word.text, [], FOREIGN_FUNCTION_TEMPLATES[word.text])
         return UnknownName(fault.message, hint=f"Write {replacement}.", span=fault.span)
     value = _aliased_expression(source, index)
     if value is None:
@@ -203,8 +211,8 @@ def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
 
 def _simplify_message(fault: Fault) -> Fault:
     """Rewrite the parser's error about an unexpected word or a missing expression as a sentence; mutates the error."""
-    if isinstance(fault, QuerySyntax):
-        fault.message = _MISSING_EXPRESSION.sub(_readable_message, fault.message)
+    if isinstance(fault, BadQuerySyntax):
+        fault.message = _MISSING_EXPRESSION_PATTERN.sub(_readable_message, fault.message)
     return fault
 
 
@@ -230,7 +238,7 @@ def _find_quoted_columns(source: QueryTokens, columns: Collection[str]) -> Itera
     for word in source.words:
         source_text = source.text[word.start : word.end]
         name = source_text[1:-1]
-        if word.is_text and source_text.startswith('"') and name.lower() in columns:
+        if word.is_text_literal and source_text.startswith('"') and name.lower() in columns:
             yield f"{source_text} is a text, not a column: write {name}, without quotes, for the column"
 
 
@@ -267,7 +275,7 @@ _CAUSES_BY_MESSAGE: Final = tuple(
         (r"more than one element", "SELECT"),
     )
 )
-_FUNCTION_NAME: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
+_FUNCTION_NAME_PATTERN: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _OPERATOR_SIGNS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
 _MAX_OTHER_POSITIONS: Final = 3
 
@@ -283,10 +291,10 @@ def add_fault_position(text: str | None) -> Iterator[None]:
         positions = find_possible_causes(fault.message, text)
         if not positions:
             raise
-        raise _with_positions(fault, positions) from fault
+        raise _add_positions(fault, positions) from fault
 
 
-def _with_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
+def _add_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
     """Return a copy of the error with positions; the original may be shared by callers with other texts."""
     located = copy(fault)
     located.span = positions[0]
@@ -302,21 +310,21 @@ def find_possible_causes(message: str, text: str) -> list[Span]:
     If none matches the message, return the position of a likely expression.
     """
     source = QueryTokens(text)
-    named_functions = {word for word in _FUNCTION_NAME.findall(message) if word in FUNCTIONS}
+    named_functions = {word for word in _FUNCTION_NAME_PATTERN.findall(message) if word in PERMITTED_FUNCTIONS}
     causes = next((words for pattern, words in _CAUSES_BY_MESSAGE if pattern.search(message)), frozenset[str]())
-    causing_words = list(_find_words(source, named_functions)) or list(_find_words(source, causes))
+    causing_words = list(_find_causing_words(source, named_functions)) or list(_find_causing_words(source, causes))
     causing_words = (
         causing_words
         or [word for _, word in find_calls(source)][:1]
-        or list(_find_words(source, _OPERATOR_SIGNS))[:1]
+        or list(_find_causing_words(source, _OPERATOR_SIGNS))[:1]
         or list(source.words[1:2])
     )
     return [span_at(text, word.start) for word in causing_words]
 
 
-def _find_words(source: QueryTokens, causes: frozenset[str] | set[str]) -> Iterator[QueryToken]:
+def _find_causing_words(source: QueryTokens, causes: frozenset[str] | set[str]) -> Iterator[QueryToken]:
     for index, word in enumerate(source.words):
-        if not word.is_text and word.text in causes and _may_raise(source, index):
+        if not word.is_text_literal and word.text in causes and _may_raise(source, index):
             yield word
 
 

@@ -14,7 +14,7 @@ import msgspec
 from cordwood.sql.dialects.functions import bigquery_interval
 from cordwood.sql.dialects.source import QueryToken, QueryTokens
 
-_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER_PATTERN: Final = re.compile(r"\{(\w+)\}")
 _OPERATOR_PHRASE: Final = "an operator"
 _CLAUSE_PHRASE: Final = "a clause"
 
@@ -23,23 +23,23 @@ class SyntaxMatch(msgspec.Struct, frozen=True):
     """The place in a query where a row of the table matches: the index of the first word, and the number of words."""
 
     source: QueryTokens
-    index: int
-    length: int
+    first_word_index: int
+    word_count: int
 
     @property
     def left(self) -> str:
-        return self.source.operand_before(self.index) or "value"
+        return self.source.operand_before(self.first_word_index) or "value"
 
     @property
     def right(self) -> str:
-        return self.source.operand_after(self.index + self.length - 1) or "value"
+        return self.source.operand_after(self.first_word_index + self.word_count - 1) or "value"
 
     @property
     def inside(self) -> str:
-        return self.source.text_inside(self.index + self.length - 1) or "value"
+        return self.source.text_inside_brackets(self.first_word_index + self.word_count - 1) or "value"
 
     def word(self, number: int) -> str:
-        return self.source.text_between(self.index + number, self.index + number)
+        return self.source.text_between(self.first_word_index + number, self.first_word_index + number)
 
 
 class ForeignSyntax(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def _case_insensitive_regexp(match: SyntaxMatch) -> str:
 
 def _json_operator_hint(match: SyntaxMatch) -> str:
     """Rewrite a chain of JSON operators as one path: of an event's field, or in a call of JSON_VALUE."""
-    source, steps, index = match.source, [], match.index
+    source, steps, index = match.source, [], match.first_word_index
     while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
         steps.append(source.text_between(index + 1, index + 1).strip("'\"{}").replace(",", "."))
         index += 2
@@ -72,7 +72,7 @@ def _json_operator_hint(match: SyntaxMatch) -> str:
 
 def _filtered_aggregate_hint(match: SyntaxMatch) -> str:
     """Rewrite COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
-    call = match.source.operand_before(match.index + 1) or "COUNT(*)"
+    call = match.source.operand_before(match.first_word_index + 1) or "COUNT(*)"
     name, _, arguments = call.removesuffix(")").partition("(")
     if name.upper() == "COUNT" and arguments.strip() == "*":
         return f"Write COUNTIF({match.inside})."
@@ -81,7 +81,7 @@ def _filtered_aggregate_hint(match: SyntaxMatch) -> str:
 
 def _percentile_hint(match: SyntaxMatch) -> str:
     """Rewrite PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
-    share = match.source.operand_before(match.index + 1) or ""
+    share = match.source.operand_before(match.first_word_index + 1) or ""
     percent = re.search(r"\((0?\.\d+|1)\)", share)
     offset = round(float(percent[1]) * 100) if percent else 50
     return f"Write APPROX_QUANTILES({match.inside}, 100)[OFFSET({offset})]."
@@ -196,11 +196,11 @@ _WORDS_BEFORE_PARAMETER: Final = frozenset(
 _INFIX_OPERATORS: Final[Mapping[str, ForeignSyntax]] = {
     word: ForeignSyntax((word,), "Write REGEXP_CONTAINS({left}, {right}).") for word in ("~", "REGEXP", "RLIKE", "GLOB")
 } | {"XOR": ForeignSyntax(("XOR",), "Write {left} != {right}.")}
-_TYPOGRAPHIC_QUOTE: Final = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
+_TYPOGRAPHIC_QUOTE_PATTERN: Final = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
 _DASHES: Final = frozenset("\u2013\u2014\u2212")
 
 
-class ForeignSpelling(msgspec.Struct, frozen=True):
+class ForeignSyntaxFinding(msgspec.Struct, frozen=True):
     """Syntax of another dialect found in a query: its position, the error message, and the hint."""
 
     offset: int
@@ -208,19 +208,19 @@ class ForeignSpelling(msgspec.Struct, frozen=True):
     hint: str
 
 
-def find_foreign_syntax(source: QueryTokens) -> Iterator[ForeignSpelling]:
+def find_foreign_syntax(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
     """Yield all syntax of other dialects in a query: rows of the table, typographic quotes, dashes, `$1`, `:name`."""
     for index, word in enumerate(source.words):
-        syntax = _syntax_at(source, index)
+        syntax = _match_syntax_at(source, index)
         if syntax is not None:
             yield _describe_match(syntax, SyntaxMatch(source, index, len(syntax.words)))
         else:
             yield from _check_single_sign(source, index, word)
 
 
-def _syntax_at(source: QueryTokens, index: int) -> ForeignSyntax | None:
+def _match_syntax_at(source: QueryTokens, index: int) -> ForeignSyntax | None:
     word = source.words[index]
-    if word.is_text:
+    if word.is_text_literal:
         return None
     infix = _INFIX_OPERATORS.get(word.text)
     if infix is not None and source.operand_before(index) and source.operand_after(index):
@@ -239,61 +239,61 @@ def _matches_word(word: QueryToken, pattern: str) -> bool:
     if pattern == "NUMBER":
         return word.is_number
     if pattern == "TEXT":
-        return word.is_text and bigquery_interval(word.text) is not None
+        return word.is_text_literal and bigquery_interval(word.text) is not None
     if pattern == "UNIT":
         return word.is_name and bigquery_interval(f"1 {word.text}") is not None
-    return word.text == pattern and not word.is_text
+    return word.text == pattern and not word.is_text_literal
 
 
-def _describe_match(syntax: ForeignSyntax, match: SyntaxMatch) -> ForeignSpelling:
-    last = match.index + match.length - 1
-    start = match.source.words[match.index + (syntax.words[0] in (")", ","))].start
+def _describe_match(syntax: ForeignSyntax, match: SyntaxMatch) -> ForeignSyntaxFinding:
+    last = match.first_word_index + match.word_count - 1
+    start = match.source.words[match.first_word_index + (syntax.words[0] in (")", ","))].start
     message = (
         syntax.message
-        or f'"{match.source.text_between(match.index, last)[:40].removesuffix("(").rstrip()}" is not {syntax.construct} of BigQuery.'
+        or f'"{match.source.text_between(match.first_word_index, last)[:40].removesuffix("(").rstrip()}" is not {syntax.construct} of BigQuery.'
     )
     hint = (
         syntax.hint(match)
         if callable(syntax.hint)
-        else _PLACEHOLDER.sub(lambda placeholder: _placeholder_value(match, placeholder[1]), syntax.hint)
+        else _PLACEHOLDER_PATTERN.sub(lambda placeholder: _placeholder_value(match, placeholder[1]), syntax.hint)
     )
-    return ForeignSpelling(start, message, hint)
+    return ForeignSyntaxFinding(start, message, hint)
 
 
 def _placeholder_value(match: SyntaxMatch, name: str) -> str:
     return match.word(int(name)) if name.isdigit() else str(getattr(match, name))
 
 
-def _check_single_sign(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSpelling]:
+def _check_single_sign(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSyntaxFinding]:
     source_text = source.text_between(index, index)
-    if word.is_text:
+    if word.is_text_literal:
         return
-    mark = _TYPOGRAPHIC_QUOTE.search(source_text)
+    mark = _TYPOGRAPHIC_QUOTE_PATTERN.search(source_text)
     if mark:
         message = f"The typographic quote {mark[0]} is not a quote of SQL."
-        yield ForeignSpelling(word.start, message, "Write ' around a text, and nothing or ` around a name.")
+        yield ForeignSyntaxFinding(word.start, message, "Write ' around a text, and nothing or ` around a name.")
     elif source_text in _DASHES:
-        yield ForeignSpelling(
+        yield ForeignSyntaxFinding(
             word.start,
             f"The dash {source_text} is not an operator of SQL.",
             "Write - for minus, or -- before a comment.",
         )
     elif re.fullmatch(r"\$\d+", source_text):
-        yield ForeignSpelling(
+        yield ForeignSyntaxFinding(
             word.start, f'"{source_text}" is not a parameter of BigQuery. {_PARAMETER_HINT}', _VALUE_HINT
         )
     elif source_text == ":" and index > 0 and index + 1 < len(source.words) and source.words[index + 1].is_name:
         yield _describe_colon(source, index)
 
 
-def _describe_colon(source: QueryTokens, index: int) -> ForeignSpelling:
+def _describe_colon(source: QueryTokens, index: int) -> ForeignSyntaxFinding:
     """Explain `:name`, a parameter of other dialects, or `value:path`, a field access of other dialects."""
     name = source.operand_after(index) or "name"
     word, previous = source.words[index], source.words[index - 1]
     if previous.text in _WORDS_BEFORE_PARAMETER:
         hint = f"Write @{name} for a parameter of the endpoint, or the value itself."
-        return ForeignSpelling(word.start, f'":{name}" is not a parameter of BigQuery. {_PARAMETER_HINT}', hint)
+        return ForeignSyntaxFinding(word.start, f'":{name}" is not a parameter of BigQuery. {_PARAMETER_HINT}', hint)
     value = source.operand_before(index) or "value"
-    return ForeignSpelling(
+    return ForeignSyntaxFinding(
         word.start, '":" is not an operator of BigQuery.', f"Write {value}.{name} for a field of an event."
     )

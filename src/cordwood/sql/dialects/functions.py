@@ -72,12 +72,12 @@ def bigquery_interval(text: str) -> str | None:
     return f"INTERVAL {match[1]} {name}" if match and name else None
 
 
-def _to_char_format(text: str) -> str | None:
+def _translate_to_char_format(text: str) -> str | None:
     """Convert a TO_CHAR format of PostgreSQL to BigQuery's format elements."""
     return _translate_format(text, _TO_CHAR_ELEMENTS, re.IGNORECASE)
 
 
-def _date_format(text: str) -> str | None:
+def _translate_date_format(text: str) -> str | None:
     """Convert a DATE_FORMAT format of MySQL to BigQuery's format elements."""
     return _translate_format(text, _DATE_FORMAT_ELEMENTS, re.NOFLAG)
 
@@ -90,12 +90,12 @@ def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFla
     return pattern.sub(lambda match: elements[match[0].upper() if flags else match[0]], text)
 
 
-_PLACEHOLDER: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
+_PLACEHOLDER_PATTERN: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
 _ARGUMENT_CONVERSIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "unit": bigquery_unit,
     "interval": bigquery_interval,
-    "to_char": _to_char_format,
-    "date_format": _date_format,
+    "to_char": _translate_to_char_format,
+    "date_format": _translate_date_format,
 }
 _DEFAULT_ARGUMENTS: Final = {
     "unit": "HOUR",
@@ -211,7 +211,7 @@ _REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "HEX": ("TO_HEX({0})",),
     "UNHEX": ("FROM_HEX({0})",),
 }
-FOREIGN_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+FOREIGN_FUNCTION_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
 # Templates for BigQuery functions that take the unit as the last argument; other dialects take it as the first one.
@@ -299,13 +299,13 @@ def find_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
 def replacement_call(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
     """Return the replacement of a call, from the first template whose arguments were all given, or else the last."""
     for template in templates:
-        if all(int(placeholder[1]) < len(arguments) for placeholder in _PLACEHOLDER.finditer(template)):
+        if all(int(placeholder[1]) < len(arguments) for placeholder in _PLACEHOLDER_PATTERN.finditer(template)):
             return _fill_template(template, name, arguments)
     return _fill_template(templates[-1], name, arguments)
 
 
 def _fill_template(template: str, name: str, arguments: list[str]) -> str:
-    return _PLACEHOLDER.sub(
+    return _PLACEHOLDER_PATTERN.sub(
         lambda placeholder: _placeholder_text(placeholder, arguments), template.replace("{name}", name)
     )
 
@@ -314,13 +314,13 @@ def _placeholder_text(placeholder: re.Match[str], arguments: list[str]) -> str:
     index, format_name = int(placeholder[1]), placeholder[2]
     argument = arguments[index] if index < len(arguments) else "…"
     if format_name == "percent":
-        return _percent_of_fraction(argument)
+        return _fraction_as_percent(argument)
     if format_name is None:
         return argument
     return _ARGUMENT_CONVERSIONS[format_name](argument) or _DEFAULT_ARGUMENTS[format_name]
 
 
-def _percent_of_fraction(argument: str) -> str:
+def _fraction_as_percent(argument: str) -> str:
     try:
         return str(round(float(argument) * 100))
     except ValueError:

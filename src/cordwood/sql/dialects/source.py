@@ -30,7 +30,7 @@ class QueryToken(msgspec.Struct, frozen=True):
     end: int
 
     @property
-    def is_text(self) -> bool:
+    def is_text_literal(self) -> bool:
         return self.kind in _TEXT_TOKENS
 
     @property
@@ -41,7 +41,11 @@ class QueryToken(msgspec.Struct, frozen=True):
     def is_name(self) -> bool:
         if self.kind == TokenType.IDENTIFIER:
             return True
-        return not self.is_text and self.text.replace("_", "a").isalnum() and self.text not in _NON_OPERAND_KEYWORDS
+        return (
+            not self.is_text_literal
+            and self.text.replace("_", "a").isalnum()
+            and self.text not in _NON_OPERAND_KEYWORDS
+        )
 
 
 class QueryTokens:
@@ -49,14 +53,14 @@ class QueryTokens:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.words = tuple(_split_words(text))
+        self.words = tuple(_split_tokens(text))
         self._matching_brackets = _match_brackets(self.words)
 
     def text_between(self, first: int, last: int) -> str:
         """Return the text from the first token to the last, both included."""
         return self.text[self.words[first].start : self.words[last].end]
 
-    def find_closing(self, opened: int) -> int | None:
+    def find_closing_bracket(self, opened: int) -> int | None:
         return self._matching_brackets.get(opened)
 
     def operand_before(self, index: int) -> str | None:
@@ -69,7 +73,7 @@ class QueryTokens:
             if first < 2 or self.words[first - 1].text != ".":
                 break
             first -= 2
-        return self.text_between(first, last) if 0 <= first <= last and self._may_be_operand(first) else None
+        return self.text_between(first, last) if 0 <= first <= last and self._may_start_operand(first) else None
 
     def operand_after(self, index: int) -> str | None:
         """Return the name, call or literal that begins directly after the token at this index."""
@@ -84,17 +88,17 @@ class QueryTokens:
             last += 2
         if first >= len(self.words) or last >= len(self.words):
             return None
-        return self.text_between(first, last) if self._may_be_operand(first) else None
+        return self.text_between(first, last) if self._may_start_operand(first) else None
 
-    def arguments(self, opened: int) -> list[str]:
+    def call_arguments(self, opened: int) -> list[str]:
         """Return the texts of the arguments of a call whose parenthesis opens at the token `opened`."""
         closed = self._matching_brackets.get(opened)
         if closed is None or closed == opened + 1:
             return []
-        commas = [opened, *self._commas(opened, closed), closed]
+        commas = [opened, *self._find_commas(opened, closed), closed]
         return [self.text_between(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
 
-    def text_inside(self, index: int) -> str | None:
+    def text_inside_brackets(self, index: int) -> str | None:
         """Return the text between a token and the closing bracket that encloses it; None without such a bracket."""
         depth = 0
         for position in range(index + 1, len(self.words)):
@@ -103,7 +107,7 @@ class QueryTokens:
                 return self.text_between(index + 1, position - 1) if position > index + 1 else None
         return None
 
-    def _commas(self, opened: int, closed: int) -> Iterator[int]:
+    def _find_commas(self, opened: int, closed: int) -> Iterator[int]:
         index = opened + 1
         while index < closed:
             if self.words[index].text == ",":
@@ -111,15 +115,15 @@ class QueryTokens:
             index = self._matching_brackets.get(index, index) if self.words[index].text in "([" else index
             index += 1
 
-    def _may_be_operand(self, first: int) -> bool:
+    def _may_start_operand(self, first: int) -> bool:
         word = self.words[first]
-        return word.is_name or word.is_text or word.is_number or word.text in ("(", "@", "[")
+        return word.is_name or word.is_text_literal or word.is_number or word.text in ("(", "@", "[")
 
     def _has_text(self, index: int, text: str) -> bool:
         return index < len(self.words) and self.words[index].text == text
 
 
-def _split_words(text: str) -> Iterator[QueryToken]:
+def _split_tokens(text: str) -> Iterator[QueryToken]:
     try:
         tokens = _BIGQUERY_DIALECT.tokenize(text)
     except TokenError:
@@ -142,7 +146,7 @@ def _match_brackets(words: tuple[QueryToken, ...]) -> dict[int, int]:
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for index, word in enumerate(words):
-        if word.is_text or word.kind == TokenType.IDENTIFIER:
+        if word.is_text_literal or word.kind == TokenType.IDENTIFIER:
             continue
         if word.text in ("(", "["):
             opened.append(index)

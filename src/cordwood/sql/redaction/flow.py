@@ -3,7 +3,7 @@
 A raw value is a value of an event, or a text column, that is not redacted yet. A sub-query may pass a raw value on
 unchanged, and a path inside a raw value is a raw value, too. Any other use of a raw value is wrapped in its redaction.
 
-Columns that are used only in the answer are redacted by the engine on output (`Resolved.raw_columns`), so that a top-n
+Columns that are used only in the answer are redacted by the engine on output (`ResolvedQuery.raw_column_indexes`), so that a top-n
 query redacts n rows rather than all that it sorts.
 
 A read of an outer raw column in a correlated sub-query is moved into the relation of the column, where it is redacted.
@@ -18,28 +18,28 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
-from cordwood.sql.budget import copied, spend
+from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.nodes import (
     RecordElements,
-    Redacted,
     RedactedEvent,
     RedactedEventText,
     RedactedSecret,
     RedactedText,
+    RedactedValue,
     has_operation,
     is_event_path,
     is_record_test,
     operation_node,
+    path_root,
     path_steps,
-    path_value,
+    replace_node,
     set_type,
-    swap,
 )
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.scope import Lineage, Origin
-from cordwood.sql.stages import Resolved
+from cordwood.sql.stages import ResolvedQuery
 
 # Columns that stay unredacted: a tenant may know its own name, and times contain no personal data.
 _UNREDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
@@ -47,7 +47,7 @@ _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
 _ALL_KINDS: Final = frozenset(ValueKind)
 
 # The name of a stream, and a path inside its events.
-StreamPath = tuple[str, Path]
+StreamPath = tuple[str, EventPath]
 
 
 # The most paths of one raw value. Each array doubles the possible paths; a name that refers to n keys multiplies by n.
@@ -69,7 +69,7 @@ class RawValue(msgspec.Struct, frozen=True):
 
         An object is treated as an array whose only element is the object itself.
         """
-        paths = (*self.paths, *self.path_below(ELEMENT).paths)
+        paths = (*self.paths, *self.path_below(ELEMENT_STEP).paths)
         return None if len(paths) > _MAX_PATHS else msgspec.structs.replace(self, paths=paths)
 
     @property
@@ -81,7 +81,7 @@ class RawValue(msgspec.Struct, frozen=True):
     def last_key_names(self) -> Iterator[str]:
         """The last key of each path, array elements ignored."""
         for _, path in self.paths:
-            yield from [step for step in path[1:] if step != ELEMENT][-1:]
+            yield from [step for step in path[1:] if step != ELEMENT_STEP][-1:]
 
     def kinds(self, records: RecordShapes) -> frozenset[ValueKind]:
         """Return the kinds of value seen at the paths; an empty set for a text column, whose kinds are not recorded."""
@@ -98,16 +98,16 @@ class ScopedRelation(msgspec.Struct, eq=False):
     """A relation in scope.
 
     `columns` are its raw columns or, for a stream, the stream's name; a stream's columns are raw except those listed in
-    `_UNREDACTED_COLUMNS`. `reader` is the SELECT with the relation in its FROM, and `used` are the columns that are
+    `_UNREDACTED_COLUMNS`. `reader` is the SELECT with the relation in its FROM, and `used_columns` are the columns that are
     read from it. `lifted` are the values of its raw columns that correlated sub-queries read, by the names of the
     columns that are added for them.
     """
 
     columns: RawColumns | str
     relation: exp.Expr
-    reader: exp.Expr | None
-    used: dict[str, exp.Expr] = {}
-    lifted: dict[str, exp.Expr] = {}
+    reading_select: exp.Expr | None
+    used_columns: dict[str, exp.Expr] = {}
+    lifted_values: dict[str, exp.Expr] = {}
 
     def raw_value(self, name: str) -> RawValue | None:
         if not isinstance(self.columns, str):
@@ -131,11 +131,11 @@ def _raw_column(node: exp.Column, sources: RelationsByName) -> RawValue | None:
     source = sources.get(node.table)
     if source is None:
         return None
-    source.used.setdefault(node.name, copied(node))
+    source.used_columns.setdefault(node.name, copy_tree(node))
     return source.raw_value(node.name)
 
 
-def _source_of(node: exp.Expr, sources: RelationsByName) -> ScopedRelation | None:
+def _only_source_of(node: exp.Expr, sources: RelationsByName) -> ScopedRelation | None:
     """Return the only relation that the expression reads; None if it reads several or none."""
     tables = {column.table for column in node.find_all(exp.Column)}
     return sources.get(next(iter(tables))) if len(tables) == 1 else None
@@ -143,13 +143,13 @@ def _source_of(node: exp.Expr, sources: RelationsByName) -> ScopedRelation | Non
 
 def _is_outer_source(source: ScopedRelation | None, node: exp.Expr) -> bool:
     """Return whether the node, in a correlated sub-query, reads a relation of an outer query."""
-    return source is not None and node.find_ancestor(exp.Select) is not source.reader
+    return source is not None and node.find_ancestor(exp.Select) is not source.reading_select
 
 
 def _lift_value(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Column:
     """Add a column with the value to the relation, and return a reference to it for the correlated sub-query."""
-    name = next((name for name, lifted in source.lifted.items() if lifted == value), f"lifted {number}")
-    source.lifted.setdefault(name, value)
+    name = next((name for name, lifted in source.lifted_values.items() if lifted == value), f"lifted {number}")
+    source.lifted_values.setdefault(name, value)
     column = exp.column(name, source.relation.alias_or_name, quoted=True)
     column.type = value.type
     return column
@@ -161,7 +161,7 @@ def _wrap_relation(source: ScopedRelation) -> exp.Select:
     select = exp.Select(
         expressions=[
             exp.alias_(value, name, quoted=True)
-            for columns in (source.used, source.lifted)
+            for columns in (source.used_columns, source.lifted_values)
             for name, value in columns.items()
         ]
     )
@@ -186,10 +186,10 @@ _OBJECT_OR_ARRAY: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _NUMBER_OR_BOOL: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
-def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
+def redact_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[str, Shape]) -> ResolvedQuery:
     """Redact the reads of raw values in a resolved tree. Mutates the tree."""
     tree = resolved.tree
-    walk = _RedactionWalk(redaction, RecordShapes(shapes), frozenset(_starred_relation_names(tree)))
+    walk = _ReadRedactor(redaction, RecordShapes(shapes), frozenset(_starred_relation_names(tree)))
     raw = walk.redact_query(tree, {}, {}, passes_raw=True)
     walk.require_all_checked(tree)
     names = [item.alias_or_name for item in tree.expressions] if isinstance(tree, exp.Select) else []
@@ -200,13 +200,13 @@ def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, 
     return msgspec.structs.replace(
         resolved,
         redaction=redaction.mode,
-        raw_columns=raw_columns,
+        raw_column_indexes=raw_columns,
         textless_paths=tuple(walk.textless_paths),
         shape_lookups=shape_lookups,
     )
 
 
-def still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, Shape]) -> bool:
+def are_paths_still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, Shape]) -> bool:
     """Return whether these paths, which a statement reads without redaction, still hold no texts."""
     records = RecordShapes(shapes)
     return all(_kinds_of_path(path, records) <= _NUMBER_OR_BOOL for path in paths)
@@ -224,7 +224,7 @@ def _has_star(select: exp.Select) -> bool:
     return any(isinstance(item, exp.Star) or item.is_star for item in select.expressions)
 
 
-class _RedactionWalk:
+class _ReadRedactor:
     """The state of one walk over a tree, query by query."""
 
     def __init__(self, redaction: Redaction, records: RecordShapes, expanded_names: frozenset[str]) -> None:
@@ -248,7 +248,7 @@ class _RedactionWalk:
 
     def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: RelationsByName, *, passes_raw: bool) -> RawColumns:
         """Redact the reads of a query; return its output columns that are still raw, by name."""
-        spend(1 + len(ctes))
+        count_nodes(1 + len(ctes))
         ctes = {**ctes, **self._redact_ctes(node, ctes, outer)}
         if isinstance(node, exp.Select):
             return self._redact_select(node, ctes, outer, passes_raw=passes_raw)
@@ -279,11 +279,11 @@ class _RedactionWalk:
     ) -> RawColumns:
         sources = dict(outer)
         is_expanded = _has_star(node)
-        for relation in _relations(node):
+        for relation in _relations_of_from(node):
             self._redact_source(relation, ctes, sources, is_expanded=is_expanded)
-        for part in _clauses(node):
+        for part in _other_clauses(node):
             self._redact_clause(part, ctes, sources)
-        raw_positions = unread_positions(node) if passes_raw else frozenset()
+        raw_positions = unused_output_positions(node) if passes_raw else frozenset()
         raw_outputs: dict[str, RawValue] = {}
         for position, item in enumerate(node.expressions, start=1):
             raw = self._raw_output(item, sources) if position in raw_positions else None
@@ -292,14 +292,14 @@ class _RedactionWalk:
             else:
                 self._redact_expression(item, ctes, sources)
         for source in sources.values():
-            if source.lifted and source.reader is node:
+            if source.lifted_values and source.reading_select is node:
                 self._mark_checked(_wrap_relation(source))
         return raw_outputs
 
     def _raw_output(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
         """Return the raw value that a column passes on unchanged; None for any other column."""
         raw = self._raw_value(item.this, sources) if isinstance(item, exp.Alias) else None
-        if raw is None or self._is_secret(raw) or _is_outer_source(_source_of(item.this, sources), item):
+        if raw is None or self._has_secret_key(raw) or _is_outer_source(_only_source_of(item.this, sources), item):
             return None
         self._mark_checked(item)
         return raw
@@ -362,15 +362,15 @@ class _RedactionWalk:
 
         They may not if a key on their path is hidden, or if a correlated sub-query reads them or their array.
         """
-        if self._is_hidden(raw) or _is_outer_source(_source_of(node.expressions[0], sources), node):
+        if self._has_hidden_key(raw) or _is_outer_source(_only_source_of(node.expressions[0], sources), node):
             return False
         return not _is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
 
     def _redact_expression(self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
-        spend()
+        count_nodes()
         raw = self._raw_value(node, sources)
         if raw is not None:
-            self._redact_read(node, raw, _source_of(node, sources))
+            self._redact_read(node, raw, _only_source_of(node, sources))
             return
         if _is_qualified(node):
             self._mark_checked(node)
@@ -384,16 +384,16 @@ class _RedactionWalk:
     def _redact_read(self, node: exp.Expr, raw: RawValue, source: ScopedRelation | None) -> None:
         is_from_outer_query = source is not None and _is_outer_source(source, node)
         if self._is_textless(raw) or (not is_from_outer_query and self._reads_only_presence(node, raw)):
-            value = copied(node) if is_from_outer_query else node
+            value = copy_tree(node) if is_from_outer_query else node
             self._mark_checked(value)
         else:
-            value = self._redact_value(copied(node), raw)
+            value = self._redact_value(copy_tree(node), raw)
         if source is not None and is_from_outer_query and not isinstance(value, exp.Null):
             self._lifted_count += 1
             value = _lift_value(source, value, self._lifted_count)
             self._mark_checked(value)
         if value is not node:
-            swap(node, value)
+            replace_node(node, value)
 
     def _raw_value(self, node: exp.Expr | None, sources: RelationsByName) -> RawValue | None:
         """Return the raw event value that the expression denotes; None for any other expression."""
@@ -406,7 +406,7 @@ class _RedactionWalk:
         if isinstance(node, exp.Coalesce):
             return self._raw_coalesce(node, sources)
         if node is not None and is_event_path(node):
-            base = self._raw_value(path_value(node), sources)
+            base = self._raw_value(path_root(node), sources)
             return base.path_below(*path_steps(node)) if base is not None else None
         return None
 
@@ -416,8 +416,8 @@ class _RedactionWalk:
         Return None for any other COALESCE, if a value is secret by its key, or if there are too many paths.
         """
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
-        events = [raw for raw in values if raw is not None and raw.is_event and not self._is_secret(raw)]
-        if len(events) < len(values) or _source_of(node, sources) is None:
+        events = [raw for raw in values if raw is not None and raw.is_event and not self._has_secret_key(raw)]
+        if len(events) < len(values) or _only_source_of(node, sources) is None:
             return None
         paths = tuple(dict.fromkeys(path for raw in events for path in raw.paths))
         return RawValue(paths, is_event=True) if len(paths) <= _MAX_PATHS else None
@@ -440,38 +440,40 @@ class _RedactionWalk:
         mode = self._redaction.mode
         if not raw.is_event:
             return set_type(operation_node(RedactedText(mode), node), exp.DType.VARCHAR)
-        if self._is_hidden(raw):
+        if self._has_hidden_key(raw):
             return set_type(exp.Null(), exp.DType.VARIANT)
-        if raw.kinds(self.records) == _ONLY_TEXT and not self._is_secret(raw):
+        if raw.kinds(self.records) == _ONLY_TEXT and not self._has_secret_key(raw):
             # Redact the text directly: no test of the kind is needed, and the engine stores such values as columns.
             return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
-        if self._is_secret(raw):
+        if self._has_secret_key(raw):
             may_be_record = bool(raw.kinds(self.records) & _OBJECT_OR_ARRAY)
             return set_type(operation_node(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
-    def _is_secret(self, raw: RawValue) -> bool:
+    def _has_secret_key(self, raw: RawValue) -> bool:
         """Return whether the value is redacted because of its key, which readers of the raw value would not know."""
-        return self._is_hidden(raw) or (raw.is_event and any(map(self._redaction.is_secret_name, raw.last_key_names)))
+        return self._has_hidden_key(raw) or (
+            raw.is_event and any(map(self._redaction.is_secret_name, raw.last_key_names))
+        )
 
     def _reads_only_presence(self, node: exp.Expr, raw: RawValue) -> bool:
         """Return whether the query reads only the value's presence or kind, which reveals no text."""
-        return _is_tested_for_presence(node.parent) and not self._is_hidden(raw)
+        return _is_tested_for_presence(node.parent) and not self._has_hidden_key(raw)
 
     def _is_textless(self, raw: RawValue) -> bool:
         """Return whether only numbers and booleans were ever seen at the value's paths; the paths are recorded."""
         kinds = raw.kinds(self.records)
-        is_textless = bool(kinds) and kinds <= _NUMBER_OR_BOOL and not self._is_hidden(raw)
+        is_textless = bool(kinds) and kinds <= _NUMBER_OR_BOOL and not self._has_hidden_key(raw)
         if is_textless:
             self.textless_paths |= dict.fromkeys(raw.paths)
         return is_textless
 
-    def _is_hidden(self, raw: RawValue) -> bool:
+    def _has_hidden_key(self, raw: RawValue) -> bool:
         """Return whether a key on the path must be hidden, because the presence of the value would reveal it."""
         return raw.is_event and any(map(self._redaction.is_hidden_name, raw.key_names))
 
 
-def _relations(select: exp.Select) -> Iterator[exp.Expr]:
+def _relations_of_from(select: exp.Select) -> Iterator[exp.Expr]:
     from_ = select.args.get("from_")
     if from_ is not None:
         yield from_.this
@@ -489,7 +491,7 @@ def _is_qualified(node: exp.Expr) -> bool:
 
 
 def _is_redacted(node: exp.Expr) -> bool:
-    return has_operation(node, Redacted)
+    return has_operation(node, RedactedValue)
 
 
 def _is_tested_for_presence(reader: exp.Expr | None) -> bool:
@@ -503,7 +505,7 @@ def _has_column_aliases(node: exp.Expr) -> bool:
     return bool(alias and alias.columns)
 
 
-def _clauses(select: exp.Select) -> Iterator[exp.Expr]:
+def _other_clauses(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the clauses of a SELECT except its columns and relations."""
     for key, value in list(select.args.items()):
         if key not in ("expressions", "from_", "with_"):
@@ -516,10 +518,10 @@ _INDEPENDENT_CLAUSES: Final = frozenset(
     {"expressions", "from_", "with_", "joins", "where", "qualify", "windows", "limit", "offset", "order"}
 )
 # An expression with one of these cannot be an ordinal or a column's name for any engine.
-_ROW_DEPENDENT: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
+_ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
-def unread_positions(select: exp.Select) -> frozenset[int]:
+def unused_output_positions(select: exp.Select) -> frozenset[int]:
     """Return the positions, from 1, of selected values by which no clause of the SELECT sorts, groups or compares.
 
     A SELECT with a clause that is not listed as independent has no such position.
@@ -556,4 +558,4 @@ def _depends_on_rows(key: exp.Expr) -> bool:
     """
     if isinstance(key, exp.Column):
         return bool(key.table)
-    return key.find(*_ROW_DEPENDENT) is not None
+    return key.find(*_ROW_DEPENDENT_CLASSES) is not None

@@ -13,49 +13,49 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.budget import copied
-from cordwood.sql.lowering import Rule, RuleSet, catches_failures, fragment, is_fragment, parts_of
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.lowering import Rule, RuleSet, catches_failures, fragment, fragment_parts, is_fragment
 from cordwood.sql.nodes import (
-    AsEventValue,
-    AsText,
-    Redacted,
+    EventAsText,
     RedactedEvent,
     RedactedEventText,
     RedactedSecret,
     RedactedText,
+    RedactedValue,
     RedactionCall,
-    RedactText,
+    TextAsEventValue,
+    TextRedactionCall,
     find_operations,
     has_operation,
     operation_of,
-    swap,
+    replace_node,
 )
 from cordwood.sql.redaction.patterns import DetectionStage, MatchKind
 from cordwood.sql.rules.vocabulary import Conversion
 
 # Prefixes of the names of the engine's redaction functions; the redaction mode follows.
-REDACT_TEXT: Final = "redacted_text"
-REDACT_JSON: Final = "redacted_json"
-REDACT_EVENT: Final = "redacted_event"
+REDACT_TEXT_PREFIX: Final = "redacted_text"
+REDACT_JSON_PREFIX: Final = "redacted_json"
+REDACT_EVENT_PREFIX: Final = "redacted_event"
 
 # The function that returns a text unchanged, but fails with this message if the text may need redaction.
-OPTIMISTIC_TEXT: Final = "trusted_text"
-MAY_NEED_REDACTION: Final = "A text may hold something to redact."
+OPTIMISTIC_TEXT_PREFIX: Final = "trusted_text"
+MAY_NEED_REDACTION_MESSAGE: Final = "A text may hold something to redact."
 
-HIDDEN: Final = "REDACTED"
+REDACTION_WORD: Final = "REDACTED"
 
 # Markers in a text during redaction. They are removed from every text before matching, so that a text cannot contain
 # markers of its own.
 MATCH_START: Final = "\x01"
-MATCH_CUT: Final = "\x02"
+MATCH_PART_SEPARATOR: Final = "\x02"
 DIGIT_MARKER: Final = "\x03"
 
 # Matches the text before each digit outside of JSON strings. A marker is inserted before the digit, so that no pass
 # matches the digit as part of a card number.
-BEFORE_DIGIT: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
-MARKED_DIGIT: Final = rf"\1{DIGIT_MARKER}\2"
+TEXT_BEFORE_DIGIT_PATTERN: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
+MARKED_DIGIT_REPLACEMENT: Final = rf"\1{DIGIT_MARKER}\2"
 # Matches one JSON string, or the text between two strings.
-JSON_SEGMENTS: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
+JSON_SEGMENT_PATTERN: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 
 _HEX: Final = "0123456789abcdef"
 # Only letters, so that no later pass matches a digest as a number or an address.
@@ -65,21 +65,21 @@ _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 class MaskingSql(Protocol):
     """An engine's SQL for the steps of masking; arguments and results are SQL expressions."""
 
-    def remove(self, text: str, mark: str) -> str: ...
+    def remove_mark(self, text: str, mark: str) -> str: ...
 
     def replace_matches(self, text: str, pattern: str, replacement: str) -> str: ...
 
     def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
 
-    def part(self, index: int) -> str:
-        """Return one of the parts, counted from 1, of a segment that is split at `MATCH_CUT`."""
+    def match_part(self, index: int) -> str:
+        """Return one of the parts, counted from 1, of a segment that is split at `MATCH_PART_SEPARATOR`."""
         ...
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Split the text at `MATCH_START`, and replace each segment with a `MATCH_CUT` by the expression `each`."""
+        """Split the text at `MATCH_START`, and replace each segment with a `MATCH_PART_SEPARATOR` by the expression `each`."""
         ...
 
-    def digits(self, text: str) -> str:
+    def card_digits(self, text: str) -> str:
         """Return the digits of a card number without separators."""
         ...
 
@@ -87,16 +87,16 @@ class MaskingSql(Protocol):
         """Return the Luhn check of a card number's digits."""
         ...
 
-    def digest(self, value: str) -> str:
+    def keyed_digest(self, value: str) -> str:
         """Return a keyed digest of a value, as sixteen hexadecimal digits."""
         ...
 
-    def network(self, value: str) -> str:
+    def address_network(self, value: str) -> str:
         """Return the /24 or /48 network of an address. An IPv4 address within IPv6 is handled by a later pass."""
         ...
 
 
-class Masking(msgspec.Struct, frozen=True):
+class MaskingBuilder(msgspec.Struct, frozen=True):
     """Builds the SQL expressions of one redaction mode for one engine."""
 
     sql: MaskingSql
@@ -112,20 +112,24 @@ class Masking(msgspec.Struct, frozen=True):
 
         With `digits_are_marked`, the text has a marker before each digit of a JSON number; these markers are kept.
         """
-        text = self._remove_marks(text, (MATCH_START, MATCH_CUT)) if digits_are_marked else self.remove_markers(text)
+        text = (
+            self._remove_marks(text, (MATCH_START, MATCH_PART_SEPARATOR))
+            if digits_are_marked
+            else self.remove_markers(text)
+        )
         return self.remove_match_markers(self.apply_stages(text, stages))
 
     def remove_markers(self, text: str) -> str:
         """Remove all markers from the text."""
-        return self._remove_marks(text, (MATCH_START, MATCH_CUT, DIGIT_MARKER))
+        return self._remove_marks(text, (MATCH_START, MATCH_PART_SEPARATOR, DIGIT_MARKER))
 
     def remove_match_markers(self, text: str) -> str:
         """Remove the markers around matches from a text after matching."""
-        return self._remove_marks(text, (MATCH_START, MATCH_CUT))
+        return self._remove_marks(text, (MATCH_START, MATCH_PART_SEPARATOR))
 
     def _remove_marks(self, text: str, marks: Sequence[str]) -> str:
         for mark in marks:
-            text = self.sql.remove(text, mark)
+            text = self.sql.remove_mark(text, mark)
         return text
 
     def _apply_stage(self, text: str, stage: DetectionStage) -> str:
@@ -144,24 +148,28 @@ class Masking(msgspec.Struct, frozen=True):
         return self.mode is RedactMode.REPLACE or stage.match_kind is MatchKind.OTHER
 
     def _replace_matches(self, text: str, stage: DetectionStage) -> str:
-        replacement = f"{_group_references(stage.prefix_groups)}{HIDDEN}"
+        replacement = f"{_group_references(stage.prefix_groups)}{REDACTION_WORD}"
         if not stage.kept_groups:
             return self.sql.replace_matches(text, stage.pattern, replacement)
         # Put a match that is kept between markers, then restore it without the replacement that follows it.
         marked = self.sql.replace_matches(
-            text, stage.pattern, f"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_CUT}{replacement}"
+            text,
+            stage.pattern,
+            f"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{replacement}",
         )
         restored = self.sql.replace_matches(
-            marked, f"{MATCH_START}([^{MATCH_CUT}]+){MATCH_CUT}{HIDDEN}", _group_references((1,))
+            marked,
+            f"{MATCH_START}([^{MATCH_PART_SEPARATOR}]+){MATCH_PART_SEPARATOR}{REDACTION_WORD}",
+            _group_references((1,)),
         )
         # Remove the markers of other matches as well, because a later pass may search for markers of its own.
-        return self.sql.remove(restored, MATCH_START + MATCH_CUT)
+        return self.sql.remove_mark(restored, MATCH_START + MATCH_PART_SEPARATOR)
 
     def _replace_computed(self, text: str, stage: DetectionStage) -> str:
         """Replace matches by a value computed from their parts: the kept groups, the prefix, and the whole match."""
-        kept_text, prefix, match, remainder = map(self.sql.part, range(1, 5))
-        marked = rf"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
-        value = self._replacement(f"substring({match}, length({prefix}) + 1)", stage.match_kind)
+        kept_text, prefix, match, remainder = map(self.sql.match_part, range(1, 5))
+        marked = rf"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
+        value = self._replacement_sql(f"substring({match}, length({prefix}) + 1)", stage.match_kind)
         return self.sql.map_segments(
             self.sql.replace_matches(text, stage.pattern, marked),
             self.sql.conditional(
@@ -174,22 +182,22 @@ class Masking(msgspec.Struct, frozen=True):
 
         In the regular expression, the first group after the `prefix_groups` contains the digits of the number.
         """
-        number, prefix, match, remainder = map(self.sql.part, range(1, 5))
-        marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
-        digits = self.sql.digits(number)
+        number, prefix, match, remainder = map(self.sql.match_part, range(1, 5))
+        marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
+        digits = self.sql.card_digits(number)
         is_card = f"{number} <> '' AND {self.sql.passes_luhn(digits)}"
-        masked = f"{prefix} || {self._replacement(digits, stage.match_kind)} || {remainder}"
+        masked = f"{prefix} || {self._replacement_sql(digits, stage.match_kind)} || {remainder}"
         return self.sql.map_segments(
             self.sql.replace_matches(text, stage.pattern, marked),
             self.sql.conditional(is_card, masked, f"{match} || {remainder}"),
         )
 
-    def _replacement(self, value: str, match_kind: MatchKind) -> str:
+    def _replacement_sql(self, value: str, match_kind: MatchKind) -> str:
         if self.mode is RedactMode.HASH:
-            return f"'{HIDDEN}-' || translate({self.sql.digest(value)}, '{_HEX}', '{_DIGEST_LETTERS}')"
+            return f"'{REDACTION_WORD}-' || translate({self.sql.keyed_digest(value)}, '{_HEX}', '{_DIGEST_LETTERS}')"
         if self.mode is RedactMode.TRUNCATE and match_kind is MatchKind.ADDRESS:
-            return self.sql.network(value)
-        return f"'{HIDDEN}'"
+            return self.sql.address_network(value)
+        return f"'{REDACTION_WORD}'"
 
 
 def _group_references(numbers: Sequence[int]) -> str:
@@ -198,19 +206,23 @@ def _group_references(numbers: Sequence[int]) -> str:
 
 def _redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts a text."""
-    name = f"{REDACT_TEXT}_{mode}"
-    return fragment(f"{name}({{0}})", text, operation=RedactText(name, optimistic=f"{OPTIMISTIC_TEXT}_{mode}"))
+    name = f"{REDACT_TEXT_PREFIX}_{mode}"
+    return fragment(
+        f"{name}({{0}})",
+        text,
+        operation=TextRedactionCall(name, optimistic_function_name=f"{OPTIMISTIC_TEXT_PREFIX}_{mode}"),
+    )
 
 
 def _redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts an event's value."""
-    name = f"{REDACT_EVENT}_{mode}"
+    name = f"{REDACT_EVENT_PREFIX}_{mode}"
     return fragment(f"{name}({{0}})", value, operation=RedactionCall(name))
 
 
 def redaction_mode_of(node: exp.Expr) -> RedactMode:
     """Return the redaction mode of a redacted read."""
-    read = operation_of(node, Redacted)
+    read = operation_of(node, RedactedValue)
     if read is None:
         raise ValueError("no redacted read")
     return read.mode
@@ -222,11 +234,18 @@ def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
     Return None if the tree redacts nothing, or if the variant's failure might be caught in the SQL and become NULL.
     """
     fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
-    if next(find_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
+    if next(find_operations(tree, TextRedactionCall), None) is None or any(map(catches_failures, fragments)):
         return None
-    variant = copied(tree)
-    for node, call in list(find_operations(variant, RedactText)):
-        swap(node, fragment(f"{call.optimistic}({{0}})", *parts_of(node), operation=RedactionCall(call.optimistic)))
+    variant = copy_tree(tree)
+    for node, call in list(find_operations(variant, TextRedactionCall)):
+        replace_node(
+            node,
+            fragment(
+                f"{call.optimistic_function_name}({{0}})",
+                *fragment_parts(node),
+                operation=RedactionCall(call.optimistic_function_name),
+            ),
+        )
     return variant
 
 
@@ -236,37 +255,37 @@ def skip_text_conversions(tree: exp.Expr) -> None:
     Filters are never applied to a text before it is redacted: their timing would reveal whether it contains the
     searched text.
     """
-    for reader, _ in list(find_operations(tree, AsText)):
-        value = parts_of(reader)[0].unnest()
-        if has_operation(value, AsEventValue) and has_operation(parts_of(value)[0], RedactText):
-            swap(reader, parts_of(value)[0])
+    for reader, _ in list(find_operations(tree, EventAsText)):
+        value = fragment_parts(reader)[0].unnest()
+        if has_operation(value, TextAsEventValue) and has_operation(fragment_parts(value)[0], TextRedactionCall):
+            replace_node(reader, fragment_parts(value)[0])
 
 
-class Redactions(msgspec.Struct, frozen=True):
+class RedactionLowering(msgspec.Struct, frozen=True):
     """The lowering rules of redacted reads.
 
-    `event_text` converts an event's value to a text, and `event_value` a text to an event's value.
+    `event_to_text` converts an event's value to a text, and `text_to_event` a text to an event's value.
     """
 
-    event_text: Conversion
-    event_value: Conversion
-    secret: Rule
+    event_to_text: Conversion
+    text_to_event: Conversion
+    secret_rule: Rule
 
-    def _text(self, node: exp.Expr) -> exp.Expr:
+    def _translate_redacted_text(self, node: exp.Expr) -> exp.Expr:
         return _redacted_text(node.expressions[0], redaction_mode_of(node))
 
-    def _event_text(self, node: exp.Expr) -> exp.Expr:
-        return self.event_value(_redacted_text(self.event_text(node.expressions[0]), redaction_mode_of(node)))
+    def _translate_redacted_event_text(self, node: exp.Expr) -> exp.Expr:
+        return self.text_to_event(_redacted_text(self.event_to_text(node.expressions[0]), redaction_mode_of(node)))
 
-    def _event(self, node: exp.Expr) -> exp.Expr:
+    def _translate_redacted_event(self, node: exp.Expr) -> exp.Expr:
         return _redacted_event(node.expressions[0], redaction_mode_of(node))
 
     def rules(self) -> RuleSet:
         return RuleSet(
             operations={
-                RedactedText: self._text,
-                RedactedEventText: self._event_text,
-                RedactedEvent: self._event,
-                RedactedSecret: self.secret,
+                RedactedText: self._translate_redacted_text,
+                RedactedEventText: self._translate_redacted_event_text,
+                RedactedEvent: self._translate_redacted_event,
+                RedactedSecret: self.secret_rule,
             }
         )

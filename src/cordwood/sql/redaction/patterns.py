@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.model.event import Kinds, Shape
+from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
+from cordwood.model.event import KindsByPath, Shape
 from cordwood.model.redaction import Detector, RedactionRules, RedactMode
 
 
@@ -103,8 +103,8 @@ _LEADING_IPV6: Final = (
 )
 _LOOPBACK_IPV6: Final = rf"{_IPV6_COLON}{_IPV6_COLON}{_IPV6_GROUP}{_IPV6_ZONE}(?:\b|_)"
 # Groups of letters that do not begin with such a prefix: `a::b` of two such groups is kept as code.
-_WORD_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
-_SCOPE_OPERATOR_CODE: Final = rf"\b{_WORD_GROUP}::{_WORD_GROUP}\b|\B::[a-f]+\b"
+_NON_ADDRESS_IPV6_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
+_SCOPE_OPERATOR_CODE: Final = rf"\b{_NON_ADDRESS_IPV6_GROUP}::{_NON_ADDRESS_IPV6_GROUP}\b|\B::[a-f]+\b"
 _HARDWARE_ADDRESS: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
 
 _CREDENTIAL_WORD: Final = (
@@ -125,7 +125,7 @@ _PROSE_AFTER_SCHEME: Final = (
 )
 # Prefixes of keys of known issuers; a minimum length is given if the prefix also begins words: `Asia/Kolkata`,
 # `hf_transfer`, `sg.example.com`.
-_KNOWN_KEY: Final = (
+_PROVIDER_KEY: Final = (
     r"(?:(?:sb_secret_|sb_publishable_|sbp_|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
     r"|xox[abeoprs]-|ya29\.|dop_v1_|shpat_)[a-z0-9_./+=-]{7,}[a-z0-9_/+=-]"
     r"|(?:sk-|pypi-)[a-z0-9_-]{16,}|(?:npm_|hf_)[a-z0-9]{20,}|aiza[a-z0-9_-]{24,}|(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})"
@@ -133,21 +133,21 @@ _KNOWN_KEY: Final = (
 )
 
 # The same prefixes of keys without the minimum lengths.
-_KNOWN_KEY_HINTS: Final = (
+_PROVIDER_KEY_HINTS: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
     r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
 )
 
 # RE2 and Python agree on ASCII classes only; all characters outside of ASCII count as letters of a name.
 _NAME_LETTER: Final = "a-z0-9\u0080-\U0010ffff"
-_LOCAL_PART: Final = rf"(?:[{_NAME_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
+_MAIL_LOCAL_PART: Final = rf"(?:[{_NAME_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
 # The last label of a domain begins with a letter. If it is numeric, the text after @ is an IP address, and the text
 # before @ is a user.
-_LAST_LABEL: Final = "[a-z\u0080-\U0010ffff]"
+_LAST_DOMAIN_LABEL_START: Final = "[a-z\u0080-\U0010ffff]"
 # A quoted local part. It excludes `,` and `:`, so that the text between two JSON strings is not mistaken for one.
-_QUOTED_LOCAL_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
+_QUOTED_MAIL_LOCAL_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
 # An unquoted local part may contain one apostrophe: `o'brien@…`.
-_MAIL_ADDRESS: Final = rf"(?:{_LOCAL_PART}(?:'{_LOCAL_PART})?|{_QUOTED_LOCAL_PART})(?:@|%(?:25)*40)[{_NAME_LETTER}-]+(?:{_ENCODED_DOT}[{_NAME_LETTER}-]+)*{_ENCODED_DOT}{_LAST_LABEL}[{_NAME_LETTER}-]*"
+_MAIL_ADDRESS: Final = rf"(?:{_MAIL_LOCAL_PART}(?:'{_MAIL_LOCAL_PART})?|{_QUOTED_MAIL_LOCAL_PART})(?:@|%(?:25)*40)[{_NAME_LETTER}-]+(?:{_ENCODED_DOT}[{_NAME_LETTER}-]+)*{_ENCODED_DOT}{_LAST_DOMAIN_LABEL_START}[{_NAME_LETTER}-]*"
 
 _CARD_SEPARATOR: Final = r"(?:[ +-]|%20)"
 # Card numbers begin with 2 to 6; numbers that begin with 1 may be times in microseconds. Only some issuers use a fifth
@@ -218,8 +218,8 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         3,
         "known keys",
         Detector.SECRET,
-        _KNOWN_KEY_HINTS,
-        rf"({_WORD_START}){_KNOWN_KEY}",
+        _PROVIDER_KEY_HINTS,
+        rf"({_WORD_START}){_PROVIDER_KEY}",
         prefix_groups=(1,),
     ),
     DetectionPass(
@@ -276,8 +276,8 @@ _SECRET_NAME_PATTERN: Final = rf"(?is)^.*{_CREDENTIAL_WORD}$"
 
 
 _REGEX_FLAGS: Final = "(?is)"
-_CAPTURING_GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
-_SECRET_NAME: Final = re.compile(_SECRET_NAME_PATTERN, re.ASCII)
+_CAPTURING_GROUP_PATTERN: Final = re.compile(r"(?<!\\)\((?!\?)")
+_SECRET_NAME_REGEX: Final = re.compile(_SECRET_NAME_PATTERN, re.ASCII)
 
 
 class DetectionStage(msgspec.Struct, frozen=True):
@@ -290,7 +290,7 @@ class DetectionStage(msgspec.Struct, frozen=True):
     hint: str
 
 
-class Detection(msgspec.Struct, frozen=True, dict=True):
+class DetectionRules(msgspec.Struct, frozen=True, dict=True):
     """The detection passes over a text: the operator's own patterns first, then the built-in stages."""
 
     rules: RedactionRules
@@ -312,7 +312,7 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def before_addresses(self) -> tuple[DetectionStage, ...]:
+    def stages_before_addresses(self) -> tuple[DetectionStage, ...]:
         """The stages before the last stage for addresses; in most texts, only that last stage has a match."""
         last = max(
             (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.ADDRESS),
@@ -321,13 +321,13 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
         return self.builtin_stages[:last]
 
     @cached_property
-    def hint(self) -> str:
+    def combined_hint(self) -> str:
         """A pattern that matches every text in which any stage has a match."""
         return "|".join(stage.hint for stage in (*self.builtin_stages, *self.operator_stages))
 
     def is_secret_name(self, name: str) -> bool:
         """Return whether a field of this name holds a secret, whatever its value."""
-        return Detector.SECRET in self.rules.detectors and _SECRET_NAME.search(name) is not None
+        return Detector.SECRET in self.rules.detectors and _SECRET_NAME_REGEX.search(name) is not None
 
     def _is_enabled(self, detector: Detector | None) -> bool:
         return detector is None or detector in self.rules.detectors
@@ -340,7 +340,7 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
     for redaction_pass in passes:
         kept_groups += tuple(group_count + number for number in redaction_pass.kept_groups)
         prefix_groups += tuple(group_count + number for number in redaction_pass.prefix_groups)
-        group_count += len(_CAPTURING_GROUP.findall(redaction_pass.pattern))
+        group_count += len(_CAPTURING_GROUP_PATTERN.findall(redaction_pass.pattern))
     pattern, hint = (
         "|".join(parts)
         for parts in zip(*((redaction_pass.pattern, redaction_pass.hint) for redaction_pass in passes), strict=True)
@@ -352,7 +352,7 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
 # path of such a shape is estimated at 100 bytes.
 _NAME_CACHE_BYTES: Final = 4 * 2**20
 _SHAPE_CACHE_BYTES: Final = 4 * 2**20
-_PATH_BYTES: Final = 100
+_BYTES_PER_PATH: Final = 100
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
@@ -362,26 +362,26 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
     rules: RedactionRules = msgspec.field(default_factory=RedactionRules)
 
     @cached_property
-    def detection(self) -> Detection:
-        return Detection(self.rules)
+    def detection(self) -> DetectionRules:
+        return DetectionRules(self.rules)
 
     @cached_property
-    def _hidden_names(self) -> BoundedCache[str, bool]:
-        return BoundedCache(_NAME_CACHE_BYTES, lambda name, _: bytes_of(name))
+    def _hidden_names_cache(self) -> BoundedCache[str, bool]:
+        return BoundedCache(_NAME_CACHE_BYTES, lambda name, _: estimate_memory_bytes(name))
 
     @cached_property
-    def _visible_kinds(self) -> BoundedCache[int, tuple[Kinds, Kinds]]:
-        return BoundedCache(_SHAPE_CACHE_BYTES, lambda _, kept: _PATH_BYTES * len(kept[0]))
+    def _visible_kinds_cache(self) -> BoundedCache[int, tuple[KindsByPath, KindsByPath]]:
+        return BoundedCache(_SHAPE_CACHE_BYTES, lambda _, kept: _BYTES_PER_PATH * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
         return self.detection.is_secret_name(name)
 
     def is_hidden_name(self, name: str) -> bool:
         """Return whether a field's name must be hidden because it contains personal data, such as a card number."""
-        cached = self._hidden_names.get(name)
+        cached = self._hidden_names_cache.get(name)
         if cached is None:
             cached = self._is_redacted_name(name)
-            self._hidden_names.put(name, cached)
+            self._hidden_names_cache.put(name, cached)
         return cached
 
     def visible_shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -389,17 +389,17 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return {stream: self._visible_shape(shape) for stream, shape in shapes.items()}
 
     def _visible_shape(self, shape: Shape) -> Shape:
-        whole_shape = self._visible_shape(shape.whole) if shape.whole is not None else None
-        return msgspec.structs.replace(shape, kinds=self._without_hidden(shape.kinds), whole=whole_shape)
+        whole_shape = self._visible_shape(shape.whole_shape) if shape.whole_shape is not None else None
+        return msgspec.structs.replace(shape, kinds=self._remove_hidden_paths(shape.kinds), whole_shape=whole_shape)
 
-    def _without_hidden(self, kinds: Kinds) -> Kinds:
-        cached = self._visible_kinds.get(id(kinds))
+    def _remove_hidden_paths(self, kinds: KindsByPath) -> KindsByPath:
+        cached = self._visible_kinds_cache.get(id(kinds))
         if cached is None or cached[0] is not kinds:
             visible = {
                 path: path_kinds for path, path_kinds in kinds.items() if not any(map(self.is_hidden_name, path))
             }
             cached = (kinds, visible)
-            self._visible_kinds.put(id(kinds), cached)
+            self._visible_kinds_cache.put(id(kinds), cached)
         return cached[1]
 
     def _is_redacted_name(self, name: str) -> bool:
@@ -413,7 +413,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _compiled_hint(self) -> "re.Pattern[str] | None":
-        return _compile_pattern(self.detection.hint)
+        return _compile_pattern(self.detection.combined_hint)
 
     @cached_property
     def _compiled_patterns(self) -> list[tuple[DetectionStage, "re.Pattern[str]"]]:

@@ -16,7 +16,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, PlanTooLarge
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import FOLDED_KEY, NameContext, implicit_name, name_parts, resolve_expression
 from cordwood.sql.resolve.names import OutputColumn
@@ -25,7 +25,7 @@ from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 # BigQuery's limit on the number of columns of a table and of a result.
 _MAX_COLUMNS: Final = 10_000
 
-_GROUPING_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+_GROUPING_SET_CLASSES = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def resolve_projections(select: exp.Expr, context: NameContext) -> list[OutputColumn]:
@@ -40,19 +40,19 @@ def resolve_projections(select: exp.Expr, context: NameContext) -> list[OutputCo
         name = implicit_name(item)
         if not name:
             name, unnamed_count = f"f{unnamed_count}_", unnamed_count + 1
-        items.append(_resolve_aliased(item, name, context))
+        items.append(_resolve_with_alias(item, name, context))
     if kind == "VALUE":
         items = [item.unalias() for item in items]
     select.set("expressions", items)
-    return [_output_of(item) for item in items]
+    return [_output_column(item) for item in items]
 
 
-def _output_of(item: exp.Expr) -> OutputColumn:
+def _output_column(item: exp.Expr) -> OutputColumn:
     name = item.alias if isinstance(item, exp.Alias) else item.name
     return OutputColumn(name, lineage_of(item))
 
 
-def _resolve_aliased(item: exp.Expr, name: str, context: NameContext) -> exp.Expr:
+def _resolve_with_alias(item: exp.Expr, name: str, context: NameContext) -> exp.Expr:
     if not isinstance(item, exp.Alias):
         alias = exp.Alias(this=item, alias=exp.to_identifier(name, quoted=True))
     else:
@@ -87,7 +87,7 @@ def _expand_star(item: exp.Expr, context: NameContext, columns_before: int) -> l
     replacements = {alias.alias.lower(): alias for alias in star.args.get("replace") or []}
     _check_listed_names(item, context, fields, excluded | set(replacements))
     return [
-        _star_output(field, replacements.get(field.name.lower()), context)
+        _star_column(field, replacements.get(field.name.lower()), context)
         for field in fields
         if field.name.lower() not in excluded
     ]
@@ -114,11 +114,11 @@ def _check_listed_names(item: exp.Expr, context: NameContext, fields: list[Field
         raise of_names.unknown_name_error(context.resolution, [name], context.scope)
 
 
-def _star_output(field: Field, replacement: exp.Expr | None, context: NameContext) -> exp.Expr:
+def _star_column(field: Field, replacement: exp.Expr | None, context: NameContext) -> exp.Expr:
     name = exp.to_identifier(field.name, quoted=True)
     if replacement is None:
-        return exp.Alias(this=field.expression(), alias=name)
-    alias = exp.Alias(this=copied(replacement.this), alias=name)
+        return exp.Alias(this=field.copy_expression(), alias=name)
+    alias = exp.Alias(this=copy_tree(replacement.this), alias=name)
     resolve_expression(alias.this, context)
     return alias
 
@@ -127,7 +127,7 @@ def _star_fields(item: exp.Expr, context: NameContext) -> list[Field]:
     if isinstance(item, exp.Star):
         return list(_fields_of_scope(context))
     parts = name_parts(item)
-    relation = context.scope.relation(parts[0].name) if len(parts) == 1 else None
+    relation = context.scope.find_relation(parts[0].name) if len(parts) == 1 else None
     if relation is not None:
         return list(_fields_of_relation(relation, context))
     return list(_fields_of_value(_resolve_star_value(item, parts, context), context))
@@ -137,7 +137,7 @@ def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: Na
     """Return the resolved value before `.*`."""
     if parts:
         return of_names.resolve_name(context.resolution, parts, context.scope)
-    paren = exp.Paren(this=copied(item.this))
+    paren = exp.Paren(this=copy_tree(item.this))
     resolve_expression(paren.this, context)
     value: exp.Expr = paren.this
     return value
@@ -146,9 +146,9 @@ def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: Na
 def _fields_of_scope(context: NameContext) -> Iterator[Field]:
     scope = context.scope
     for index, relation in enumerate(scope.relations):
-        yield from (merged.column for merged in scope.merged if merged.relation_index == index)
+        yield from (merged.column for merged in scope.merged_columns if merged.relation_index == index)
         for field in _fields_of_relation(relation, context):
-            if scope.merged_in(relation, field.name) is None:
+            if scope.find_merged_column(relation, field.name) is None:
                 yield field
 
 
@@ -162,20 +162,24 @@ def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Fi
 def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
     """Yield the fields of an unnested element; if it has no known fields, yield the element itself."""
     lineage = record.lineage
-    if lineage.fields or (lineage.is_event and context.resolution.records.keys(lineage)):
-        yield from _fields_of_value(record.expression(), context)
+    if lineage.fields or (lineage.is_event and context.resolution.record_shapes.keys(lineage)):
+        yield from _fields_of_value(record.copy_expression(), context)
     else:
         yield record
 
 
 def _fields_of_value(value: exp.Expr, context: NameContext) -> Iterator[Field]:
     lineage = lineage_of(value)
-    names = context.resolution.records.keys(lineage) if lineage.is_event else tuple(name for name, _ in lineage.fields)
+    names = (
+        context.resolution.record_shapes.keys(lineage)
+        if lineage.is_event
+        else tuple(name for name, _ in lineage.fields)
+    )
     if not names and lineage == Lineage():
-        raise context.resolution.unsupported(value, "A star over a value whose fields are not known")
+        raise context.resolution.unsupported_error(value, "A star over a value whose fields are not known")
     for name in names:
         part = exp.to_identifier(name, quoted=True)
-        value_of_field = of_names.access_fields(context.resolution, copied(value), [part])
+        value_of_field = of_names.access_fields(context.resolution, copy_tree(value), [part])
         yield Field(name, value_of_field, lineage_of(value_of_field))
 
 
@@ -193,7 +197,7 @@ class SelectAliases:
     def expressions_by_name(self) -> Mapping[str, exp.Expr]:
         return {name: self.expressions[positions[0] - 1].this for name, positions in self.by_name.items()}
 
-    def ordinal(self, item: exp.Expr, context: NameContext) -> exp.Expr | None:
+    def alias_ordinal(self, item: exp.Expr, context: NameContext) -> exp.Expr | None:
         """Return the ordinal of a name that is a select alias; None for any other expression."""
         if not isinstance(item, exp.Column) or len(item.parts) != 1:
             return None
@@ -204,11 +208,11 @@ class SelectAliases:
         if any(self.expressions[position - 1].this != first for position in positions[1:]):
             raise AmbiguousName(
                 f'"{item.name}" is ambiguous: several columns of the SELECT have this name.',
-                span=context.resolution.span(item),
+                span=context.resolution.span_of_node(item),
             )
         return exp.Literal.number(positions[0])
 
-    def find_ordinal(self, item: exp.Expr) -> exp.Expr | None:
+    def expression_ordinal(self, item: exp.Expr) -> exp.Expr | None:
         """Return the ordinal of a resolved expression that is also in the select list; None for any other."""
         if isinstance(item, (exp.Literal, exp.Null, exp.Boolean)):
             return None
@@ -218,23 +222,23 @@ class SelectAliases:
         return None
 
 
-def resolve_group(select: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
+def resolve_group_by(select: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
     group = select.args.get("group")
     if group is None:
         return
     keys = list(group.iter_expressions())
     # SELECT AS STRUCT outputs a single column, so GROUP BY has no ordinals.
-    allows_ordinals = not select.args.get("kind") and not any(isinstance(key, _GROUPING_SETS) for key in keys)
+    allows_ordinals = not select.args.get("kind") and not any(isinstance(key, _GROUPING_SET_CLASSES) for key in keys)
     for key in keys:
-        for item in _flatten_keys(key) if isinstance(key, _GROUPING_SETS) else [key]:
+        for item in _flatten_group_keys(key) if isinstance(key, _GROUPING_SET_CLASSES) else [key]:
             _resolve_group_key(item, context, aliases, ordinals=allows_ordinals)
 
 
-def _flatten_keys(node: exp.Expr) -> list[exp.Expr]:
-    if isinstance(node, (exp.Tuple, *_GROUPING_SETS)):
-        return [key for child in node.expressions for key in _flatten_keys(child)]
+def _flatten_group_keys(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, (exp.Tuple, *_GROUPING_SET_CLASSES)):
+        return [key for child in node.expressions for key in _flatten_group_keys(child)]
     if isinstance(node, exp.Paren):
-        return _flatten_keys(node.this)
+        return _flatten_group_keys(node.this)
     return [node]
 
 
@@ -242,20 +246,20 @@ def _resolve_group_key(item: exp.Expr, context: NameContext, aliases: SelectAlia
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
-    ordinal = _written_ordinal(item) or aliases.ordinal(item, context)
+    ordinal = _written_ordinal(item) or aliases.alias_ordinal(item, context)
     if ordinal is not None:
         _child_at(parent, key, index).replace(ordinal if ordinals else _replace_ordinal(ordinal, aliases))
         return
     resolve_expression(item, context)
     resolved = _child_at(parent, key, index)
-    selected_ordinal = aliases.find_ordinal(resolved) if ordinals else None
+    selected_ordinal = aliases.expression_ordinal(resolved) if ordinals else None
     resolved.replace(selected_ordinal or _as_group_key(resolved))
 
 
 def _replace_ordinal(ordinal: exp.Expr, aliases: SelectAliases) -> exp.Expr:
     number = int(ordinal.this)
     if 1 <= number <= len(aliases.expressions):
-        copy: exp.Expr = copied(aliases.expressions[number - 1].unalias())
+        copy: exp.Expr = copy_tree(aliases.expressions[number - 1].unalias())
         return copy
     return ordinal
 
@@ -287,7 +291,7 @@ def _expand_named_windows(windows: Sequence[exp.Expr]) -> None:
     for window in windows:
         base = by_name.get(window.alias.lower())
         if base is not None:
-            _inherit_clauses(window, copied(base))
+            _inherit_clauses(window, copy_tree(base))
         by_name[window.name.lower()] = window
 
 
@@ -298,14 +302,14 @@ def _inherit_clauses(window: exp.Expr, base: exp.Expr) -> None:
     window.set("alias", None)
 
 
-def resolve_order(owner: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
+def resolve_order_by(owner: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
     order = owner.args.get("order")
     if order is None:
         return
     alias_context = NameContext(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
     # SELECT AS STRUCT outputs a single column, so ORDER BY has no ordinals.
     resolve_key = _resolve_order_key if not owner.args.get("kind") else _resolve_order_value
-    _set_order(
+    _set_order_keys(
         owner, [ordered for ordered in order.expressions if resolve_key(ordered, context, alias_context, aliases)]
     )
 
@@ -314,14 +318,14 @@ def _resolve_order_key(
     ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
 ) -> bool:
     """Resolve a key of ORDER BY; return False for a constant key, which does not sort."""
-    ordinal = _written_ordinal(ordered.this) or aliases.ordinal(ordered.this, context)
+    ordinal = _written_ordinal(ordered.this) or aliases.alias_ordinal(ordered.this, context)
     if ordinal is None:
         resolve_expression(ordered.this, alias_context)
-        ordinal = aliases.find_ordinal(ordered.this)
+        ordinal = aliases.expression_ordinal(ordered.this)
     if ordinal is not None:
         ordered.set("this", ordinal)
         return True
-    return not (ordered.this.meta_get(FOLDED_KEY) or _is_constant(ordered.this))
+    return not (ordered.this.meta_get(FOLDED_KEY) or _is_constant_key(ordered.this))
 
 
 def _resolve_order_value(
@@ -341,29 +345,31 @@ def resolve_limits(owner: exp.Expr, context: NameContext) -> None:
             resolve_expression(clause.expression, context)
 
 
-def resolve_set_order(owner: exp.Expr, outputs: Sequence[OutputColumn], context: NameContext) -> None:
+def resolve_set_operation_order(owner: exp.Expr, outputs: Sequence[OutputColumn], context: NameContext) -> None:
     """Resolve the ORDER BY of a set operation, which refers to its output columns."""
     order = owner.args.get("order")
     if order is None:
         return
     positions = {output.name.lower(): index for index, output in reversed(list(enumerate(outputs, start=1)))}
-    _set_order(owner, [ordered for ordered in order.expressions if _resolve_output(ordered, positions, context)])
+    _set_order_keys(
+        owner, [ordered for ordered in order.expressions if _resolve_output_ordinal(ordered, positions, context)]
+    )
 
 
-def _resolve_output(ordered: exp.Expr, positions: Mapping[str, int], context: NameContext) -> bool:
+def _resolve_output_ordinal(ordered: exp.Expr, positions: Mapping[str, int], context: NameContext) -> bool:
     """Resolve a key of ORDER BY to an output column; return False for a constant key, which does not sort."""
     item = ordered.this
     position = positions.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
     ordinal = _written_ordinal(item) if position is None else exp.Literal.number(position)
     if ordinal is None:
         resolve_expression(item, context)
-        return not _is_constant(ordered.this)
+        return not _is_constant_key(ordered.this)
     ordered.set("this", ordinal)
     return True
 
 
 # An expression without any of these nodes is constant.
-_ROW_DEPENDENT: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
+_ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def _written_ordinal(item: exp.Expr) -> exp.Expr | None:
@@ -381,17 +387,17 @@ def _is_ordinal(item: exp.Expr) -> bool:
     return isinstance(item, exp.Literal) and item.is_int
 
 
-def _is_constant(item: exp.Expr) -> bool:
+def _is_constant_key(item: exp.Expr) -> bool:
     """Return whether the key is the same for all rows, and therefore does not sort."""
-    return item.find(*_ROW_DEPENDENT) is None
+    return item.find(*_ROW_DEPENDENT_CLASSES) is None
 
 
 def _as_group_key(key: exp.Expr) -> exp.Expr:
     """Return the group key; a constant key is rewritten so that no engine treats it as an ordinal."""
-    return exp.Case(ifs=[exp.If(this=exp.true(), true=copied(key))]) if _is_constant(key) else key
+    return exp.Case(ifs=[exp.If(this=exp.true(), true=copy_tree(key))]) if _is_constant_key(key) else key
 
 
-def _set_order(owner: exp.Expr, keys: list[exp.Expr]) -> None:
+def _set_order_keys(owner: exp.Expr, keys: list[exp.Expr]) -> None:
     """Set the keys of ORDER BY; remove the clause if there are none."""
     order = owner.args["order"]
     order.set("expressions", keys)
@@ -404,7 +410,7 @@ def remove_inner_orders(tree: exp.Expr) -> None:
     orders = {id(query): query.args["order"] for query in table_queries if query.args.get("order") is not None}
     if not orders:
         return
-    if isinstance(tree, exp.Select) and _passes_rows_on(tree):
+    if isinstance(tree, exp.Select) and _preserves_rows(tree):
         _inherit_order(tree)
     for query in table_queries:
         if id(query) in orders:
@@ -423,7 +429,7 @@ def _is_table_query(query: exp.Expr, tree: exp.Expr) -> bool:
     return isinstance(parent, exp.CTE)
 
 
-def _passes_rows_on(select: exp.Expr) -> bool:
+def _preserves_rows(select: exp.Expr) -> bool:
     if any(select.args.get(key) for key in ("order", "group", "distinct", "having", "kind")):
         return False
     return not any(item.find(exp.AggFunc) for item in select.expressions)
@@ -432,7 +438,7 @@ def _passes_rows_on(select: exp.Expr) -> bool:
 def _inherit_order(select: exp.Expr) -> None:
     from_ = select.args.get("from_")
     source = from_.this if from_ is not None else None
-    query = _query_of(source, select)
+    query = _query_of_source(source, select)
     order = query.args.get("order") if query is not None else None
     if order is None or query is None or source is None:
         return
@@ -441,7 +447,7 @@ def _inherit_order(select: exp.Expr) -> None:
         select.set("order", exp.Order(expressions=items))
 
 
-def _query_of(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | None:
+def _query_of_source(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | None:
     if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
         return source.this
     with_ = select.args.get("with_")
@@ -456,7 +462,7 @@ def _outer_sort_key(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr 
     if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
         return None
     name = query.expressions[int(ordinal.this) - 1].alias_or_name
-    sort_key = copied(ordered)
+    sort_key = copy_tree(ordered)
     column = exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
     sort_key.set("this", column)
     return sort_key

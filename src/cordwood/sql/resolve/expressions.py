@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import UnknownName, closest
+from cordwood.errors import UnknownName, find_closest_name
 from cordwood.model.event import ValueKind
-from cordwood.sql.budget import copied, spend
-from cordwood.sql.datatypes import DTYPE_BY_KIND
+from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.datatypes import SQLGLOT_TYPE_BY_KIND
 from cordwood.sql.diagnostics import copy_position
-from cordwood.sql.nodes import NOW, event_elements, is_event_path, placeholder, set_type, swap
+from cordwood.sql.nodes import NOW_SLOT_NAME, event_elements, is_event_path, parameter_node, replace_node, set_type
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.names import CteScope, Resolution
 from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
@@ -38,10 +38,10 @@ def resolve_expression(node: exp.Expr, context: NameContext) -> None:
 
 class _ExpressionResolver(msgspec.Struct):
     context: NameContext
-    in_aggregate: int = 0
+    aggregate_depth: int = 0
 
     def visit(self, node: exp.Expr) -> None:
-        spend()
+        count_nodes()
         resolver = _RESOLVER_BY_NODE_CLASS.get(type(node))
         if resolver is not None:
             resolver(self, node)
@@ -52,10 +52,10 @@ class _ExpressionResolver(msgspec.Struct):
 
     def visit_children(self, node: exp.Expr) -> None:
         is_aggregate = isinstance(node, exp.AggFunc)
-        self.in_aggregate += is_aggregate
+        self.aggregate_depth += is_aggregate
         for child in list(node.iter_expressions()):
             self.visit(child)
-        self.in_aggregate -= is_aggregate
+        self.aggregate_depth -= is_aggregate
 
     def visit_query(self, node: exp.Expr) -> None:
         context = self.context
@@ -65,7 +65,7 @@ class _ExpressionResolver(msgspec.Struct):
             scope = Scope(parent=scope, relations=[Relation("", fields)])
         context.resolution.resolve_query(context.resolution, node, context.ctes, scope)
         if isinstance(node.parent, exp.Array):
-            value = _row_value(node)
+            value = _constant_row_value(node)
         else:
             value = _constant_scalar(node) if isinstance(node, exp.Subquery) else None
         if value is not None:
@@ -74,7 +74,7 @@ class _ExpressionResolver(msgspec.Struct):
     def resolve_column(self, node: exp.Expr) -> None:
         parts = name_parts(node)
         if isinstance(node.this, exp.Star):
-            raise self.context.resolution.refuse(node, '"*" cannot stand here.')
+            raise self.context.resolution.refused_error(node, '"*" cannot stand here.')
         from_alias = self._resolve_alias(parts)
         resolved = (
             from_alias
@@ -84,12 +84,12 @@ class _ExpressionResolver(msgspec.Struct):
         start_offset = parts[0].meta_get("start")
         if start_offset is not None and isinstance(resolved, exp.Column):
             resolved.meta["start"], resolved.meta["end"] = start_offset, parts[-1].meta_get("end", start_offset)
-        swap(node, resolved)
+        replace_node(node, resolved)
 
     def _resolve_alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
         """Resolve a select alias, which takes precedence over a column except inside aggregates."""
         aliased = self.context.aliases.get(parts[0].name.lower())
-        if aliased is None or (self.in_aggregate and self.context.scope.columns(parts[0].name)):
+        if aliased is None or (self.aggregate_depth and self.context.scope.find_columns(parts[0].name)):
             return None
         return of_names.access_fields(self.context.resolution, _as_operand(aliased), parts[1:])
 
@@ -121,8 +121,8 @@ class _ExpressionResolver(msgspec.Struct):
         if record is not None:
             node.replace(record)
             return
-        node.this.replace(event_elements(copied(node.this), only_arrays=False))
-        node.meta["lineage"] = self.context.resolution.records.elements(lineage)
+        node.this.replace(event_elements(copy_tree(node.this), only_arrays=False))
+        node.meta["lineage"] = self.context.resolution.record_shapes.elements(lineage)
 
     def _single_record(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
         """Return the value itself for element 0 of an object, since a record is read as an array with one struct.
@@ -133,13 +133,13 @@ class _ExpressionResolver(msgspec.Struct):
         is_first = (
             isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
         )
-        if not is_first or self.context.resolution.records.kinds(lineage) != frozenset({ValueKind.OBJECT}):
+        if not is_first or self.context.resolution.record_shapes.kinds(lineage) != frozenset({ValueKind.OBJECT}):
             return None
-        record: exp.Expr = copied(node.this)
+        record: exp.Expr = copy_tree(node.this)
         record.meta["lineage"] = lineage
         return record
 
-    def resolve_membership(self, node: exp.Expr) -> None:
+    def resolve_in_unnest(self, node: exp.Expr) -> None:
         """Resolve `x IN UNNEST(path)`, where an event's value is replaced by the array of its elements."""
         self.visit_children(node)
         unnest = node.args.get("unnest")
@@ -168,7 +168,7 @@ class _ExpressionResolver(msgspec.Struct):
     def resolve_time_function(self, node: exp.Expr) -> None:
         self.visit_children(node)
         if not self.context.resolution.keeps_time_functions:
-            node.replace(_time_from_call(node))
+            node.replace(_time_from_now_slot(node))
 
 
 def strip_empty_default(value: exp.Expr) -> exp.Expr:
@@ -193,9 +193,9 @@ def replace_by_elements(resolution: Resolution, value: exp.Expr) -> None:
     value = strip_empty_default(value)
     lineage = lineage_of(value)
     if lineage.is_event:
-        only_arrays = resolution.records.kinds(lineage) == frozenset({ValueKind.ARRAY})
-        elements = event_elements(copied(value), only_arrays=only_arrays)
-        elements.meta["lineage"] = Lineage(element=resolution.records.elements(lineage))
+        only_arrays = resolution.record_shapes.kinds(lineage) == frozenset({ValueKind.ARRAY})
+        elements = event_elements(copy_tree(value), only_arrays=only_arrays)
+        elements.meta["lineage"] = Lineage(element=resolution.record_shapes.elements(lineage))
         value.replace(elements)
 
 
@@ -228,7 +228,7 @@ def _dot_operands(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
 
 def _as_operand(aliased: exp.Expr) -> exp.Expr:
     """Return a copy of an alias's expression, parenthesised if it is not a single operand."""
-    copy: exp.Expr = copied(aliased)
+    copy: exp.Expr = copy_tree(aliased)
     is_operand = isinstance(copy, (exp.Column, exp.Literal, exp.Func, exp.Paren)) and not isinstance(
         copy, (exp.And, exp.Or)
     )
@@ -245,12 +245,12 @@ def _parameter_slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
     if parameter is None:
         raise _undeclared_parameter_error(resolution, node, list(resolution.parameters))
     placeholder = exp.Parameter(this=exp.Var(this=parameter.name))
-    return copy_position(node, set_type(placeholder, DTYPE_BY_KIND[parameter.type]))
+    return copy_position(node, set_type(placeholder, SQLGLOT_TYPE_BY_KIND[parameter.type]))
 
 
-def _time_from_call(node: exp.Expr) -> exp.Expr:
+def _time_from_now_slot(node: exp.Expr) -> exp.Expr:
     """Return an expression for CURRENT_TIMESTAMP or a related function that uses the slot with the time of the call."""
-    value = placeholder(NOW, exp.DType.TIMESTAMPTZ)
+    value = parameter_node(NOW_SLOT_NAME, exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):
         value = exp.Date(this=value, zone=zone)
@@ -262,19 +262,19 @@ def _time_from_call(node: exp.Expr) -> exp.Expr:
 
 
 def _undeclared_parameter_error(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:
-    closest_name = closest(node.name, names)
+    closest_name = find_closest_name(node.name, names)
     if closest_name:
         hint = f"Did you mean @{closest_name}?"
     else:
         hint = f"There are: {', '.join('@' + name for name in names)}." if names else "None is declared."
-    return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span(node))
+    return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span_of_node(node))
 
 
 _RESOLVER_BY_NODE_CLASS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp.Expr], None]] = {
     exp.Column: _ExpressionResolver.resolve_column,
     exp.Dot: _ExpressionResolver.resolve_dot,
     exp.Bracket: _ExpressionResolver.resolve_bracket,
-    exp.In: _ExpressionResolver.resolve_membership,
+    exp.In: _ExpressionResolver.resolve_in_unnest,
     exp.ArraySize: _ExpressionResolver.resolve_array_function,
     exp.ArrayToString: _ExpressionResolver.resolve_array_function,
     exp.ArrayReverse: _ExpressionResolver.resolve_array_function,
@@ -293,13 +293,23 @@ _NON_CONSTANT_CLAUSES: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
 # Expressions that use a sub-query's rows rather than its value.
-_SETS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
+_ROW_USING_PARENT_CLASSES: Final = (
+    exp.In,
+    exp.Exists,
+    exp.Any,
+    exp.All,
+    exp.Array,
+    exp.SetOperation,
+    exp.Subquery,
+    exp.From,
+    exp.Join,
+)
 # A sub-query of one constant row with more nodes than this is not copied into the queries that read it.
 _MAX_CONSTANT_NODES: Final = 1_000
-_USES_OF_ROWS: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
+_ROW_USING_CLASSES: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
 
-def constant_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
+def constant_query_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of a resolved query that is one row of values, by name; None for any other query.
 
     None is also returned if the values are large, because they are copied wherever the query is read.
@@ -307,7 +317,7 @@ def constant_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
     if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _NON_CONSTANT_CLAUSES):
         return None
     items = query.expressions
-    if any(not isinstance(item, exp.Alias) or item.find(*_USES_OF_ROWS) for item in items):
+    if any(not isinstance(item, exp.Alias) or item.find(*_ROW_USING_CLASSES) for item in items):
         return None
     nodes = chain.from_iterable(item.walk() for item in items)
     if next(islice(nodes, _MAX_CONSTANT_NODES, None), None) is not None:
@@ -323,7 +333,7 @@ def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
 
 
 def _mark_folded(value: exp.Expr) -> exp.Expr:
-    paren = exp.Paren(this=copied(value))
+    paren = exp.Paren(this=copy_tree(value))
     paren.meta[FOLDED_KEY] = True
     return paren
 
@@ -337,39 +347,39 @@ def are_group_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
         return True
     # A name that is also a select alias refers to the select list.
     selected = {item.alias_or_name.lower() for item in select.expressions}
-    keys = set().union(*(_names_in(key, selected) for key in group.find_all(exp.Column)))
+    keys = set().union(*(_group_key_names(key, selected) for key in group.find_all(exp.Column)))
     return not keys.isdisjoint(name.lower() for name in columns)
 
 
-def _names_in(column: exp.Column, selected: set[str]) -> set[str]:
+def _group_key_names(column: exp.Column, selected: set[str]) -> set[str]:
     parts = {part.name.lower() for part in column.parts}
     return parts if column.table else parts - selected
 
 
 def _constant_scalar(sub_query: exp.Expr) -> exp.Expr | None:
     """Return the value of a resolved scalar sub-query that reads nothing; None for any other sub-query."""
-    if isinstance(sub_query.parent, _SETS) or sub_query.args.get("limit") is not None:
+    if isinstance(sub_query.parent, _ROW_USING_PARENT_CLASSES) or sub_query.args.get("limit") is not None:
         return None
-    return _row_value(sub_query.this)
+    return _constant_row_value(sub_query.this)
 
 
-def _row_value(query: exp.Expr) -> exp.Expr | None:
+def _constant_row_value(query: exp.Expr) -> exp.Expr | None:
     """Return the parenthesised value of a resolved query that has one row and no FROM; None for any other query."""
     if str(query.args.get("kind") or "").upper() == "STRUCT":
-        return _struct_value(query)
-    columns = constant_columns(query)
+        return _constant_struct_value(query)
+    columns = constant_query_columns(query)
     if columns is None or len(columns) != 1:
         return None
-    return exp.Paren(this=copied(next(iter(columns.values()))))
+    return exp.Paren(this=copy_tree(next(iter(columns.values()))))
 
 
-def _struct_value(query: exp.Expr) -> exp.Expr | None:
+def _constant_struct_value(query: exp.Expr) -> exp.Expr | None:
     clauses = [clause for clause in _NON_CONSTANT_CLAUSES if clause != "kind"]
     items = query.expressions
-    if any(query.args.get(clause) for clause in clauses) or any(item.find(*_USES_OF_ROWS) for item in items):
+    if any(query.args.get(clause) for clause in clauses) or any(item.find(*_ROW_USING_CLASSES) for item in items):
         return None
     fields = [
-        exp.PropertyEQ(this=exp.to_identifier(item.alias_or_name, quoted=True), expression=copied(item.unalias()))
+        exp.PropertyEQ(this=exp.to_identifier(item.alias_or_name, quoted=True), expression=copy_tree(item.unalias()))
         for item in items
     ]
     return exp.Struct(expressions=fields)

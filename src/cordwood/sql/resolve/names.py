@@ -14,13 +14,13 @@ from cordwood.errors import (
     QueryUnsupported,
     Span,
     UnknownName,
-    closest,
+    find_closest_name,
 )
 from cordwood.model.definitions import Parameter
-from cordwood.model.event import Path, ValueKind
-from cordwood.sql.budget import copied, spend
+from cordwood.model.event import EventPath, ValueKind
+from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.nodes import KINDS, WHOLE_EXTRAS, event_path, root_and_steps
+from cordwood.sql.nodes import KINDS_KEY, WHOLE_EXTRAS_KEY, event_path, root_and_steps
 from cordwood.sql.record_shapes import RecordShapes, join_lineages
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, copy_value, lineage_of
 from cordwood.sql.stages import Target
@@ -35,20 +35,20 @@ class OutputColumn(msgspec.Struct, frozen=True):
 
     name: str
     lineage: Lineage
-    column: str | None = None
+    tree_name: str | None = None
 
 
 class Cte(msgspec.Struct):
     """A named sub-query in scope.
 
     `name` is its name in the resolved tree; `is_value` is set if its rows are single values (SELECT AS VALUE).
-    `constants` are its columns if it is one row of constants.
+    `constant_columns` are its columns if it is one row of constants.
     """
 
     name: str
-    outputs: list[OutputColumn]
+    output_columns: list[OutputColumn]
     is_value: bool = False
-    constants: dict[str, exp.Expr] | None = None
+    constant_columns: dict[str, exp.Expr] | None = None
 
 
 QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], list[OutputColumn]]
@@ -57,10 +57,10 @@ QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], lis
 class CteScope(msgspec.Struct, frozen=True):
     """The named sub-queries in scope; an inner query that redefines one has a CteScope of its own."""
 
-    by_name: Mapping[str, Cte] = msgspec.field(default_factory=dict)
+    cte_by_name: Mapping[str, Cte] = msgspec.field(default_factory=dict)
 
     def with_cte(self, name: str, cte: Cte) -> "CteScope":
-        return CteScope({**self.by_name, name.lower(): cte})
+        return CteScope({**self.cte_by_name, name.lower(): cte})
 
 
 class Resolution(msgspec.Struct):
@@ -73,7 +73,7 @@ class Resolution(msgspec.Struct):
 
     text: str
     target: Target
-    records: RecordShapes
+    record_shapes: RecordShapes
     parameters: Mapping[str, Parameter]
     resolve_query: QueryResolver
     may_read_streams: bool = False
@@ -96,14 +96,14 @@ class Resolution(msgspec.Struct):
         self.used_names.add(candidate.lower())
         return candidate
 
-    def span(self, node: exp.Expr) -> Span | None:
+    def span_of_node(self, node: exp.Expr) -> Span | None:
         return span_of(node, self.text)
 
-    def refuse(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
-        return QueryRefused(message, hint=hint, span=self.span(node))
+    def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
+        return QueryRefused(message, hint=hint, span=self.span_of_node(node))
 
-    def unsupported(self, node: exp.Expr, subject: str, hint: str | None = None) -> QueryUnsupported:
-        return QueryUnsupported(f"{subject} is not supported.", hint=hint, span=self.span(node))
+    def unsupported_error(self, node: exp.Expr, subject: str, hint: str | None = None) -> QueryUnsupported:
+        return QueryUnsupported(f"{subject} is not supported.", hint=hint, span=self.span_of_node(node))
 
 
 NameParts = Sequence[exp.Identifier]
@@ -117,55 +117,55 @@ def resolve_name(resolution: Resolution, parts: NameParts, scope: Scope | None) 
     """
     current = scope
     while current is not None:
-        resolved = _resolve_seen(resolution, parts, current)
+        resolved = _resolve_seen_name(resolution, parts, current)
         if resolved is not None:
             return resolved
         current = current.parent
     current = scope
     while current is not None:
-        resolved = _resolve_unseen(resolution, parts, current)
+        resolved = _resolve_unseen_name(resolution, parts, current)
         if resolved is not None:
             return resolved
         current = current.parent
     raise unknown_name_error(resolution, parts, scope)
 
 
-def _resolve_seen(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
+def _resolve_seen_name(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     first = parts[0].name
-    relation = scope.relation(first)
+    relation = scope.find_relation(first)
     if relation is not None:
         resolved = _resolve_in_relation(resolution, parts, relation)
         if resolved is not None:
             return resolved
     column = _find_column(resolution, parts[0], scope)
     if column is not None:
-        return access_fields(resolution, column.expression(), parts[1:])
+        return access_fields(resolution, column.copy_expression(), parts[1:])
     if relation is not None and len(parts) == 1:
         return _row_struct(resolution, relation)
     if relation is not None:
         raise _unknown_column_error(resolution, parts[1], relation)
-    return _record_field(resolution, parts, scope)
+    return _resolve_record_field(resolution, parts, scope)
 
 
 def _resolve_in_relation(resolution: Resolution, parts: NameParts, relation: Relation) -> exp.Expr | None:
     """Resolve `alias.column…`, `alias.key…` of an unnested record, or the record itself; None for other names."""
     if len(parts) == 1:
-        return relation.record.expression() if relation.record is not None else None
-    if parts[1].meta_get(WHOLE_EXTRAS) and relation.extra_keys is not None:
-        return relation.extra_keys.expression()
+        return relation.record.copy_expression() if relation.record is not None else None
+    if parts[1].meta_get(WHOLE_EXTRAS_KEY) and relation.extra_keys is not None:
+        return relation.extra_keys.copy_expression()
     column = relation.fields.get(parts[1].name.lower())
     if column is not None:
         _check_unambiguous(resolution, parts[1], column)
-        return access_fields(resolution, column.expression(), parts[2:])
+        return access_fields(resolution, column.copy_expression(), parts[2:])
     if relation.record is not None:
-        return access_fields(resolution, relation.record.expression(), parts[1:])
+        return access_fields(resolution, relation.record.copy_expression(), parts[1:])
     if relation.extra_keys is not None:
-        return access_fields(resolution, relation.extra_keys.expression(), parts[1:])
+        return access_fields(resolution, relation.extra_keys.copy_expression(), parts[1:])
     return None
 
 
 def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> Field | None:
-    columns = scope.columns(name.name)
+    columns = scope.find_columns(name.name)
     if len(columns) > 1:
         raise ambiguous_name_error(resolution, name, columns)
     if columns:
@@ -178,23 +178,23 @@ def ambiguous_name_error(
 ) -> AmbiguousName:
     owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in candidates)
     return AmbiguousName(
-        f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=resolution.span(name)
+        f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=resolution.span_of_node(name)
     )
 
 
 def _check_unambiguous(resolution: Resolution, name: exp.Identifier, column: Field) -> None:
-    if column.repeated:
+    if column.is_name_repeated:
         raise AmbiguousName(
             f'"{name.name}" is ambiguous: several columns have this name.',
             hint="Give them names of their own where they are selected.",
-            span=resolution.span(name),
+            span=resolution.span_of_node(name),
         )
 
 
 def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
     """Return a table's row as a struct, which is the value of the table's alias when it is used without a column."""
     fields = [
-        exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.expression())
+        exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.copy_expression())
         for column in (*relation.fields.values(), *extra_fields(resolution, relation))
     ]
     return exp.Struct(expressions=fields)
@@ -204,13 +204,15 @@ def extra_fields(resolution: Resolution, relation: Relation) -> Iterator[Field]:
     """Yield the keys of a stream's events that are not columns of its table."""
     if relation.extra_keys is None:
         return
-    for name in resolution.records.keys(relation.extra_keys.lineage):
+    for name in resolution.record_shapes.keys(relation.extra_keys.lineage):
         if name.lower() not in relation.fields:
-            value = access_fields(resolution, relation.extra_keys.expression(), [exp.to_identifier(name, quoted=True)])
+            value = access_fields(
+                resolution, relation.extra_keys.copy_expression(), [exp.to_identifier(name, quoted=True)]
+            )
             yield Field(name, value, lineage_of(value))
 
 
-def _record_field(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
+def _resolve_record_field(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     """Resolve an unqualified name as a field of the only unnested record in scope that has it."""
     owners = [relation for relation in scope.relations if _has_field(resolution, relation, parts[0])]
     if not owners:
@@ -220,10 +222,10 @@ def _record_field(resolution: Resolution, parts: NameParts, scope: Scope) -> exp
         raise AmbiguousName(
             f'"{parts[0].name}" is ambiguous: it is {candidates}.',
             hint="Write one of them.",
-            span=resolution.span(parts[0]),
+            span=resolution.span_of_node(parts[0]),
         )
     owner = owners[0].record or owners[0].extra_keys
-    return access_fields(resolution, owner.expression(), parts) if owner is not None else None
+    return access_fields(resolution, owner.copy_expression(), parts) if owner is not None else None
 
 
 def _has_field(resolution: Resolution, relation: Relation, name: exp.Identifier) -> bool:
@@ -231,22 +233,22 @@ def _has_field(resolution: Resolution, relation: Relation, name: exp.Identifier)
     if record is None:
         return False
     if record.lineage.is_event:
-        return resolution.records.has(record.lineage, name.name, bool(name.quoted))
+        return resolution.record_shapes.has(record.lineage, name.name, bool(name.quoted))
     return any(field.lower() == name.name.lower() for field, _ in record.lineage.fields)
 
 
-def _resolve_unseen(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
+def _resolve_unseen_name(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     """Resolve a name that was never seen, as a key of a record or of a stream's events."""
     for relation in reversed(scope.relations):
         keys = _record_with_any_key(resolution, relation)
         if keys is not None:
-            return access_fields(resolution, keys.expression(), parts)
+            return access_fields(resolution, keys.copy_expression(), parts)
     return None
 
 
 def _record_with_any_key(resolution: Resolution, relation: Relation) -> Field | None:
     record = relation.record
-    if record is not None and record.lineage.is_event and resolution.records.is_blank(record.lineage):
+    if record is not None and record.lineage.is_event and resolution.record_shapes.is_blank(record.lineage):
         return record
     return relation.extra_keys
 
@@ -256,7 +258,7 @@ def access_fields(resolution: Resolution, value: exp.Expr, parts: NameParts) -> 
     for index, part in enumerate(parts):
         lineage = lineage_of(value)
         if lineage.is_event:
-            return _read_path(resolution, value, lineage, parts[index:])
+            return _make_path_read(resolution, value, lineage, parts[index:])
         value = _access_field(resolution, value, lineage, part)
     return value
 
@@ -266,11 +268,13 @@ def _access_field(resolution: Resolution, value: exp.Expr, lineage: Lineage, par
     field = fields_by_name.get(part.name.lower())
     if fields_by_name and field is None:
         hint = _nearest_hint(part.name, list(dict(lineage.fields)))
-        raise UnknownName(f'There is no field "{part.name}" here.', hint=hint, span=resolution.span(part))
+        raise UnknownName(f'There is no field "{part.name}" here.', hint=hint, span=resolution.span_of_node(part))
     if lineage is NO_LINEAGE and isinstance(value, exp.Column) and _is_scalar(value):
-        raise UnknownName(f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=resolution.span(part))
+        raise UnknownName(
+            f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=resolution.span_of_node(part)
+        )
     if field is None:
-        return _dot_access(value, copied(part), NO_LINEAGE)
+        return _dot_access(value, copy_tree(part), NO_LINEAGE)
     return _dot_access(value, exp.to_identifier(field[0], quoted=True), field[1])
 
 
@@ -290,7 +294,7 @@ _SCALAR_TYPES = frozenset(
 )
 
 
-def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts: NameParts) -> exp.Expr:
+def _make_path_read(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts: NameParts) -> exp.Expr:
     """Return the read of a path into an event. This is the only function that creates paths.
 
     A name that refers to several keys becomes COALESCE of their paths.
@@ -300,8 +304,8 @@ def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts:
     for part in parts:
         paths = [extended for path in paths for extended in _follow_key(resolution, path, part)]
         # A name that refers to several keys, which differ only in case or dashes, multiplies the number of paths.
-        spend(len(paths))
-    resolution.records.note_unseen(paths[0][1])
+        count_nodes(len(paths))
+    resolution.record_shapes.record_unseen_paths(paths[0][1])
     reads = [_make_event_path(resolution, base, path) for path in paths]
     value_read = reads[0] if len(reads) == 1 else exp.Coalesce(this=reads[0], expressions=reads[1:])
     value_read.meta["lineage"] = join_lineages(path_lineage for _, path_lineage in paths)
@@ -311,18 +315,20 @@ def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts:
     return value_read
 
 
-def _make_event_path(resolution: Resolution, base: exp.Expr, path: tuple[Path, Lineage]) -> exp.Expr:
+def _make_event_path(resolution: Resolution, base: exp.Expr, path: tuple[EventPath, Lineage]) -> exp.Expr:
     steps, lineage = path
     path_read = event_path(copy_value(base), steps)
-    kinds = path_read.meta[KINDS] = resolution.records.kinds(lineage)
+    kinds = path_read.meta[KINDS_KEY] = resolution.record_shapes.kinds(lineage)
     path_read.meta["only_text"] = kinds == frozenset({ValueKind.TEXT})
     return path_read
 
 
-def _follow_key(resolution: Resolution, path: tuple[Path, Lineage], part: exp.Identifier) -> list[tuple[Path, Lineage]]:
+def _follow_key(
+    resolution: Resolution, path: tuple[EventPath, Lineage], part: exp.Identifier
+) -> list[tuple[EventPath, Lineage]]:
     steps, lineage = path
-    keys = resolution.records.keys_for(lineage, part.name, bool(part.quoted)) or (part.name,)
-    return [((*steps, key), resolution.records.child(lineage, key)) for key in keys]
+    keys = resolution.record_shapes.keys_for(lineage, part.name, bool(part.quoted)) or (part.name,)
+    return [((*steps, key), resolution.record_shapes.child(lineage, key)) for key in keys]
 
 
 def unknown_name_error(resolution: Resolution, parts: NameParts, scope: Scope | None) -> UnknownName:
@@ -333,7 +339,7 @@ def unknown_name_error(resolution: Resolution, parts: NameParts, scope: Scope | 
     return UnknownName(
         f'"{dotted}" is unknown here.',
         hint=f"Did you mean {path}?" if path and not (hint or "").startswith("Did") else hint,
-        span=resolution.span(parts[0]),
+        span=resolution.span_of_node(parts[0]),
     )
 
 
@@ -345,7 +351,7 @@ def _find_similar_path(resolution: Resolution, name: str, scope: Scope | None) -
             origins.update(*(column.lineage.origins for column in relation.fields.values()))
         scope = scope.parent
     candidates = (Origin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
-    return next((similar for similar in map(resolution.records.nearest, candidates) if similar), None)
+    return next((similar for similar in map(resolution.record_shapes.nearest, candidates) if similar), None)
 
 
 def _unknown_column_error(resolution: Resolution, part: exp.Identifier, relation: Relation) -> UnknownName:
@@ -353,7 +359,7 @@ def _unknown_column_error(resolution: Resolution, part: exp.Identifier, relation
     return UnknownName(
         f'"{relation.name}" has no column "{part.name}".',
         hint=_nearest_hint(part.name, names),
-        span=resolution.span(part),
+        span=resolution.span_of_node(part),
     )
 
 
@@ -373,7 +379,7 @@ def visible_names(resolution: Resolution, scope: Scope | None) -> list[str]:
                 names[relation.name] = None
             record = relation.record or relation.extra_keys
             if record is not None:
-                names.update(dict.fromkeys(resolution.records.keys(record.lineage)))
+                names.update(dict.fromkeys(resolution.record_shapes.keys(record.lineage)))
                 names.update(dict.fromkeys(name for name, _ in record.lineage.fields))
         scope = scope.parent
     return list(names)
@@ -384,12 +390,12 @@ def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
 
     The names include keys that senders chose: long names are omitted, and names that need no quotes come first.
     """
-    closest_name = closest(name, names)
+    closest_name = find_closest_name(name, names)
     if closest_name:
         return f'Did you mean "{closest_name}"?'
     short_names = [candidate for candidate in names if len(candidate) <= MAX_COMPARED_LENGTH]
-    shown = sorted(short_names, key=lambda candidate: (not _UNQUOTED_NAME.fullmatch(candidate), candidate))[:12]
+    shown = sorted(short_names, key=lambda candidate: (not _UNQUOTED_NAME_PATTERN.fullmatch(candidate), candidate))[:12]
     return f"There are: {', '.join(shown)}." if shown else None
 
 
-_UNQUOTED_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_UNQUOTED_NAME_PATTERN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, CompileTooLong, PlanTooLarge, QueryRefused
 from cordwood.model.event import Shape
-from cordwood.sql.budget import copied, spend
+from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.nodes import add_condition
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
@@ -19,53 +19,53 @@ from cordwood.sql.resolve.clauses import (
     SelectAliases,
     remove_inner_orders,
     resolve_filters,
-    resolve_group,
+    resolve_group_by,
     resolve_limits,
-    resolve_order,
+    resolve_order_by,
     resolve_projections,
-    resolve_set_order,
+    resolve_set_operation_order,
 )
-from cordwood.sql.resolve.expressions import NameContext, constant_columns, resolve_expression
+from cordwood.sql.resolve.expressions import NameContext, constant_query_columns, resolve_expression
 from cordwood.sql.resolve.names import Cte, CteScope, OutputColumn, Resolution
-from cordwood.sql.resolve.sources import read_from
+from cordwood.sql.resolve.sources import resolve_from_clause
 from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
 from cordwood.sql.scope import Field, Lineage, Relation, Scope
-from cordwood.sql.stages import Admitted, Lowered, Resolved, StreamTable, Target, table_named_as_stream
-from cordwood.sql.tree_printer import Printed
+from cordwood.sql.stages import AdmittedTree, LoweredQuery, ResolvedQuery, StreamTable, Target, table_named_as_stream
+from cordwood.sql.tree_printer import PrintedTree
 
 
-class _SubQueries(msgspec.Struct):
+class _SubQueryResolver(msgspec.Struct):
     """The endpoint's sub-queries, each resolved at its first reference; unreferenced sub-queries are not resolved."""
 
     program: Program
     resolution: Resolution
-    resolved: dict[str, exp.Expr] = msgspec.field(default_factory=dict)
-    ctes: dict[str, Cte] = msgspec.field(default_factory=dict)
+    resolved_ctes: dict[str, exp.Expr] = msgspec.field(default_factory=dict)
+    cte_by_name: dict[str, Cte] = msgspec.field(default_factory=dict)
     in_progress: list[str] = msgspec.field(default_factory=list)
-    endpoints: dict[str, Cte] = msgspec.field(default_factory=dict)
+    cte_by_endpoint: dict[str, Cte] = msgspec.field(default_factory=dict)
 
-    def resolve(self, name: str) -> Cte | None:
+    def resolve_sub_query(self, name: str) -> Cte | None:
         """Resolve a sub-query; None if no sub-query has the name, or if it is defined later in WITH than its reader."""
         lower = name.lower()
-        if self._is_later(lower):
+        if self._is_defined_later(lower):
             return None
-        if lower in self.ctes:
-            _mark_inline(self.resolved[self.ctes[lower].name])
-            return self.ctes[lower]
+        if lower in self.cte_by_name:
+            _mark_inline(self.resolved_ctes[self.cte_by_name[lower].name])
+            return self.cte_by_name[lower]
         sub_query = self.program.sub_queries.get(lower)
         if sub_query is None or lower in self.in_progress:
             return None
         self.in_progress.append(lower)
-        copy = copied(sub_query)
+        copy = copy_tree(sub_query)
         # Place the copy in a WITH, because an error's hint uses that WITH to explain why a name cannot be read.
         exp.With(expressions=[copy], recursive=self.program.is_recursive)
         cte = _resolve_cte(self.resolution, copy, CteScope(), None, recursive=self.program.is_recursive)
         self.in_progress.pop()
-        self.resolved[cte.name] = copy
-        self.ctes[lower] = cte
+        self.resolved_ctes[cte.name] = copy
+        self.cte_by_name[lower] = cte
         return cte
 
-    def _is_later(self, lower: str) -> bool:
+    def _is_defined_later(self, lower: str) -> bool:
         """Return whether the sub-query is not defined before the one being resolved; RECURSIVE permits any order."""
         if self.program.is_recursive or not self.in_progress or lower not in self.program.sub_queries:
             return False
@@ -74,25 +74,25 @@ class _SubQueries(msgspec.Struct):
 
     def resolve_endpoint(self, name: str) -> Cte | None:
         """Resolve an endpoint that the query reads, in a scope of its own; return the CTE that it becomes."""
-        if name in self.endpoints:
-            return self.endpoints[name]
-        included = self.program.included.get(name)
+        if name in self.cte_by_endpoint:
+            return self.cte_by_endpoint[name]
+        included = self.program.included_programs.get(name)
         if included is None:
             return None
         inner, sub_queries = _included_resolution(self.resolution, included)
-        tree = copied(included.final)
+        tree = copy_tree(included.final_query)
         is_value = drop_select_kind(tree)
         outputs = make_names_unique(tree, _resolve_query(inner, tree, CteScope(), None))
         _prepend_sub_queries(tree, sub_queries)
         unique_name = self.resolution.unique_name(name)
         alias = exp.TableAlias(this=exp.to_identifier(unique_name, quoted=True))
-        self.resolved[unique_name] = exp.CTE(this=tree, alias=alias)
-        self.endpoints[name] = Cte(unique_name, outputs, is_value=is_value)
-        return self.endpoints[name]
+        self.resolved_ctes[unique_name] = exp.CTE(this=tree, alias=alias)
+        self.cte_by_endpoint[name] = Cte(unique_name, outputs, is_value=is_value)
+        return self.cte_by_endpoint[name]
 
     def sub_query_names(self) -> tuple[str, ...]:
         """Return the names of the referenced sub-queries, in the order of the endpoint's text."""
-        return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.ctes)
+        return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.cte_by_name)
 
 
 def _mark_inline(cte: exp.Expr) -> None:
@@ -105,15 +105,17 @@ def _mark_inline(cte: exp.Expr) -> None:
         cte.set("materialized", False)  # noqa: FBT003 - an argument of the node
 
 
-def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
+def resolve_saved_query(program: Program, target: Target, shapes: Mapping[str, Shape]) -> ResolvedQuery:
     resolution, sub_queries = _start_resolution(program, target, shapes)
-    tree = copied(program.final)
+    tree = copy_tree(program.final_query)
     drop_select_kind(tree)
     _resolve_query(resolution, tree, CteScope(), None)
     return _finish_resolution(resolution, sub_queries, tree)
 
 
-def resolve_sandbox(program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
+def resolve_sandbox_query(
+    program: Program, admitted: AdmittedTree, target: Target, shapes: Mapping[str, Shape]
+) -> ResolvedQuery:
     resolution, sub_queries = _start_resolution(program, target, shapes)
     sandbox = msgspec.structs.replace(resolution, text=admitted.text, may_read_streams=False)
     drop_select_kind(admitted.tree)
@@ -121,12 +123,12 @@ def resolve_sandbox(program: Program, admitted: Admitted, target: Target, shapes
     return _finish_resolution(sandbox, sub_queries, admitted.tree)
 
 
-def resolve_standalone(admitted: Admitted, target: Target) -> Resolved:
+def resolve_standalone_query(admitted: AdmittedTree, target: Target) -> ResolvedQuery:
     resolution = Resolution(admitted.text, target, RecordShapes({}), {}, _resolve_query, keeps_time_functions=True)
     drop_select_kind(admitted.tree)
     _resolve_query(resolution, admitted.tree, CteScope(), None)
     remove_inner_orders(admitted.tree)
-    return Resolved(admitted.tree, admitted.text)
+    return ResolvedQuery(admitted.tree, admitted.text)
 
 
 def check_endpoint(program: Program, streams: Collection[str] | None) -> None:
@@ -134,11 +136,13 @@ def check_endpoint(program: Program, streams: Collection[str] | None) -> None:
     resolution, sub_queries = _start_resolution(program, _OutlineTarget(), {})
     resolution.known_streams = frozenset(streams) if streams is not None else None
     for name in program.sub_queries:
-        sub_queries.resolve(name)
-    _resolve_query(resolution, copied(program.final), CteScope(), None)
+        sub_queries.resolve_sub_query(name)
+    _resolve_query(resolution, copy_tree(program.final_query), CteScope(), None)
 
 
-def _start_resolution(program: Program, target: Target, shapes: Mapping[str, Shape]) -> tuple[Resolution, _SubQueries]:
+def _start_resolution(
+    program: Program, target: Target, shapes: Mapping[str, Shape]
+) -> tuple[Resolution, _SubQueryResolver]:
     resolution = Resolution(
         program.endpoint.sql,
         target,
@@ -151,7 +155,7 @@ def _start_resolution(program: Program, target: Target, shapes: Mapping[str, Sha
     return resolution, _attach_sub_queries(resolution, program)
 
 
-def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueries]:
+def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueryResolver]:
     """Return the state that resolves an included endpoint.
 
     Its text, parameters and sub-queries are its own; the rest is shared with the query that reads it.
@@ -162,38 +166,38 @@ def _included_resolution(resolution: Resolution, program: Program) -> tuple[Reso
     return inner, _attach_sub_queries(inner, program)
 
 
-def _attach_sub_queries(resolution: Resolution, program: Program) -> _SubQueries:
+def _attach_sub_queries(resolution: Resolution, program: Program) -> _SubQueryResolver:
     """Connect the resolution with the program's sub-queries and with the endpoints that it reads."""
-    sub_queries = _SubQueries(program, resolution)
-    resolution.find_sub_query = sub_queries.resolve
+    sub_queries = _SubQueryResolver(program, resolution)
+    resolution.find_sub_query = sub_queries.resolve_sub_query
     resolution.find_endpoint = sub_queries.resolve_endpoint
     return sub_queries
 
 
-def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueries) -> None:
+def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueryResolver) -> None:
     """Add the endpoint's resolved sub-queries before the query's own."""
-    if not sub_queries.resolved:
+    if not sub_queries.resolved_ctes:
         return
     own_with = tree.args.get("with_")
-    ctes = [*sub_queries.resolved.values(), *(own_with.expressions if own_with is not None else [])]
+    ctes = [*sub_queries.resolved_ctes.values(), *(own_with.expressions if own_with is not None else [])]
     recursive = sub_queries.program.is_recursive or bool(own_with is not None and own_with.args.get("recursive"))
     tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
 
 
-def _finish_resolution(resolution: Resolution, sub_queries: _SubQueries, tree: exp.Expr) -> Resolved:
+def _finish_resolution(resolution: Resolution, sub_queries: _SubQueryResolver, tree: exp.Expr) -> ResolvedQuery:
     """Return the resolved query. Its WITH list begins with the sub-queries of the endpoint that it references."""
     _prepend_sub_queries(tree, sub_queries)
     remove_inner_orders(tree)
-    return Resolved(
+    return ResolvedQuery(
         tree,
         resolution.text,
         sub_queries=sub_queries.sub_query_names(),
         unseen_paths=tuple(
             path if suggestion is None else f"{path}; did you mean {suggestion}?"
-            for path, suggestion in resolution.records.unseen_paths.items()
+            for path, suggestion in resolution.record_shapes.unseen_paths.items()
         ),
         streams=tuple(resolution.streams),
-        shape_lookups=resolution.records.shape_lookups,
+        shape_lookups=resolution.record_shapes.shape_lookups,
     )
 
 
@@ -205,11 +209,11 @@ class _OutlineTarget:
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
 
-    def lower(self, resolved: Resolved) -> Lowered:
-        return Lowered(resolved.tree, resolved)
+    def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
+        return LoweredQuery(resolved.tree, resolved)
 
-    def print(self, tree: exp.Expr) -> Printed:
-        return Printed((tree.sql("bigquery"),))
+    def print(self, tree: exp.Expr) -> PrintedTree:
+        return PrintedTree((tree.sql("bigquery"),))
 
 
 def _resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[OutputColumn]:
@@ -217,11 +221,11 @@ def _resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, paren
 
     An error of an exceeded budget gets the position of the innermost query.
     """
-    spend(1 + len(ctes.by_name))
+    count_nodes(1 + len(ctes.cte_by_name))
     try:
         return _resolve_clauses(resolution, node, ctes, parent)
     except (PlanTooLarge, CompileTooLong) as fault:
-        fault.span = fault.span or resolution.span(node)
+        fault.span = fault.span or resolution.span_of_node(node)
         raise
 
 
@@ -236,9 +240,9 @@ def _resolve_clauses(
     elif isinstance(node, exp.Subquery):
         outputs = _resolve_query(resolution, node.this, ctes, parent)
     else:
-        raise resolution.refuse(node, "This is not a query that can be read.", "Write a SELECT.")
+        raise resolution.refused_error(node, "This is not a query that can be read.", "Write a SELECT.")
     context = NameContext(resolution, ctes, _output_scope(outputs, parent))
-    resolve_set_order(node, outputs, context)
+    resolve_set_operation_order(node, outputs, context)
     resolve_limits(node, context)
     return outputs
 
@@ -248,16 +252,16 @@ def _resolve_select(
 ) -> list[OutputColumn]:
     where = select.args.get("where")
     select.set("where", None)
-    scope = read_from(select, resolution, ctes, parent)
+    scope = resolve_from_clause(select, resolution, ctes, parent)
     context = NameContext(resolution, ctes, scope)
     if where is not None:
         _restore_where(select, where, context)
     outputs = resolve_projections(select, context)
     aliases = SelectAliases(select)
-    resolve_group(select, context, aliases)
+    resolve_group_by(select, context, aliases)
     resolve_filters(select, context, aliases)
     _resolve_distinct(select, context)
-    resolve_order(select, context, aliases)
+    resolve_order_by(select, context, aliases)
     resolve_limits(select, context)
     _refuse_other_clauses(select, context)
     return outputs
@@ -275,7 +279,7 @@ def _restore_where(select: exp.Expr, where: exp.Expr, context: NameContext) -> N
 def _resolve_distinct(select: exp.Expr, context: NameContext) -> None:
     distinct = select.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
-        raise context.resolution.unsupported(distinct, "DISTINCT ON")
+        raise context.resolution.unsupported_error(distinct, "DISTINCT ON")
 
 
 _RESOLVED_CLAUSES = frozenset(
@@ -304,7 +308,7 @@ def _refuse_other_clauses(select: exp.Expr, context: NameContext) -> None:
         if value and key not in _RESOLVED_CLAUSES and key != "operation_modifiers":
             first = value[0] if isinstance(value, list) and value else value
             node = first if isinstance(first, exp.Expr) else select
-            raise context.resolution.unsupported(node, key.strip("_").replace("_", " ").upper())
+            raise context.resolution.unsupported_error(node, key.strip("_").replace("_", " ").upper())
 
 
 def _resolve_set_operation(
@@ -336,7 +340,7 @@ def _resolve_inner_modifiers(
     resolution: Resolution, node: exp.Expr, outputs: list[OutputColumn], ctes: CteScope, parent: Scope | None
 ) -> None:
     context = NameContext(resolution, ctes, _output_scope(outputs, parent))
-    resolve_set_order(node, outputs, context)
+    resolve_set_operation_order(node, outputs, context)
     resolve_limits(node, context)
 
 
@@ -347,7 +351,7 @@ def _combine_outputs(
     if operation.args.get("by_name"):
         return _combine_by_name(resolution, operation, left, right)
     if len(left) != len(right):
-        raise resolution.refuse(
+        raise resolution.refused_error(
             operation.expression,
             f"The sides have {len(left)} and {len(right)} columns: they must have as many.",
             "Select the same columns on both sides.",
@@ -361,7 +365,7 @@ def _merge_output_types(left: OutputColumn, right: OutputColumn) -> OutputColumn
         lineage = Lineage(
             origins=lineage.origins | right.lineage.origins, fields=lineage.fields, element=lineage.element
         )
-    return OutputColumn(left.name, lineage, left.column)
+    return OutputColumn(left.name, lineage, left.tree_name)
 
 
 def _combine_by_name(
@@ -392,7 +396,7 @@ def _output_names(
     if side in _COLUMN_CHOICE_BY_SIDE:
         return _COLUMN_CHOICE_BY_SIDE[side](left_names, right_names)
     if left_names.keys() != right_names.keys():
-        raise _unpaired_columns(resolution, operation, sorted(left_names.keys() ^ right_names.keys()))
+        raise _unpaired_columns_error(resolution, operation, sorted(left_names.keys() ^ right_names.keys()))
     return list(left_names.values())
 
 
@@ -402,7 +406,7 @@ def _listed_names(resolution: Resolution, operation: exp.Expr, available: list[s
     available_lower = {name.lower() for name in available}
     missing = [name for name in names if name.lower() not in available_lower]
     if missing:
-        raise _unpaired_columns(resolution, operation, missing)
+        raise _unpaired_columns_error(resolution, operation, missing)
     return names
 
 
@@ -424,8 +428,8 @@ def _missing_names(left_names: _NameByLowerCase, right_names: _NameByLowerCase) 
     return [name for lower, name in right_names.items() if lower not in left_names]
 
 
-def _unpaired_columns(resolution: Resolution, operation: exp.Expr, names: list[str]) -> QueryRefused:
-    return resolution.refuse(
+def _unpaired_columns_error(resolution: Resolution, operation: exp.Expr, names: list[str]) -> QueryRefused:
+    return resolution.refused_error(
         operation.expression,
         f"BY NAME needs the same columns on both sides; these are on one only: {', '.join(names)}.",
         "Write FULL OUTER, LEFT OUTER or INNER before the operation.",
@@ -446,13 +450,13 @@ def _reorder_columns(resolution: Resolution, side: exp.Expr, outputs: list[Outpu
     wrapper = exp.Select(expressions=items)
     side.replace(wrapper)
     inner = side.this if isinstance(side, exp.Subquery) and not side.args.get("limit") else side
-    wrapper.set("from_", exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=copied(alias)))))
+    wrapper.set("from_", exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=copy_tree(alias)))))
 
 
 def _column_or_null(name: str | None, alias: exp.Expr) -> exp.Expr:
     if name is None:
         return exp.Null()
-    return exp.Column(this=exp.to_identifier(name, quoted=True), table=copied(alias))
+    return exp.Column(this=exp.to_identifier(name, quoted=True), table=copy_tree(alias))
 
 
 def _output_scope(outputs: list[OutputColumn], parent: Scope | None) -> Scope:
@@ -470,7 +474,7 @@ def _resolve_with(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent
     with_ = node.args.get("with_")
     if with_ is None:
         return ctes
-    _check_names(resolution, with_.expressions)
+    _check_unique_cte_names(resolution, with_.expressions)
     recursive = bool(with_.args.get("recursive"))
     if recursive:
         with_.set("expressions", _order_by_dependency(with_.expressions))
@@ -479,14 +483,14 @@ def _resolve_with(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent
     return ctes
 
 
-def _check_names(resolution: Resolution, ctes: list[exp.Expr]) -> None:
+def _check_unique_cte_names(resolution: Resolution, ctes: list[exp.Expr]) -> None:
     seen_names: set[str] = set()
     for cte in ctes:
         if cte.alias.lower() in seen_names:
             raise AmbiguousName(
                 f'Two sub-queries in WITH are called "{cte.alias}".',
                 hint="Name one otherwise.",
-                span=resolution.span(cte),
+                span=resolution.span_of_node(cte),
             )
         seen_names.add(cte.alias.lower())
 
@@ -514,7 +518,7 @@ def _resolve_cte(
 ) -> Cte:
     columns = cte.args["alias"].columns
     if columns:
-        raise resolution.unsupported(cte, "A list of columns after a name in WITH")
+        raise resolution.unsupported_error(cte, "A list of columns after a name in WITH")
     name = resolution.unique_name(cte.alias)
     is_value = drop_select_kind(cte.this)
     if recursive and isinstance(cte.this, exp.SetOperation):
@@ -524,13 +528,13 @@ def _resolve_cte(
         # An engine could resolve the name of a stream that is read to this sub-query, which has the same name.
         name = resolution.unique_name(cte.alias)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
-    values = None if is_value else _constant_values(cte.this, outputs)
-    return Cte(name, outputs, is_value=is_value, constants=values)
+    values = None if is_value else _constant_cte_columns(cte.this, outputs)
+    return Cte(name, outputs, is_value=is_value, constant_columns=values)
 
 
-def _constant_values(query: exp.Expr, outputs: list[OutputColumn]) -> dict[str, exp.Expr] | None:
+def _constant_cte_columns(query: exp.Expr, outputs: list[OutputColumn]) -> dict[str, exp.Expr] | None:
     """Return the values of a constant sub-query; None if it is not constant, or if two columns share a name."""
-    return None if any(output.column for output in outputs) else constant_columns(query)
+    return None if any(output.tree_name for output in outputs) else constant_query_columns(query)
 
 
 def _recursive_outputs(
@@ -538,7 +542,7 @@ def _recursive_outputs(
 ) -> list[OutputColumn]:
     """Return the columns of a recursive sub-query: those of its first part, which is not recursive."""
     used_names = set(resolution.used_names)
-    first = copied(union)
+    first = copy_tree(union)
     ctes = _resolve_with(resolution, first, ctes, parent)
     while isinstance(first, exp.SetOperation):
         first = first.this

@@ -10,7 +10,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.event import ValueKind
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_test
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.expressions import (
@@ -25,7 +25,7 @@ from cordwood.sql.resolve.names import UNNEST_ALIAS, CteScope, Resolution, ambig
 from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of
 
 
-class _FromReader(msgspec.Struct):
+class _FromResolver(msgspec.Struct):
     """The state of reading one FROM from left to right.
 
     `filters` collects the filters that replace joins with unnested objects. `paths_are_safe` is set if such a filter
@@ -37,17 +37,17 @@ class _FromReader(msgspec.Struct):
     ctes: CteScope
     scope: Scope
     filters: list[exp.Expr]
-    paths_are_safe: bool = True
-    first_relation: int = 0
+    are_paths_safe: bool = True
+    first_relation_index: int = 0
 
     @property
     def context(self) -> NameContext:
         return NameContext(self.resolution, self.ctes, self.scope)
 
 
-def read_from(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: Scope | None) -> Scope:
+def resolve_from_clause(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: Scope | None) -> Scope:
     """Resolve the FROM of a SELECT; filters that replace unnested objects are added to its WHERE."""
-    reader = _FromReader(resolution, ctes, Scope(parent=parent), [])
+    reader = _FromResolver(resolution, ctes, Scope(parent=parent), [])
     from_ = select.args.get("from_")
     if from_ is None:
         return reader.scope
@@ -57,65 +57,65 @@ def read_from(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: 
         reader.scope.relations.append(constant_relation(from_.this.alias or from_.this.name, constant_row))
         select.set("from_", None)
         return reader.scope
-    _read_join_chain(reader, from_.this, joins)
+    _resolve_join_chain(reader, from_.this, joins)
     select.set("joins", [join for join in joins if join.args.get("this") is not None])
     for filter_ in reader.filters:
         add_condition(select, filter_)
     return reader.scope
 
 
-def _constant_row_columns(reader: _FromReader, select: exp.Expr) -> dict[str, exp.Expr] | None:
+def _constant_row_columns(reader: _FromResolver, select: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of a constant row that is the whole FROM; None for any other FROM, or with GROUP BY."""
     if select.args.get("group"):
         return None
-    return tables.constant_columns(reader.resolution, reader.ctes, select.args["from_"].this)
+    return tables.constant_table_columns(reader.resolution, reader.ctes, select.args["from_"].this)
 
 
-def _read_join_chain(reader: _FromReader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
-    _read_item(msgspec.structs.replace(reader, paths_are_safe=_are_paths_safe(reader, joins)), first)
-    _read_joins(reader, joins)
+def _resolve_join_chain(reader: _FromResolver, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
+    _resolve_from_item(msgspec.structs.replace(reader, are_paths_safe=_are_paths_safe(reader, joins)), first)
+    _resolve_joins(reader, joins)
 
 
-def _read_joins(reader: _FromReader, joins: Sequence[exp.Expr]) -> None:
+def _resolve_joins(reader: _FromResolver, joins: Sequence[exp.Expr]) -> None:
     for index, join in enumerate(joins):
-        _read_join(msgspec.structs.replace(reader, paths_are_safe=_are_paths_safe(reader, joins[index + 1 :])), join)
+        _resolve_join(msgspec.structs.replace(reader, are_paths_safe=_are_paths_safe(reader, joins[index + 1 :])), join)
 
 
-def _are_paths_safe(reader: _FromReader, later: Sequence[exp.Expr]) -> bool:
-    return reader.paths_are_safe and not any(_adds_null_left(join) for join in later)
+def _are_paths_safe(reader: _FromResolver, later: Sequence[exp.Expr]) -> bool:
+    return reader.are_paths_safe and not any(_adds_null_left_rows(join) for join in later)
 
 
-def _adds_null_left(join: exp.Expr) -> bool:
+def _adds_null_left_rows(join: exp.Expr) -> bool:
     """Return whether the join adds rows whose left side is NULL; such rows must not be filtered afterwards."""
     return join.args.get("side") in ("RIGHT", "FULL")
 
 
-def _read_join(reader: _FromReader, join: exp.Expr) -> None:
+def _resolve_join(reader: _FromResolver, join: exp.Expr) -> None:
     _check_join(reader.resolution, join)
     source = join.this
     _, unnest = _as_unnest(reader, source)
     if unnest is not None:
-        _read_unnest(reader, unnest, join)
+        _resolve_unnest_join(reader, unnest, join)
         return
-    if _read_constants(reader, join, source):
+    if _replace_constant_join(reader, join, source):
         return
     side = join.args.get("side")
-    paths_are_safe = side == "LEFT" or (reader.paths_are_safe and side != "FULL")
-    inner = msgspec.structs.replace(reader, filters=[], paths_are_safe=paths_are_safe)
+    paths_are_safe = side == "LEFT" or (reader.are_paths_safe and side != "FULL")
+    inner = msgspec.structs.replace(reader, filters=[], are_paths_safe=paths_are_safe)
     relation_count = len(reader.scope.relations)
-    _read_item(inner, source)
+    _resolve_from_item(inner, source)
     if join.args.get("using"):
-        _using_to_on(reader.resolution, join, reader.scope, (reader.first_relation, relation_count))
+        _rewrite_using_as_on(reader.resolution, join, reader.scope, (reader.first_relation_index, relation_count))
     elif join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.context)
     _attach_filters(reader, join, inner.filters)
 
 
-def _read_constants(reader: _FromReader, join: exp.Expr, source: exp.Expr) -> bool:
+def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Expr) -> bool:
     """Replace a cross join with a constant row by the row's values; return whether it was replaced."""
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
-    columns = tables.constant_columns(reader.resolution, reader.ctes, source)
+    columns = tables.constant_table_columns(reader.resolution, reader.ctes, source)
     if columns is None or are_group_keys(columns, join.parent_select):
         return False
     reader.scope.relations.append(constant_relation(source.alias or source.name, columns))
@@ -125,10 +125,10 @@ def _read_constants(reader: _FromReader, join: exp.Expr, source: exp.Expr) -> bo
 
 def _check_join(resolution: Resolution, join: exp.Expr) -> None:
     if join.args.get("method") or join.args.get("kind") in ("SEMI", "ANTI", "STRAIGHT_JOIN"):
-        raise resolution.unsupported(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
+        raise resolution.unsupported_error(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
 
 
-def _attach_filters(reader: _FromReader, join: exp.Expr, filters: list[exp.Expr]) -> None:
+def _attach_filters(reader: _FromResolver, join: exp.Expr, filters: list[exp.Expr]) -> None:
     """Add the filters of a parenthesised join to WHERE, or to the ON of the LEFT JOIN that contains it."""
     if join.args.get("side") != "LEFT":
         reader.filters.extend(filters)
@@ -146,49 +146,54 @@ def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: NameConte
     on = join.args.get("on")
     if on is None or _is_always_true(on):
         return
-    holder = exp.Paren(this=copied(on))
+    holder = exp.Paren(this=copy_tree(on))
     resolve_expression(holder.this, context)
     filters.append(holder)
 
 
-def _using_to_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
+def _rewrite_using_as_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
     """Rewrite USING as ON.
 
     `sides` has the index of the first relation of the join's left side, and of its right side.
     """
     using: list[exp.Expr] = join.args["using"]
     left, right = _scope_of_relations(scope, *sides), _scope_of_relations(scope, sides[1], len(scope.relations))
-    pairs = [_find_pair(resolution, name, left, right) for name in using]
-    join.set("on", exp.and_(*(exp.EQ(this=a.column.expression(), expression=b.column.expression()) for a, b in pairs)))
+    pairs = [_find_using_pair(resolution, name, left, right) for name in using]
+    join.set(
+        "on",
+        exp.and_(*(exp.EQ(this=a.column.copy_expression(), expression=b.column.copy_expression()) for a, b in pairs)),
+    )
     join.set("using", None)
     merged_columns = [
         _merge_columns(left_column, right_column, join.args.get("side") or "", sides[0])
         for left_column, right_column in pairs
     ]
     parts = [part for pair in pairs for part in pair]
-    scope.merged = [*merged_columns, *(merged for merged in scope.merged if merged not in parts)]
+    scope.merged_columns = [*merged_columns, *(merged for merged in scope.merged_columns if merged not in parts)]
 
 
 def _scope_of_relations(scope: Scope, first: int, end: int) -> Scope:
     return Scope(
         relations=scope.relations[first:end],
-        merged=[merged for merged in scope.merged if first <= merged.relation_index < end],
+        merged_columns=[merged for merged in scope.merged_columns if first <= merged.relation_index < end],
     )
 
 
-def _find_pair(resolution: Resolution, name: exp.Expr, left: Scope, right: Scope) -> tuple[MergedColumn, MergedColumn]:
+def _find_using_pair(
+    resolution: Resolution, name: exp.Expr, left: Scope, right: Scope
+) -> tuple[MergedColumn, MergedColumn]:
     identifier = name if isinstance(name, exp.Identifier) else name.this
     return _find_column(resolution, identifier, left), _find_column(resolution, identifier, right)
 
 
 def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> MergedColumn:
-    found = scope.columns(name.name)
+    found = scope.find_columns(name.name)
     if not found:
         raise unknown_name_error(resolution, [name], scope)
     if len(found) > 1:
         raise ambiguous_name_error(resolution, name, found)
     relation, column = found[0]
-    return scope.merged_in(relation, name.name) or MergedColumn(column, frozenset([relation.name.lower()]), 0)
+    return scope.find_merged_column(relation, name.name) or MergedColumn(column, frozenset([relation.name.lower()]), 0)
 
 
 _RIGHT_SIDE_FIRST: Final = "RIGHT"
@@ -198,73 +203,73 @@ _BOTH_SIDES: Final = "FULL"
 def _merge_columns(left: MergedColumn, right: MergedColumn, side: str, first_relation: int) -> MergedColumn:
     column = right.column if side == _RIGHT_SIDE_FIRST else left.column
     if side == _BOTH_SIDES:
-        merged_value = exp.Coalesce(this=left.column.expression(), expressions=[right.column.expression()])
+        merged_value = exp.Coalesce(this=left.column.copy_expression(), expressions=[right.column.copy_expression()])
         column = Field(left.column.name, merged_value, left.column.lineage)
-    return MergedColumn(column, left.owners | right.owners, first_relation)
+    return MergedColumn(column, left.owner_names | right.owner_names, first_relation)
 
 
-def _read_item(reader: _FromReader, source: exp.Expr) -> None:
+def _resolve_from_item(reader: _FromResolver, source: exp.Expr) -> None:
     original, unnest = _as_unnest(reader, source)
     if unnest is not None:
-        reader.scope.relations.append(_read_first_unnest(reader, unnest))
+        reader.scope.relations.append(_resolve_first_unnest(reader, unnest))
         if original is not unnest:
             source.replace(unnest)
     elif (
         isinstance(source, exp.Table)
         and (query_source := tables.pivot_as_query(reader.resolution, reader.ctes, source)) is not None
     ):
-        _read_subquery(reader, query_source)
+        _resolve_parentheses(reader, query_source)
     elif isinstance(source, exp.Table):
         inner_joins = source.args.get("joins")
-        inner = msgspec.structs.replace(reader, first_relation=len(reader.scope.relations))
-        tables.read_table(reader.resolution, reader.ctes, reader.scope, source)
+        inner = msgspec.structs.replace(reader, first_relation_index=len(reader.scope.relations))
+        tables.resolve_table(reader.resolution, reader.ctes, reader.scope, source)
         if inner_joins:
-            _read_inner_joins(inner, source, inner_joins)
+            _resolve_inner_joins(inner, source, inner_joins)
             _parenthesise(source)
     elif isinstance(source, exp.Subquery):
-        _read_subquery(reader, source)
+        _resolve_parentheses(reader, source)
     else:
-        raise reader.resolution.refuse(
+        raise reader.resolution.refused_error(
             source, "This cannot stand in FROM.", "Read a sub-query, a SELECT in brackets or UNNEST."
         )
 
 
-def _read_inner_joins(reader: _FromReader, source: exp.Expr, joins: list[exp.Expr]) -> None:
-    _read_joins(reader, joins)
+def _resolve_inner_joins(reader: _FromResolver, source: exp.Expr, joins: list[exp.Expr]) -> None:
+    _resolve_joins(reader, joins)
     source.set("joins", [join for join in joins if join.args.get("this") is not None])
 
 
 def _parenthesise(source: exp.Expr) -> None:
     """Parenthesise `b JOIN c ON …` in `a JOIN b JOIN c ON … ON …`, because some engines cannot parse it otherwise."""
     if source.args.get("joins") and isinstance(source.parent, exp.Join):
-        source.replace(exp.Subquery(this=copied(source)))
+        source.replace(exp.Subquery(this=copy_tree(source)))
 
 
-def _read_subquery(reader: _FromReader, source: exp.Expr) -> None:
+def _resolve_parentheses(reader: _FromResolver, source: exp.Expr) -> None:
     """Resolve parentheses in FROM: a SELECT is a table, and tables are a nested join."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
-        _read_parenthesised_join(reader, source, inner)
+        _resolve_parenthesised_join(reader, source, inner)
         return
     joins = source.args.get("joins") or []
-    inner_reader = msgspec.structs.replace(reader, first_relation=len(reader.scope.relations))
+    inner_reader = msgspec.structs.replace(reader, first_relation_index=len(reader.scope.relations))
     source.set("joins", None)
-    tables.read_derived_table(reader.resolution, reader.ctes, reader.scope, source)
+    tables.resolve_derived_table(reader.resolution, reader.ctes, reader.scope, source)
     if joins:
         source.set("joins", joins)
-        _read_inner_joins(inner_reader, source, joins)
+        _resolve_inner_joins(inner_reader, source, joins)
         _parenthesise(source)
 
 
-def _read_parenthesised_join(reader: _FromReader, source: exp.Expr, inner: exp.Expr) -> None:
-    group = msgspec.structs.replace(reader, scope=Scope(parent=reader.scope), first_relation=0)
+def _resolve_parenthesised_join(reader: _FromResolver, source: exp.Expr, inner: exp.Expr) -> None:
+    group = msgspec.structs.replace(reader, scope=Scope(parent=reader.scope), first_relation_index=0)
     relation_count = len(reader.scope.relations)
-    _read_item(group, inner)
-    _read_inner_joins(group, source, source.args.get("joins") or [])
+    _resolve_from_item(group, inner)
+    _resolve_inner_joins(group, source, source.args.get("joins") or [])
     reader.scope.relations.extend(group.scope.relations)
-    reader.scope.merged.extend(
+    reader.scope.merged_columns.extend(
         msgspec.structs.replace(merged, relation_index=merged.relation_index + relation_count)
-        for merged in group.scope.merged
+        for merged in group.scope.merged_columns
     )
     table = source.this
     if not table.args.get("joins"):
@@ -282,7 +287,7 @@ def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
-def _as_unnest(reader: _FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+def _as_unnest(reader: _FromResolver, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
     """Return the source, and the UNNEST that it means; None instead of the UNNEST if the source is anything else.
 
     A source means an UNNEST if it is one, or if it is a path into a relation to its left (`FROM t, t.metadata`).
@@ -291,7 +296,7 @@ def _as_unnest(reader: _FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Exp
         return source, source
     if isinstance(source, exp.Table) and source.args.get("db") is not None:
         parts = [part for part in source.parts if isinstance(part, exp.Identifier)]
-        if not source.meta.get("quoted_table") and tables.is_relation(reader.scope, parts[0].name):
+        if not source.meta.get("quoted_table") and tables.is_relation_in_scope(reader.scope, parts[0].name):
             column = exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts), strict=False)))
             alias = source.alias or parts[-1].name
             unnest = exp.Unnest(
@@ -301,34 +306,34 @@ def _as_unnest(reader: _FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Exp
     return source, None
 
 
-def _read_unnest(reader: _FromReader, unnest: exp.Expr, join: exp.Expr) -> None:
+def _resolve_unnest_join(reader: _FromResolver, unnest: exp.Expr, join: exp.Expr) -> None:
     """Resolve a join with an unnest; an unnest of objects only becomes a path."""
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.context)
     value = strip_empty_default(unnest.expressions[0])
-    if _is_object_path(reader, value, join):
-        _read_path(reader, unnest, value, join)
+    if _unnests_only_objects(reader, value, join):
+        _resolve_object_unnest(reader, unnest, value, join)
         return
     reader.scope.relations.append(_unnest_relation(reader, unnest))
     if join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.context)
 
 
-def _is_object_path(reader: _FromReader, value: exp.Expr, join: exp.Expr) -> bool:
+def _unnests_only_objects(reader: _FromResolver, value: exp.Expr, join: exp.Expr) -> bool:
     """Return whether only objects are unnested, so that a path can replace the unnest."""
     lineage = lineage_of(value)
-    if not lineage.is_event or _adds_null_left(join):
+    if not lineage.is_event or _adds_null_left_rows(join):
         return False
-    kinds = reader.resolution.records.kinds(lineage)
+    kinds = reader.resolution.record_shapes.kinds(lineage)
     if kinds is None or ValueKind.ARRAY in kinds:
         return False
     if join.args.get("side") == "LEFT":
         return _is_always_true(join.args.get("on"))
-    return reader.paths_are_safe
+    return reader.are_paths_safe
 
 
-def _read_path(reader: _FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
+def _resolve_object_unnest(reader: _FromResolver, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
     name = _unnest_alias(reader.resolution, unnest)
     lineage = lineage_of(value)
     record = Field(name, copy_value(value), lineage)
@@ -341,31 +346,31 @@ def _read_path(reader: _FromReader, unnest: exp.Expr, value: exp.Expr, join: exp
         relation.fields[offset.name.lower()] = Field(offset.name, offset_value)
     reader.scope.relations.append(relation)
     if not is_left:
-        reader.filters[:] = [filter_ for filter_ in reader.filters if not _is_implied(filter_, value)]
+        reader.filters[:] = [filter_ for filter_ in reader.filters if not _is_implied_filter(filter_, value)]
         reader.filters.append(_record_filter(reader.resolution, value, lineage))
         _add_join_filter(reader.filters, join, reader.context)
     join.set("this", None)
 
 
 def _record_filter(resolution: Resolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
-    only_objects = resolution.records.kinds(lineage) == frozenset({ValueKind.OBJECT})
+    only_objects = resolution.record_shapes.kinds(lineage) == frozenset({ValueKind.OBJECT})
     return record_test(copy_value(value), only_objects=only_objects)
 
 
-def _is_implied(filter_: exp.Expr, value: exp.Expr) -> bool:
+def _is_implied_filter(filter_: exp.Expr, value: exp.Expr) -> bool:
     """Return whether the filter only tests that a value which contains `value` is an object."""
     return is_record_test(filter_) and is_within(value, filter_.expressions[0])
 
 
-def _read_first_unnest(reader: _FromReader, unnest: exp.Expr) -> Relation:
+def _resolve_first_unnest(reader: _FromResolver, unnest: exp.Expr) -> Relation:
     resolve_expression(unnest.expressions[0], reader.context)
     return _unnest_relation(reader, unnest)
 
 
-def _unnest_relation(reader: _FromReader, unnest: exp.Expr) -> Relation:
+def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
     """Return a relation with the element as its only column, and the offset as a second one if it is named."""
     if len(unnest.expressions) != 1:
-        raise reader.resolution.unsupported(unnest, "UNNEST of several arrays")
+        raise reader.resolution.unsupported_error(unnest, "UNNEST of several arrays")
     replace_by_elements(reader.resolution, unnest.expressions[0])
     element = lineage_of(unnest.expressions[0]).element or Lineage()
     name = _unnest_alias(reader.resolution, unnest)
@@ -375,7 +380,7 @@ def _unnest_relation(reader: _FromReader, unnest: exp.Expr) -> Relation:
         relation.fields[offset.name.lower()] = Field(offset.name, _quoted_column(offset.name, name))
         unnest.set("offset", exp.to_identifier(offset.name, quoted=True))
     quoted = exp.to_identifier(name, quoted=True)
-    unnest.set("alias", exp.TableAlias(this=quoted, columns=[copied(quoted)]))
+    unnest.set("alias", exp.TableAlias(this=quoted, columns=[copy_tree(quoted)]))
     return relation
 
 

@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QueryFault, QueryRefused, closest
+from cordwood.errors import QueryFault, QueryRefused, find_closest_name
 from cordwood.model.datatype import Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import DTYPE_BY_KIND
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import SQLGLOT_TYPE_BY_KIND
 from cordwood.sql.nodes import constant_int, constant_text, set_type
 from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
@@ -21,17 +21,17 @@ from cordwood.sql.resolve.names import Cte, CteScope, OutputColumn, Resolution
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, lineage_of
 
 
-def is_relation(scope: Scope | None, name: str) -> bool:
+def is_relation_in_scope(scope: Scope | None, name: str) -> bool:
     while scope is not None:
-        if scope.relation(name) is not None:
+        if scope.find_relation(name) is not None:
             return True
         scope = scope.parent
     return False
 
 
-def read_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.Expr) -> None:
+def resolve_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.Expr) -> None:
     _check_table_form(resolution, table)
-    table_name = written_name(table)
+    table_name = written_table_name(table)
     cte = _find_cte(resolution, ctes, table, table_name)
     if cte is not None:
         _resolve_cte_reference(scope, table, cte)
@@ -40,20 +40,20 @@ def read_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.
         raise unknown_table_error(resolution, ctes, table, table_name)
     endpoint = _find_endpoint(resolution, table, table_name)
     if endpoint is not None:
-        _read_endpoint(scope, table, endpoint, table_name)
+        _resolve_endpoint_reference(scope, table, endpoint, table_name)
         return
     if not _is_stream(resolution, table_name):
         raise unknown_table_error(resolution, ctes, table, table_name)
     if table.args.get("pivots"):
-        raise resolution.refuse(
+        raise resolution.refused_error(
             table,
             "PIVOT and UNPIVOT cannot stand right after a stream.",
             "Pick the columns first: (SELECT … FROM stream) PIVOT(…). Those that are left over are what it groups by.",
         )
-    _read_stream(resolution, scope, table, table_name)
+    _resolve_stream_reference(resolution, scope, table, table_name)
 
 
-def written_name(table: exp.Expr) -> str:
+def written_table_name(table: exp.Expr) -> str:
     """Return the table's name as the author wrote it; sqlglot splits dotted names that are not backquoted."""
     return ".".join(part.name for part in _name_parts(table))
 
@@ -71,16 +71,16 @@ def _name_parts(table: exp.Expr) -> list[exp.Expr]:
 
 def _check_table_form(resolution: Resolution, table: exp.Expr) -> None:
     if not all(isinstance(part, exp.Identifier) for part in _name_parts(table)):
-        raise resolution.refuse(table, "Table functions are refused.", "Read a sub-query by its name.")
+        raise resolution.refused_error(table, "Table functions are refused.", "Read a sub-query by its name.")
     for key, value in table.args.items():
         if value and key not in ("this", "db", "catalog", "alias", "joins", "pivots"):
-            raise resolution.refuse(table, f"{key.strip('_').upper()} cannot stand after a table here.")
+            raise resolution.refused_error(table, f"{key.strip('_').upper()} cannot stand after a table here.")
 
 
 def _find_cte(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> Cte | None:
     if table.args.get("db") is not None:
         return None
-    return ctes.by_name.get(table_name.lower()) or resolution.find_sub_query(table_name.lower())
+    return ctes.cte_by_name.get(table_name.lower()) or resolution.find_sub_query(table_name.lower())
 
 
 def _find_endpoint(resolution: Resolution, table: exp.Expr, table_name: str) -> Cte | None:
@@ -89,37 +89,41 @@ def _find_endpoint(resolution: Resolution, table: exp.Expr, table_name: str) -> 
         return resolution.find_endpoint(table_name)
     except QueryFault as fault:
         message = f"The endpoint {table_name}: {fault.message}"
-        raise type(fault)(message, hint=fault.hint, span=resolution.span(table)) from fault
+        raise type(fault)(message, hint=fault.hint, span=resolution.span_of_node(table)) from fault
 
 
-def _read_endpoint(scope: Scope, table: exp.Expr, endpoint: Cte, table_name: str) -> None:
+def _resolve_endpoint_reference(scope: Scope, table: exp.Expr, endpoint: Cte, table_name: str) -> None:
     """Add an endpoint's columns to the scope. Like a stream, it can be referred to by the last part of its name."""
     alias = table.alias or table_name.rpartition(".")[2]
     qualified_name = "" if table.alias else table_name
     table.set("this", exp.to_identifier(endpoint.name, quoted=True))
     table.set("db", None)
     table.set("catalog", None)
-    name_source(table, alias)
-    relation = _derived_relation(alias, endpoint.outputs, is_value=endpoint.is_value)
+    set_source_alias(table, alias)
+    relation = _derived_relation(alias, endpoint.output_columns, is_value=endpoint.is_value)
     scope.relations.append(msgspec.structs.replace(relation, qualified_name=qualified_name))
 
 
-def constant_columns(resolution: Resolution, ctes: CteScope, source: exp.Expr) -> dict[str, exp.Expr] | None:
+def constant_table_columns(resolution: Resolution, ctes: CteScope, source: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of a table that is a constant sub-query; None for any other table."""
     if not isinstance(source, exp.Table) or any(source.args.get(key) for key in ("db", "joins", "pivots")):
         return None
-    cte = _find_cte(resolution, ctes, source, written_name(source)) if isinstance(source.this, exp.Identifier) else None
-    return cte.constants if cte is not None else None
+    cte = (
+        _find_cte(resolution, ctes, source, written_table_name(source))
+        if isinstance(source.this, exp.Identifier)
+        else None
+    )
+    return cte.constant_columns if cte is not None else None
 
 
 def _resolve_cte_reference(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     alias = table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))
-    name_source(table, alias)
-    scope.relations.append(_derived_relation(alias, cte.outputs, is_value=cte.is_value))
+    set_source_alias(table, alias)
+    scope.relations.append(_derived_relation(alias, cte.output_columns, is_value=cte.is_value))
 
 
-def read_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
+def resolve_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
     """Resolve a derived table. It may be correlated with outer queries but not with its siblings, as in BigQuery."""
     pivots = source.args.get("pivots") or []
     is_value = drop_select_kind(source.this)
@@ -128,7 +132,7 @@ def read_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, sou
     source.set("pivots", None)
     for pivot in pivots:
         outputs = _apply_pivot(resolution, ctes, source, pivot, outputs)
-    name_source(source, alias)
+    set_source_alias(source, alias)
     scope.relations.append(_derived_relation(alias, outputs, is_value=is_value and not pivots))
 
 
@@ -137,9 +141,11 @@ def _apply_pivot(
 ) -> list[OutputColumn]:
     """Wrap the derived table in the query that is equivalent to the pivot."""
     alias = resolution.unique_name("_pivoted")
-    inner = exp.Subquery(this=copied(source.this))
-    name_source(inner, alias)
-    select, pivot_outputs = _expand_pivot(Pivoted(resolution, ctes, inner, _derived_relation(alias, outputs)), pivot)
+    inner = exp.Subquery(this=copy_tree(source.this))
+    set_source_alias(inner, alias)
+    select, pivot_outputs = _expand_pivot(
+        PivotedRelation(resolution, ctes, inner, _derived_relation(alias, outputs)), pivot
+    )
     source.set("this", select)
     return make_names_unique(select, pivot_outputs)
 
@@ -149,13 +155,13 @@ def pivot_as_query(resolution: Resolution, ctes: CteScope, table: exp.Expr) -> e
     pivots, joins = table.args.get("pivots"), table.args.get("joins")
     if not pivots or not isinstance(table.this, exp.Identifier):
         return None
-    if _find_cte(resolution, ctes, table, written_name(table)) is None:
+    if _find_cte(resolution, ctes, table, written_table_name(table)) is None:
         return None
     table.set("pivots", None)
     table.set("joins", None)
-    query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=copied(table)))
+    query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=copy_tree(table)))
     sub_query = exp.Subquery(this=query, pivots=pivots, joins=joins)
-    name_source(sub_query, table.alias or table.name)
+    set_source_alias(sub_query, table.alias or table.name)
     table.replace(sub_query)
     return sub_query
 
@@ -169,7 +175,7 @@ def _pivots_alias(source: exp.Expr) -> str:
     return alias
 
 
-def name_source(source: exp.Expr, alias: str) -> None:
+def set_source_alias(source: exp.Expr, alias: str) -> None:
     source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
 
 
@@ -193,9 +199,9 @@ def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool
     fields: dict[str, Field] = {}
     for position, output in enumerate(outputs):
         lower = output.name.lower()
-        field = Field(output.name, _quoted_column(alias, output.column or output.name), output.lineage)
+        field = Field(output.name, _quoted_column(alias, output.tree_name or output.name), output.lineage)
         if lower in fields:
-            fields[lower] = msgspec.structs.replace(fields[lower], repeated=True)
+            fields[lower] = msgspec.structs.replace(fields[lower], is_name_repeated=True)
             lower = f"{lower}\0{position}"
             while lower in fields:
                 lower += "\0"
@@ -208,7 +214,7 @@ def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool
 
 def make_names_unique(query: exp.Expr, outputs: list[OutputColumn]) -> list[OutputColumn]:
     """Give columns with duplicate names unique ones within the tree, so that a star over them finds each."""
-    items = _leftmost(query).expressions
+    items = _leftmost_select(query).expressions
     used_names = {output.name.lower() for output in outputs}
     if len(used_names) == len(outputs) or len(items) != len(outputs):
         return outputs
@@ -220,14 +226,14 @@ def make_names_unique(query: exp.Expr, outputs: list[OutputColumn]) -> list[Outp
         if lower in seen and isinstance(item, exp.Alias):
             column = _unused_name(output.name, used_names, next_suffixes)
             item.set("alias", exp.to_identifier(column, quoted=True))
-            unique.append(msgspec.structs.replace(output, column=column))
+            unique.append(msgspec.structs.replace(output, tree_name=column))
         else:
             unique.append(output)
         seen.add(lower)
     return unique
 
 
-def _leftmost(query: exp.Expr) -> exp.Expr:
+def _leftmost_select(query: exp.Expr) -> exp.Expr:
     """Return the SELECT that determines the names of a query's columns."""
     while not isinstance(query, exp.Select) and isinstance(query.this, exp.Expr):
         query = query.this
@@ -248,7 +254,7 @@ def _is_stream(resolution: Resolution, table_name: str) -> bool:
     return resolution.known_streams is None or table_name in resolution.known_streams
 
 
-def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: str) -> None:
+def _resolve_stream_reference(resolution: Resolution, scope: Scope, table: exp.Expr, stream: str) -> None:
     """Add a stream to the scope: the columns of its table, and any other name as a key of its events."""
     stream_table = resolution.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
@@ -264,12 +270,12 @@ def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: 
     table.set("db", None)
     table.set("catalog", None)
     table.meta["stream"] = stream
-    name_source(table, alias)
+    set_source_alias(table, alias)
     resolution.streams[stream] = None
 
 
 def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> Field:
-    column = set_type(_quoted_column(alias, name), DTYPE_BY_KIND[kind])
+    column = set_type(_quoted_column(alias, name), SQLGLOT_TYPE_BY_KIND[kind])
     lineage = Lineage(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
     return Field(name, column, lineage)
 
@@ -282,10 +288,10 @@ def unknown_table_error(resolution: Resolution, ctes: CteScope, table: exp.Expr,
     refusal = f'"{table_name}" cannot be read here.'
     order_hint = _order_hint(resolution, table, table_name)
     if order_hint is not None:
-        return resolution.refuse(table, refusal, order_hint)
+        return resolution.refused_error(table, refusal, order_hint)
     streams = resolution.known_streams or () if resolution.may_read_streams else ()
-    readable = sorted({*ctes.by_name, *resolution.sub_query_names, *streams})
-    closest_name = closest(table_name, readable, 0.7)
+    readable = sorted({*ctes.cte_by_name, *resolution.sub_query_names, *streams})
+    closest_name = find_closest_name(table_name, readable, 0.7)
     if closest_name:
         hint = f"Did you mean {closest_name}? These can be read: {', '.join(readable)}."
     else:
@@ -294,7 +300,7 @@ def unknown_table_error(resolution: Resolution, ctes: CteScope, table: exp.Expr,
             if readable
             else "There is nothing to read here: only its own WITH."
         )
-    return resolution.refuse(table, refusal, hint)
+    return resolution.refused_error(table, refusal, hint)
 
 
 def _order_hint(resolution: Resolution, table: exp.Expr, table_name: str) -> str | None:
@@ -316,12 +322,12 @@ def _order_hint(resolution: Resolution, table: exp.Expr, table_name: str) -> str
     return None
 
 
-class Pivoted(msgspec.Struct):
+class PivotedRelation(msgspec.Struct):
     """A pivoted relation: the resolved query that PIVOT or UNPIVOT reads, under an alias."""
 
     resolution: Resolution
     ctes: CteScope
-    inner: exp.Expr
+    inner_query: exp.Expr
     relation: Relation
 
     @property
@@ -330,42 +336,42 @@ class Pivoted(msgspec.Struct):
 
     def resolve_copy(self, node: exp.Expr) -> exp.Expr:
         """Return a resolved copy of an expression over the relation's columns."""
-        holder = exp.Paren(this=copied(node))
+        holder = exp.Paren(this=copy_tree(node))
         resolve_expression(holder.this, self.context)
         value: exp.Expr = holder.this
         return value
 
-    def select(self, items: Sequence[exp.Expr]) -> exp.Select:
-        return exp.Select(expressions=list(items), from_=exp.From(this=self.inner))
+    def select_items(self, items: Sequence[exp.Expr]) -> exp.Select:
+        return exp.Select(expressions=list(items), from_=exp.From(this=self.inner_query))
 
 
-def _expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[OutputColumn]]:
+def _expand_pivot(pivoted: PivotedRelation, pivot: exp.Expr) -> tuple[exp.Select, list[OutputColumn]]:
     """Return the query that is equivalent to a PIVOT or an UNPIVOT, and its columns."""
     fields = pivot.args.get("fields") or []
     if len(fields) != 1 or not isinstance(fields[0], exp.In) or fields[0].find(exp.PivotAny):
-        raise pivoted.resolution.unsupported(
+        raise pivoted.resolution.unsupported_error(
             pivot, "This form of PIVOT", "Write PIVOT(aggregate FOR column IN (values))."
         )
-    select = _values_to_rows(pivoted, pivot) if pivot.args.get("unpivot") else _rows_to_columns(pivoted, pivot)
+    select = _rewrite_unpivot(pivoted, pivot) if pivot.args.get("unpivot") else _rewrite_pivot(pivoted, pivot)
     outputs = [OutputColumn(item.alias, lineage_of(item)) for item in select.expressions]
     return select, outputs
 
 
-def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
+def _rewrite_pivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
     """Rewrite PIVOT as conditional aggregates, one for each value, grouped by the columns that PIVOT does not use."""
     key = pivoted.resolve_copy(pivot.args["fields"][0].this)
     calls = [
-        (item.alias, pivoted.resolve_copy(_named_aggregate(pivoted.resolution, item))) for item in pivot.expressions
+        (item.alias, pivoted.resolve_copy(_checked_aggregate(pivoted.resolution, item))) for item in pivot.expressions
     ]
     used = {column.name.lower() for part in (key, *(call for _, call in calls)) for column in part.find_all(exp.Column)}
     group_fields = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
-    items = [_quoted_alias(field.expression(), field.name) for field in group_fields]
+    items = [_quoted_alias(field.copy_expression(), field.name) for field in group_fields]
     for value, label in _pivot_values(pivoted.resolution, pivot):
         for prefix, call in calls:
-            condition = _null_safe_equal(copied(key), pivoted.resolve_copy(value))
+            condition = _null_safe_equal(copy_tree(key), pivoted.resolve_copy(value))
             name = f"{prefix}_{label}" if prefix else label
-            items.append(_quoted_alias(_aggregate_where(pivoted.resolution, copied(call), condition), name))
-    select = pivoted.select(items)
+            items.append(_quoted_alias(_conditional_aggregate(pivoted.resolution, copy_tree(call), condition), name))
+    select = pivoted.select_items(items)
     if group_fields:
         select.set(
             "group", exp.Group(expressions=[exp.Literal.number(ordinal) for ordinal in range(1, len(group_fields) + 1)])
@@ -373,10 +379,10 @@ def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
     return select
 
 
-def _named_aggregate(resolution: Resolution, item: exp.Expr) -> exp.Expr:
+def _checked_aggregate(resolution: Resolution, item: exp.Expr) -> exp.Expr:
     call: exp.Expr = item.unalias()
     if not isinstance(call, exp.AggFunc):
-        raise resolution.unsupported(item, "In PIVOT, an expression that is not a call of an aggregate function")
+        raise resolution.unsupported_error(item, "In PIVOT, an expression that is not a call of an aggregate function")
     return call
 
 
@@ -384,15 +390,15 @@ def _pivot_values(resolution: Resolution, pivot: exp.Expr) -> Iterator[tuple[exp
     for item in pivot.args["fields"][0].expressions:
         value = item.this if isinstance(item, exp.PivotAlias) else item
         if value.find(exp.Column, exp.Query):
-            raise resolution.unsupported(item, "A value of PIVOT that is not a constant")
-        label = item.alias if isinstance(item, exp.PivotAlias) else label_of(value)
+            raise resolution.unsupported_error(item, "A value of PIVOT that is not a constant")
+        label = item.alias if isinstance(item, exp.PivotAlias) else pivot_value_label(value)
         if label is None:
             subject = "A value of PIVOT that is neither a text, a whole number, a truth nor a date, without a name,"
-            raise resolution.unsupported(item, subject, "Write a name after it.")
+            raise resolution.unsupported_error(item, subject, "Write a name after it.")
         yield value, label
 
 
-def label_of(value: exp.Expr) -> str | None:
+def pivot_value_label(value: exp.Expr) -> str | None:
     """Return the name that BigQuery gives to the column of a pivoted value; None if the value is not constant."""
     if isinstance(value, exp.Boolean):
         return "TRUE" if value.this else "FALSE"
@@ -422,17 +428,17 @@ _NULL_IGNORING_AGGREGATES: Final = (
 _AGGREGATE_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax)
 
 
-def _aggregate_where(resolution: Resolution, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
+def _conditional_aggregate(resolution: Resolution, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
     """Return the aggregate over the rows that fulfil the condition.
 
     An aggregate that ignores NULL gets NULL as its argument for all other rows.
     """
     if not isinstance(call, _NULL_IGNORING_AGGREGATES) or call.find(exp.RespectNulls):
-        raise resolution.unsupported(
+        raise resolution.unsupported_error(
             call, "In PIVOT an aggregate that does not leave NULL out", "Write a query with GROUP BY."
         )
     if isinstance(call, (exp.ArgMax, exp.ArgMin)):
-        call.set("expression", exp.If(this=condition, true=copied(call.expression)))
+        call.set("expression", exp.If(this=condition, true=copy_tree(call.expression)))
         return call
     argument = call.this
     while isinstance(argument, _AGGREGATE_MODIFIERS):
@@ -440,31 +446,33 @@ def _aggregate_where(resolution: Resolution, call: exp.Expr, condition: exp.Expr
     if argument is None or isinstance(argument, exp.Star):
         call.set("this", exp.If(this=condition, true=exp.Literal.number(1)))
         return call
-    argument.replace(exp.If(this=condition, true=copied(argument)))
+    argument.replace(exp.If(this=condition, true=copy_tree(argument)))
     return exp.IgnoreNulls(this=call) if isinstance(call, exp.ArrayAgg) and not call.find(exp.IgnoreNulls) else call
 
 
-def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
+def _rewrite_unpivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
     """Rewrite UNPIVOT as a join that repeats each row for every group of columns, with the group's values and name."""
     values = [value.name for value in _tuple_parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
-    groups = [_columns_of(pivoted, item) for item in pivot.args["fields"][0].expressions]
+    groups = [_columns_and_label_of_group(pivoted, item) for item in pivot.args["fields"][0].expressions]
     if any(len(columns) != len(values) for columns, _ in groups):
-        raise pivoted.resolution.unsupported(pivot, "UNPIVOT into another number of columns than it takes")
+        raise pivoted.resolution.unsupported_error(pivot, "UNPIVOT into another number of columns than it takes")
     alias = exp.to_identifier(pivoted.resolution.unique_name("_unpivoted"), quoted=True)
-    lineages = [_join_lineages([columns[position].lineage for columns, _ in groups]) for position in range(len(values))]
+    lineages = [
+        _join_event_lineages([columns[position].lineage for columns, _ in groups]) for position in range(len(values))
+    ]
     value_columns = [_unnested_field(alias, value, lineage) for value, lineage in zip(values, lineages, strict=True)]
-    items = [_quoted_alias(field.expression(), field.name) for field in _ungrouped_fields(pivoted, groups)]
+    items = [_quoted_alias(field.copy_expression(), field.name) for field in _ungrouped_fields(pivoted, groups)]
     items += [_quoted_alias(value, value_name) for value, value_name in zip(value_columns, values, strict=True)]
-    select = pivoted.select([*items, _quoted_alias(_unnested_field(alias, name, NO_LINEAGE), name)])
+    select = pivoted.select_items([*items, _quoted_alias(_unnested_field(alias, name, NO_LINEAGE), name)])
     select.set("joins", [exp.Join(this=_unnest_groups(groups, values, name, alias), kind="CROSS")])
     if not pivot.args.get("include_nulls"):
-        null_tests = [exp.Is(this=copied(value), expression=exp.Null()) for value in value_columns]
+        null_tests = [exp.Is(this=copy_tree(value), expression=exp.Null()) for value in value_columns]
         select.set("where", exp.Where(this=exp.Not(this=exp.Paren(this=exp.and_(*null_tests, copy=False)))))
     return select
 
 
-def _ungrouped_fields(pivoted: Pivoted, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
+def _ungrouped_fields(pivoted: PivotedRelation, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
     """Return the fields of the relation that are in no group."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
     return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
@@ -475,24 +483,24 @@ def _unnest_groups(
 ) -> exp.Unnest:
     """Return UNNEST of one struct for each group: the group's columns under the names of `values`, and its label."""
     rows = [
-        _struct_literal([*zip(values, (field.expression() for field in columns), strict=True), (name, label)])
+        _struct_literal([*zip(values, (field.copy_expression() for field in columns), strict=True), (name, label)])
         for columns, label in groups
     ]
-    table = exp.TableAlias(this=copied(alias), columns=[copied(alias)])
+    table = exp.TableAlias(this=copy_tree(alias), columns=[copy_tree(alias)])
     return exp.Unnest(expressions=[exp.Array(expressions=rows)], alias=table, offset=False)
 
 
-def _columns_of(pivoted: Pivoted, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
+def _columns_and_label_of_group(pivoted: PivotedRelation, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
     """Return the columns of a group, and its label."""
     columns = _tuple_parts(item.this if isinstance(item, exp.PivotAlias) else item)
-    fields = [_column_of(pivoted, column) for column in columns]
+    fields = [_find_relation_field(pivoted, column) for column in columns]
     label = item.args["alias"] if isinstance(item, exp.PivotAlias) else None
     if isinstance(label, exp.Literal):
-        return fields, copied(label)
+        return fields, copy_tree(label)
     return fields, exp.Literal.string(label.name if label is not None else "_".join(field.name for field in fields))
 
 
-def _column_of(pivoted: Pivoted, column: exp.Expr) -> Field:
+def _find_relation_field(pivoted: PivotedRelation, column: exp.Expr) -> Field:
     name = column.this if isinstance(column, exp.Column) else column
     field = pivoted.relation.fields.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
     if field is None or column.args.get("table") is not None:
@@ -511,13 +519,13 @@ def _struct_literal(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
 
 
 def _unnested_field(relation: exp.Expr, name: str, lineage: Lineage) -> exp.Expr:
-    row = exp.Column(this=copied(relation), table=copied(relation))
+    row = exp.Column(this=copy_tree(relation), table=copy_tree(relation))
     dot = exp.Dot(this=row, expression=exp.to_identifier(name, quoted=True))
     dot.meta["lineage"] = lineage
     return dot
 
 
-def _join_lineages(lineages: Sequence[Lineage]) -> Lineage:
+def _join_event_lineages(lineages: Sequence[Lineage]) -> Lineage:
     return join_lineages(lineages) if lineages and all(lineage.is_event for lineage in lineages) else NO_LINEAGE
 
 

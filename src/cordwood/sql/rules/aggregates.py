@@ -5,86 +5,93 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QuerySyntax
+from cordwood.errors import BadQuerySyntax
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.lowering import fragment, function_name, parts_of, span_in_text, unsupported, with_parts
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import inherit_metadata, kind_of
+from cordwood.sql.lowering import (
+    fragment,
+    fragment_parts,
+    function_name,
+    raise_unsupported,
+    replace_fragment_parts,
+    span_in_text,
+)
 from cordwood.sql.nodes import constant_int
 
-_MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
+_MODIFIER_CLASSES: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 
-_EVENT_VALUE_KIND: Final[dict[type[exp.Expr], Kind]] = {
+_EVENT_KIND_BY_AGGREGATE: Final[dict[type[exp.Expr], Kind]] = {
     **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), Kind.BOOL),
     **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
     **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
 }
 
 
-class Argument(msgspec.Struct):
+class AggregateArgument(msgspec.Struct):
     """An aggregate's argument with its DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX modifiers."""
 
     value: exp.Expr
-    distinct: bool = False
+    is_distinct: bool = False
     order: exp.Expr | None = None
     limit: exp.Expr | None = None
-    ignore_nulls: bool | None = None
+    ignores_nulls: bool | None = None
     having: exp.Expr | None = None
 
 
-def read_argument(node: exp.Expr) -> Argument:
-    argument = Argument(node.this)
+def read_aggregate_argument(node: exp.Expr) -> AggregateArgument:
+    argument = AggregateArgument(node.this)
     inner = node.this
-    while isinstance(inner, _MODIFIERS):
+    while isinstance(inner, _MODIFIER_CLASSES):
         inner = _strip_modifier(inner, argument)
     argument.value = inner
     # In sqlglot's tree, IGNORE NULLS may also be the parent of the aggregate.
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
-        argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
+        argument.ignores_nulls = isinstance(node.parent, exp.IgnoreNulls)
     if argument.having is not None and not isinstance(node, exp.AnyValue):
-        unsupported(node, f"{function_name(node)} with HAVING MAX or MIN")
-    _check_kind(node, argument.value)
+        raise_unsupported(node, f"{function_name(node)} with HAVING MAX or MIN")
+    _check_argument_kind(node, argument.value)
     return argument
 
 
-_NUMBERS: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS}), "numbers")
-_CONDITIONS: Final = (frozenset({Kind.BOOL}), "conditions")
-_WHOLE_NUMBERS: Final = (frozenset({Kind.INT64}), "whole numbers")
-_ACCEPTED_KINDS: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
-    **dict.fromkeys((exp.Sum, exp.Avg, exp.PercentileCont), _NUMBERS),
-    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), _NUMBERS),
-    **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), _CONDITIONS),
-    **dict.fromkeys((exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg), _WHOLE_NUMBERS),
+_NUMBER_KINDS: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS}), "numbers")
+_CONDITION_KINDS: Final = (frozenset({Kind.BOOL}), "conditions")
+_WHOLE_NUMBER_KINDS: Final = (frozenset({Kind.INT64}), "whole numbers")
+_ACCEPTED_KINDS_BY_AGGREGATE: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
+    **dict.fromkeys((exp.Sum, exp.Avg, exp.PercentileCont), _NUMBER_KINDS),
+    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), _NUMBER_KINDS),
+    **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), _CONDITION_KINDS),
+    **dict.fromkeys((exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg), _WHOLE_NUMBER_KINDS),
 }
 
 
-def _check_kind(node: exp.Expr, value: exp.Expr) -> None:
+def _check_argument_kind(node: exp.Expr, value: exp.Expr) -> None:
     """Refuse an argument of a known wrong type. Event values are not checked, since their types vary by row."""
     kind = kind_of(value)
-    if kind in (None, Kind.VARIANT) or type(node) not in _ACCEPTED_KINDS:
+    if kind in (None, Kind.VARIANT) or type(node) not in _ACCEPTED_KINDS_BY_AGGREGATE:
         return
     if kind is Kind.INTERVAL:
-        unsupported(node, f"{function_name(node)} of INTERVAL")
-    kinds, expectation = _ACCEPTED_KINDS[type(node)]
+        raise_unsupported(node, f"{function_name(node)} of INTERVAL")
+    kinds, expectation = _ACCEPTED_KINDS_BY_AGGREGATE[type(node)]
     if kind not in kinds:
-        raise QuerySyntax(f"{function_name(node)} takes {expectation}, not {kind}.", span=span_in_text(node))
+        raise BadQuerySyntax(f"{function_name(node)} takes {expectation}, not {kind}.", span=span_in_text(node))
 
 
 _MAX_QUANTILES: Final = 10_000
 
 
-def read_quantiles(node: exp.Expr) -> tuple[Argument, int]:
+def read_quantiles(node: exp.Expr) -> tuple[AggregateArgument, int]:
     """Return the argument of APPROX_QUANTILES and its number of quantiles."""
-    argument, parts = read_argument(node), _quantile_count(node)
+    argument, parts = read_aggregate_argument(node), _quantile_count(node)
     if isinstance(parts, exp.IgnoreNulls | exp.RespectNulls):
-        argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
+        argument.ignores_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
     count = constant_int(parts)
     if count is None:
-        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is not a literal")
+        raise_unsupported(node, "APPROX_QUANTILES with a number of quantiles that is not a literal")
     if count > _MAX_QUANTILES:
-        unsupported(node, f"APPROX_QUANTILES of more than {_MAX_QUANTILES} parts")
+        raise_unsupported(node, f"APPROX_QUANTILES of more than {_MAX_QUANTILES} parts")
     if count < 1:
-        raise QuerySyntax("APPROX_QUANTILES needs at least one part.", span=span_in_text(node))
+        raise BadQuerySyntax("APPROX_QUANTILES needs at least one part.", span=span_in_text(node))
     return argument, count
 
 
@@ -96,7 +103,7 @@ def _quantile_count(node: exp.Expr) -> exp.Expr | None:
     return parts
 
 
-def _strip_modifier(inner: exp.Expr, argument: Argument) -> exp.Expr:
+def _strip_modifier(inner: exp.Expr, argument: AggregateArgument) -> exp.Expr:
     stripped: exp.Expr = inner.this
     if isinstance(inner, exp.Limit):
         argument.limit = inner.expression
@@ -105,16 +112,16 @@ def _strip_modifier(inner: exp.Expr, argument: Argument) -> exp.Expr:
     elif isinstance(inner, exp.HavingMax):
         argument.having = inner
     elif isinstance(inner, exp.Distinct):
-        argument.distinct = True
+        argument.is_distinct = True
         stripped = inner.expressions[0]
     else:
-        argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
+        argument.ignores_nulls = isinstance(inner, exp.IgnoreNulls)
     return stripped
 
 
 def event_value_kind(node: exp.Expr) -> Kind | None:
     """Return the type to which an aggregate converts an event's value; None for aggregates that accept any type."""
-    return _EVENT_VALUE_KIND.get(type(node))
+    return _EVENT_KIND_BY_AGGREGATE.get(type(node))
 
 
 def has_window(node: exp.Expr) -> bool:
@@ -125,13 +132,13 @@ def has_window(node: exp.Expr) -> bool:
     return isinstance(parent, (exp.Window, exp.Filter))
 
 
-_SEVERAL_AGGREGATES: Final = "by_several"
+_COMBINED_AGGREGATES_KEY: Final = "by_several"
 
 
 def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
     """Combine several aggregates in one expression, and mark it, so that OVER is applied to each of them."""
     combined = fragment(template, *aggregates)
-    combined.meta[_SEVERAL_AGGREGATES] = True
+    combined.meta[_COMBINED_AGGREGATES_KEY] = True
     return combined
 
 
@@ -141,21 +148,21 @@ def distribute_window(window: exp.Expr) -> exp.Expr:
     For a window over an expression of several aggregates, return the expression with a window over each of them.
     """
     aggregate = window.this
-    if not aggregate.meta_get(_SEVERAL_AGGREGATES):
+    if not aggregate.meta_get(_COMBINED_AGGREGATES_KEY):
         return window
-    return with_parts(aggregate, [_over(window, part) for part in parts_of(aggregate)])
+    return replace_fragment_parts(aggregate, [_apply_window(window, part) for part in fragment_parts(aggregate)])
 
 
-def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
-    windowed = copied(window)
-    windowed.set("this", copied(aggregate))
+def _apply_window(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
+    windowed = copy_tree(window)
+    windowed.set("this", copy_tree(aggregate))
     return windowed
 
 
-def drop_modifier(node: exp.Expr) -> exp.Expr:
+def drop_nulls_modifier(node: exp.Expr) -> exp.Expr:
     """Remove IGNORE NULLS or RESPECT NULLS, which the rule of the aggregate inside has already applied."""
     inner: exp.Expr = node.this
-    return inherit(inner, node)
+    return inherit_metadata(inner, node)
 
 
 def nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:

@@ -10,17 +10,17 @@ from typing import Final, NoReturn, Protocol
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QueryValue
-from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBERS, TIME_KINDS, Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
-from cordwood.sql.lowering import RuleSet, fragment, is_safe, span_in_text, text_part, unsupported
+from cordwood.errors import BadQueryValue
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBER_KINDS, TIME_KINDS, Datatype, Kind
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
+from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, span_in_text, text_part
 from cordwood.sql.nodes import constant_int, constant_text, is_null, parse_digits
-from cordwood.sql.rules.json_functions import JsonText
-from cordwood.sql.rules.vocabulary import CastTo, Vocabulary
+from cordwood.sql.rules.json_functions import JsonPrinter
+from cordwood.sql.rules.vocabulary import ExplicitCast, SqlVocabulary
 
-_SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
-_HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
+_SPECIFIER_PATTERN: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
+_PRECISION_PATTERN: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
 
 # The greatest width and the greatest precision of a field, in characters.
 MAX_WIDTH: Final = 10_000
@@ -30,9 +30,9 @@ _HEX_LETTERS: Final = "xXo"
 _FRACTION_LETTERS: Final = "fFeEgG"
 TEXT_LETTERS: Final = "stTpP"
 
-_ACCEPTED_KINDS: Final = {
+_ACCEPTED_KINDS_BY_LETTER: Final = {
     **dict.fromkeys(_INTEGER_LETTERS, (Kind.INT64,)),
-    **dict.fromkeys(_FRACTION_LETTERS, NUMBERS),
+    **dict.fromkeys(_FRACTION_LETTERS, NUMBER_KINDS),
     **dict.fromkeys("pP", (Kind.JSON,)),
     "s": (Kind.STRING,),
     "*": (Kind.INT64,),
@@ -53,7 +53,7 @@ class Specifier(msgspec.Struct, frozen=True):
             part and part.isdecimal() and parse_digits(part) > MAX_WIDTH for part in (self.width, self.precision)
         )
 
-    def text(self, letter: str) -> str:
+    def printf_specifier(self, letter: str) -> str:
         """Return the specifier as printf spells it, with this conversion letter."""
         return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{self._precision_part}{letter}"
 
@@ -63,33 +63,33 @@ class Specifier(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, flags=self.flags.replace("0", ""))
 
     @property
-    def number_only(self) -> str:
+    def number_specifier(self) -> str:
         """The printf specifier of the number alone, without sign or padding."""
-        return f"%{'#' if self.is_alternate else ''}{self._precision_part}{self.letter}"
+        return f"%{'#' if self.has_alternate_form else ''}{self._precision_part}{self.letter}"
 
     @property
-    def padding(self) -> str | None:
+    def padding_specifier(self) -> str | None:
         """The printf specifier that pads and cuts an already formatted text; None if neither is necessary."""
         precision_part = self._precision_part if self.letter in TEXT_LETTERS else ""
         if self.width is None and not precision_part:
             return None
-        return f"%{'-' if self.is_left else ''}{self.width or ''}{precision_part}s"
+        return f"%{'-' if self.is_left_aligned else ''}{self.width or ''}{precision_part}s"
 
     @property
-    def plus(self) -> str:
+    def positive_sign(self) -> str:
         """The sign of numbers that are not negative: `+`, a space or nothing, depending on the flags."""
         return "+" if "+" in self.flags else " " if " " in self.flags else ""
 
     @property
-    def is_left(self) -> bool:
+    def is_left_aligned(self) -> bool:
         return "-" in self.flags
 
     @property
-    def is_grouped(self) -> bool:
+    def has_digit_groups(self) -> bool:
         return "'" in self.flags
 
     @property
-    def is_alternate(self) -> bool:
+    def has_alternate_form(self) -> bool:
         """Whether the flag `#` is given: always a decimal point, trailing zeros, and 0x before hexadecimal digits."""
         return "#" in self.flags
 
@@ -102,7 +102,7 @@ class Specifier(msgspec.Struct, frozen=True):
         return f".{self.precision}" if self.precision is not None else ""
 
 
-class Field(msgspec.Struct, frozen=True):
+class FormatField(msgspec.Struct, frozen=True):
     """A specifier with its argument, and the arguments for a width or precision of `*`.
 
     A constant argument for `*` has been inserted into the specifier, so `width` or `precision` is None.
@@ -114,7 +114,7 @@ class Field(msgspec.Struct, frozen=True):
     precision: exp.Expr | None
 
     @property
-    def counts(self) -> list[exp.Expr]:
+    def star_arguments(self) -> list[exp.Expr]:
         return [count for count in (self.width, self.precision) if count is not None]
 
     @property
@@ -131,7 +131,7 @@ def _unwrap_cast_null(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _parse_format(node: exp.Expr, format_string: str) -> Iterator[str | Field | None]:
+def _parse_format(node: exp.Expr, format_string: str) -> Iterator[str | FormatField | None]:
     """Yield the parts of a format: texts, and specifiers with their arguments; None for an invalid specifier."""
     arguments = iter(node.expressions)
     for part in _split_format(format_string):
@@ -144,10 +144,10 @@ def _parse_format(node: exp.Expr, format_string: str) -> Iterator[str | Field | 
 
 
 def _refuse(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryValue(message, hint=hint, span=span_in_text(node))
+    raise BadQueryValue(message, hint=hint, span=span_in_text(node))
 
 
-def _make_field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> Field:
+def _make_field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> FormatField:
     width = _next_argument(node, "*", arguments) if spec.width == "*" else None
     precision = _next_argument(node, "*", arguments) if spec.precision == "*" else None
     value = _next_argument(node, spec.letter, arguments)
@@ -158,22 +158,22 @@ def _make_field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) 
     if constant_precision is not None:
         spec = msgspec.structs.replace(spec, precision=str(constant_precision) if constant_precision >= 0 else None)
         precision = None
-    return Field(_normalize(spec), value, width, precision)
+    return FormatField(_normalize(spec), value, width, precision)
 
 
 def _next_argument(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    """Return the next argument; raise QueryValue if it is missing or of a type that the specifier does not take."""
+    """Return the next argument; raise BadQueryValue if it is missing or of a type that the specifier does not take."""
     argument = next(arguments, None)
     if argument is None:
         _refuse(node, f"FORMAT has too few arguments: there is none for %{letter}.")
-    kinds, kind = _ACCEPTED_KINDS.get(letter), kind_of(argument)
+    kinds, kind = _ACCEPTED_KINDS_BY_LETTER.get(letter), kind_of(argument)
     if kinds and kind not in (None, Kind.VARIANT, *kinds):
         hint = "Write %t for a value of any type." if letter == "s" else None
-        _refuse(node, f"%{letter} of FORMAT takes {_kind_list(kinds)}, but its argument is {kind}.", hint)
+        _refuse(node, f"%{letter} of FORMAT takes {_join_kind_names(kinds)}, but its argument is {kind}.", hint)
     return argument
 
 
-def _kind_list(kinds: tuple[Kind, ...]) -> str:
+def _join_kind_names(kinds: tuple[Kind, ...]) -> str:
     return " or ".join((", ".join(kinds[:-1]), kinds[-1])) if len(kinds) > 1 else kinds[0]
 
 
@@ -188,11 +188,11 @@ def _normalize(spec: Specifier) -> Specifier:
 def _ineffective_flags(spec: Specifier) -> str:
     ineffective = " " if "+" in spec.flags else ""
     has_all_digits = spec.letter in _INTEGER_LETTERS and spec.precision is not None
-    return ineffective + "0" if spec.is_left or has_all_digits else ineffective
+    return ineffective + "0" if spec.is_left_aligned or has_all_digits else ineffective
 
 
 def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
-    for match in _SPECIFIER.finditer(format_string):
+    for match in _SPECIFIER_PATTERN.finditer(format_string):
         if match[5] is not None:
             yield match[5]
         elif match[4] == "%":
@@ -200,12 +200,12 @@ def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
         elif match[4] is None:
             yield None
         else:
-            precision = match[3] if match[3] is not None else ("0" if _HAS_PRECISION.match(match[0]) else None)
+            precision = match[3] if match[3] is not None else ("0" if _PRECISION_PATTERN.match(match[0]) else None)
             yield Specifier(match[1], match[2], precision, match[4])
 
 
 # By conversion letter: the size of groups of digits, and the mark between them.
-_GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
+_DIGIT_GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 ZERO_PADDING_REFUSAL: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
 
 
@@ -213,31 +213,31 @@ class FormatSql(Protocol):
     """An engine's SQL for the steps of FORMAT."""
 
     # The number of digits that the engine keeps after the point of exact numbers.
-    decimals: Mapping[Kind, int]
+    decimal_places: Mapping[Kind, int]
     # The templates over `@a` of types whose literals are quoted, and the characters that %t escapes in BYTES.
-    literals: Mapping[Kind, str]
-    quotes: Sequence[str]
+    literal_templates: Mapping[Kind, str]
+    escaped_quotes: Sequence[str]
 
-    def joined(self, parts: Sequence[exp.Expr]) -> exp.Expr: ...
-    def printf(self, node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr: ...
+    def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr: ...
+    def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr: ...
 
-    def pad(self, node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:
+    def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         """Pad a text to the field's width, and cut it at its precision if the specifier is one of texts."""
         ...
 
-    def precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
+    def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
         """Return the precision of an integer's specifier, from the argument that gives it."""
         ...
 
-    def digits(self, spec: Specifier, letter: str) -> str:
+    def integer_digits(self, spec: Specifier, letter: str) -> str:
         """Return the digits of the integer @a, at least as many as the precision, which is @b if it is an argument."""
         ...
 
-    def zeros(self, width: int, sign: str, digits: str) -> str:
+    def padding_zeros(self, width: int, sign: str, digits: str) -> str:
         """Return the zeros between sign and digits that fill the width."""
         ...
 
-    def lacks_flags(self, spec: Specifier) -> bool:
+    def lacks_flag_support(self, spec: Specifier) -> bool:
         """Return whether `printf` does not support one of this specifier's flags for fractions."""
         ...
 
@@ -252,191 +252,202 @@ class FormatSql(Protocol):
         """
         ...
 
-    def without_leading(self, text: str, mark: str) -> str: ...
-    def indented(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr: ...
+    def strip_leading(self, text: str, mark: str) -> str: ...
+    def indent_json(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr: ...
     def escape_bytes(self, *quotes: str) -> str: ...
-    def once_if_present(self, template: str, value: exp.Expr) -> exp.Expr: ...
+    def fill_template_unless_null(self, template: str, value: exp.Expr) -> exp.Expr: ...
 
 
-class Formats(msgspec.Struct, frozen=True):
+class FormatRules(msgspec.Struct, frozen=True):
     """The rule of FORMAT for one engine."""
 
-    words: Vocabulary
+    vocabulary: SqlVocabulary
     sql: FormatSql
-    cast_to: CastTo
-    json_text: JsonText
+    cast_to: ExplicitCast
+    json_printer: JsonPrinter
 
-    def _format(self, node: exp.Expr) -> exp.Expr:
+    def _translate_format(self, node: exp.Expr) -> exp.Expr:
         format_text = constant_text(node.this)
         if isinstance(node.this, exp.Null):
             return exp.Null()
         if format_text is None:
-            unsupported(node, "FORMAT with a format that is not a literal")
-        parts = list(self._parts(node, format_text))
-        return self.sql.joined(parts) if parts else fragment("''")
+            raise_unsupported(node, "FORMAT with a format that is not a literal")
+        parts = list(self._translate_parts(node, format_text))
+        return self.sql.concatenate(parts) if parts else fragment("''")
 
-    def _parts(self, node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
+    def _translate_parts(self, node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
         for part in _parse_format(node, format_text):
             if part is None:
-                yield self._invalid(node, "The format of FORMAT is not valid: a percent sign is written %%.")
+                yield self._null_or_error(node, "The format of FORMAT is not valid: a percent sign is written %%.")
             elif isinstance(part, str):
                 yield text_part(part)
             else:
-                yield self._field(node, part)
+                yield self._print_field(node, part)
 
-    def _invalid(self, node: exp.Expr, message: str) -> exp.Expr:
-        if is_safe(node):
-            return self.words.null_of(STRING)
-        raise QueryValue(message, span=span_in_text(node))
+    def _null_or_error(self, node: exp.Expr, message: str) -> exp.Expr:
+        if returns_null_on_error(node):
+            return self.vocabulary.typed_null(STRING)
+        raise BadQueryValue(message, span=span_in_text(node))
 
-    def _field(self, node: exp.Expr, field: Field) -> exp.Expr:
+    def _print_field(self, node: exp.Expr, field: FormatField) -> exp.Expr:
         letter = field.spec.letter
         if field.spec.is_too_wide:
-            return self.words.null_of(STRING) if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
+            return (
+                self.vocabulary.typed_null(STRING)
+                if returns_null_on_error(node)
+                else raise_unsupported(node, "So wide a field in FORMAT")
+            )
         if letter in _INTEGER_LETTERS:
-            return self._integer(node, field)
+            return self._print_integer(node, field)
         if letter in _FRACTION_LETTERS:
-            return self._exact(node, field, field.exact_kind) if field.exact_kind else self._fraction(node, field)
+            return (
+                self._print_exact(node, field, field.exact_kind)
+                if field.exact_kind
+                else self._print_fraction(node, field)
+            )
         if letter in TEXT_LETTERS:
-            return self.sql.pad(node, field, self._as_text(node, letter, field.value))
-        return self._invalid(node, f"FORMAT has no specifier %{letter}.")
+            return self.sql.pad(node, field, self._print_text(node, letter, field.value))
+        return self._null_or_error(node, f"FORMAT has no specifier %{letter}.")
 
-    def _integer(self, node: exp.Expr, field: Field) -> exp.Expr:
-        words, spec = self.words, field.spec
+    def _print_integer(self, node: exp.Expr, field: FormatField) -> exp.Expr:
+        words, spec = self.vocabulary, field.spec
         value = fragment(words.as_integer("{0}"), words.read_as(field.value, Kind.INT64))
         letter = spec.letter if spec.letter in _HEX_LETTERS else "d"
         if letter != "d":
-            value = words.once(words.fail_if(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
-        if spec.precision is None and not spec.is_grouped:
+            value = words.fill_template(words.fail_if(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
+        if spec.precision is None and not spec.has_digit_groups:
             return self.sql.printf(node, field, letter, value)
-        digits = self.sql.digits(spec, letter)
-        if spec.is_grouped:
-            digits = self._separated(digits, *_GROUPS[letter])
-        counts = [] if field.precision is None else [self.sql.precision(node, field.precision)]
+        digits = self.sql.integer_digits(spec, letter)
+        if spec.has_digit_groups:
+            digits = self._separate_digits(digits, *_DIGIT_GROUPS[letter])
+        counts = [] if field.precision is None else [self.sql.integer_precision(node, field.precision)]
         return self._compose_number(node, field, digits, value, *counts)
 
-    def _separated(self, digits: str, size: int, mark: str) -> str:
+    def _separate_digits(self, digits: str, size: int, mark: str) -> str:
         """Insert a mark between groups of digits, counted from the last digit."""
-        marked = self.words.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
-        return self.sql.without_leading(f"reverse({marked})", mark)
+        marked = self.vocabulary.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
+        return self.sql.strip_leading(f"reverse({marked})", mark)
 
     def _compose_number(
-        self, node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
+        self, node: exp.Expr, field: FormatField, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
     ) -> exp.Expr:
         """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
-        words, spec = self.words, field.spec
-        sign = words.conditional("@a < 0", "'-'", f"'{spec.plus}'")
+        words, spec = self.vocabulary, field.spec
+        sign = words.conditional("@a < 0", "'-'", f"'{spec.positive_sign}'")
         if spec.letter in _HEX_LETTERS:
-            has_prefix = spec.is_alternate and spec.letter != "o"
+            has_prefix = spec.has_alternate_form and spec.letter != "o"
             sign = words.conditional("@a = 0", "''", f"'0{spec.letter}'") if has_prefix else "''"
         if not spec.is_zero_padded:
-            return self.sql.pad(node, field, words.once(words.concat(sign, digits), *parts, texts=texts))
+            return self.sql.pad(node, field, words.fill_template(words.concat(sign, digits), *parts, texts=texts))
         if spec.width == "*":
-            unsupported(node, ZERO_PADDING_REFUSAL)
-        zeros = self.sql.zeros(int(spec.width or 0), sign, digits)
-        return words.once(words.concat(sign, zeros, digits), *parts, texts=texts)
+            raise_unsupported(node, ZERO_PADDING_REFUSAL)
+        zeros = self.sql.padding_zeros(int(spec.width or 0), sign, digits)
+        return words.fill_template(words.concat(sign, zeros, digits), *parts, texts=texts)
 
-    def _fraction(self, node: exp.Expr, field: Field) -> exp.Expr:
-        words, spec = self.words, field.spec
+    def _print_fraction(self, node: exp.Expr, field: FormatField) -> exp.Expr:
+        words, spec = self.vocabulary, field.spec
         value = fragment(words.as_float("{0}"), words.read_as(field.value, Kind.FLOAT64))
-        if self.sql.lacks_flags(spec):
+        if self.sql.lacks_flag_support(spec):
             if field.precision is not None:
-                unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
+                raise_unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
             digits = self.sql.fraction_digits(spec)
-            digits = self._group_digits(digits) if spec.is_grouped else digits
-            return self._compose_number(node, field, digits, value, texts=[text_part(spec.number_only)])
+            digits = self._group_digits(digits) if spec.has_digit_groups else digits
+            return self._compose_number(node, field, digits, value, texts=[text_part(spec.number_specifier)])
         padded = self.sql.printf(node, field, spec.letter, value)
         if not spec.is_zero_padded:
             return padded
-        counts = [None if count is None else copied(count) for count in (field.width, field.precision)]
+        counts = [None if count is None else copy_tree(count) for count in (field.width, field.precision)]
         unpadded_field = msgspec.structs.replace(
             field, spec=spec.without_zero_padding, width=counts[0], precision=counts[1]
         )
-        without_zeros = self.sql.printf(node, unpadded_field, spec.letter, copied(value))
+        without_zeros = self.sql.printf(node, unpadded_field, spec.letter, copy_tree(value))
         template = words.conditional(words.is_finite("{0}"), "{1}", "{2}")
-        return fragment(template, copied(value), padded, without_zeros)
+        return fragment(template, copy_tree(value), padded, without_zeros)
 
-    def _exact(self, node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
+    def _print_exact(self, node: exp.Expr, field: FormatField, kind: Kind) -> exp.Expr:
         """Format a NUMERIC with all its digits, rounded half away from zero."""
         spec = field.spec
         if field.precision is not None:
-            unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")
+            raise_unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")
         decimals = int(spec.precision or 6)
-        kept_decimals = min(decimals, self.sql.decimals[kind])
-        digits = self.sql.exact_digits(kept_decimals, with_point=spec.is_alternate)
+        kept_decimals = min(decimals, self.sql.decimal_places[kind])
+        digits = self.sql.exact_digits(kept_decimals, with_point=spec.has_alternate_form)
         if decimals > kept_decimals:
-            digits = self.words.concat(digits, f"repeat('0', {decimals - kept_decimals})")
-        digits = self._group_digits(digits) if spec.is_grouped else digits
-        return self._compose_number(node, field, digits, self.words.cast(field.value, kind))
+            digits = self.vocabulary.concat(digits, f"repeat('0', {decimals - kept_decimals})")
+        digits = self._group_digits(digits) if spec.has_digit_groups else digits
+        return self._compose_number(node, field, digits, self.vocabulary.cast(field.value, kind))
 
     def _group_digits(self, digits: str) -> str:
         """Insert commas into the digits before the point or the exponent."""
-        words, leading = self.words, "^[0-9]+"
+        words, leading = self.vocabulary, "^[0-9]+"
         return words.concat(
-            self._separated(words.extract(digits, leading), 3, ","), words.replace_first(digits, leading, "")
+            self._separate_digits(words.extract_match(digits, leading), 3, ","),
+            words.replace_first(digits, leading, ""),
         )
 
-    def _as_text(self, node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
-        words = self.words
+    def _print_text(self, node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
+        words = self.vocabulary
         if letter == "s":
             return self.cast_to(node, value, STRING) if kind_of(value) is not Kind.STRING else value
         if letter in "pP":
-            json_value = self.json_text.text(value, datatype_of(value))
-            text = json_value if letter == "p" else self.sql.indented(node, json_value)
-            return fragment(words.conditional(words.is_present("{0}"), "{1}"), copied(value), text)
-        render = self._literal if letter == "T" else self._readable
-        return fragment(words.or_else("{0}", "'NULL'"), render(value, datatype_of(value), depth=0))
+            json_value = self.json_printer.print_value(value, datatype_of(value))
+            text = json_value if letter == "p" else self.sql.indent_json(node, json_value)
+            return fragment(words.conditional(words.is_not_null("{0}"), "{1}"), copy_tree(value), text)
+        render = self._print_literal if letter == "T" else self._print_readable
+        return fragment(words.coalesce("{0}", "'NULL'"), render(value, datatype_of(value), depth=0))
 
-    def _readable(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+    def _print_readable(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         """Return a value as CAST prints it, with arrays and structs in brackets."""
         if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-            return self._nested(value, datatype, depth, typed=False)
+            return self._print_nested(value, datatype, depth, typed=False)
         if datatype is not None and datatype.kind is Kind.BYTES:
-            return self.sql.once_if_present(self.sql.escape_bytes(*self.sql.quotes), value)
-        return self._with_fraction(self.cast_to(value, value, STRING), datatype) if datatype != STRING else value
+            return self.sql.fill_template_unless_null(self.sql.escape_bytes(*self.sql.escaped_quotes), value)
+        return self._append_fraction(self.cast_to(value, value, STRING), datatype) if datatype != STRING else value
 
-    def _literal(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+    def _print_literal(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         """Return a value as a literal of the same type."""
-        words = self.words
+        words = self.vocabulary
         if datatype is None or isinstance(value, exp.Null):
             return fragment(words.as_text("{0}"), value)
         if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-            return self._nested(value, datatype, depth, typed=True)
-        if datatype.kind in self.sql.literals:
-            return self.sql.once_if_present(self.sql.literals[datatype.kind], value)
-        text = self._with_fraction(self.cast_to(value, value, STRING), datatype)
+            return self._print_nested(value, datatype, depth, typed=True)
+        if datatype.kind in self.sql.literal_templates:
+            return self.sql.fill_template_unless_null(self.sql.literal_templates[datatype.kind], value)
+        text = self._append_fraction(self.cast_to(value, value, STRING), datatype)
         if datatype.kind is Kind.FLOAT64:
             # Values without a literal form are printed as casts.
             cast = words.concat("'CAST(\"'", "@a", "'\" AS FLOAT64)'")
-            return words.once(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
+            return words.fill_template(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
         if datatype.kind is Kind.INTERVAL:
             return fragment(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
         if datatype.kind in (*TIME_KINDS, *EXACT_NUMERIC_KINDS):
             return fragment(words.concat(f"'{datatype.kind} \"'", "{0}", "'\"'"), text)
         return text
 
-    def _with_fraction(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+    def _append_fraction(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
         """Append `.0` to an integral FLOAT64, to distinguish it from an INT64."""
         if datatype is None or datatype.kind is not Kind.FLOAT64:
             return text
-        words = self.words
-        return words.once(words.conditional(words.matches("@a", "-?[0-9]+"), words.concat("@a", "'.0'"), "@a"), text)
+        words = self.vocabulary
+        return words.fill_template(
+            words.conditional(words.full_match("@a", "-?[0-9]+"), words.concat("@a", "'.0'"), "@a"), text
+        )
 
-    def _nested(self, value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
-        words, name = self.words, f"_f{depth}"
-        render = self._literal if typed else self._readable
+    def _print_nested(self, value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
+        words, name = self.vocabulary, f"_f{depth}"
+        render = self._print_literal if typed else self._print_readable
         if datatype.kind is Kind.ARRAY:
-            inner = render(typed_as(fragment(name), datatype.element), datatype.element, depth + 1)
-            return words.bracketed(value, name, fragment(words.or_else("{0}", "'NULL'"), inner), ", ")
+            inner = render(set_datatype(fragment(name), datatype.element), datatype.element, depth + 1)
+            return words.bracketed_array_text(value, name, fragment(words.coalesce("{0}", "'NULL'"), inner), ", ")
         parts = [
-            render(typed_as(fragment(words.field(name, position)), field), field, depth + 1)
+            render(set_datatype(fragment(words.struct_field(name, position)), field), field, depth + 1)
             for position, (_, field) in enumerate(datatype.fields, 1)
         ]
-        texts = [words.or_else(f"{{{index}}}", "'NULL'") for index in range(1, len(parts) + 1)]
+        texts = [words.coalesce(f"{{{index}}}", "'NULL'") for index in range(1, len(parts) + 1)]
         separated = [piece for text in texts for piece in ("', '", text)][1:]
         opening = "'STRUCT('" if typed and len(parts) == 1 else "'('"
-        body = words.conditional(words.is_missing(name), "NULL", words.concat(opening, *separated, "')'"))
-        return fragment(words.with_value("{0}", name, body), value, *parts)
+        body = words.conditional(words.is_null(name), "NULL", words.concat(opening, *separated, "')'"))
+        return fragment(words.let_binding("{0}", name, body), value, *parts)
 
     def rules(self) -> RuleSet:
-        return RuleSet(nodes={exp.Format: self._format}, before_children={exp.Format: _unwrap_cast_null})
+        return RuleSet(nodes={exp.Format: self._translate_format}, before_children={exp.Format: _unwrap_cast_null})

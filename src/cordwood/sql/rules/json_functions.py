@@ -16,47 +16,49 @@ from sqlglot import exp
 
 from cordwood.model.datatype import TIME_KINDS, Datatype, Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, text_part, unsupported
-from cordwood.sql.nodes import constant, constant_text, parse_digits
-from cordwood.sql.rules.time_text import TimeText
-from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, raise_unsupported, text_part
+from cordwood.sql.nodes import constant_python_value, constant_text, parse_digits
+from cordwood.sql.rules.time_text import TimePrinter
+from cordwood.sql.rules.vocabulary import SqlVocabulary
 
 # A key, or an array index from zero.
-Steps = list[str | int]
+JsonPathSteps = list[str | int]
 
 # `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`. Wildcards, slices and indexes from the end do not match.
-_STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]'"*]*)\]|\."([^"]*)"|\.([^."\[*]+)""")
+_STEP_PATTERN: Final = re.compile(
+    r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]'"*]*)\]|\."([^"]*)"|\.([^."\[*]+)"""
+)
 
 
-def steps_of(node: exp.Expr | None, call: exp.Expr) -> Steps:
+def json_path_steps(node: exp.Expr | None, call: exp.Expr) -> JsonPathSteps:
     """Return the steps of a JSON path; a missing path has no steps and refers to the whole document."""
     if node is None:
         return []
     if isinstance(node, exp.JSONPath):
-        return [_step(step, call) for step in node.expressions[1:]]
+        return [_json_path_step(step, call) for step in node.expressions[1:]]
     path = constant_text(node)
     if path is None:
-        unsupported(call, "A JSON path that is not a literal")
+        raise_unsupported(call, "A JSON path that is not a literal")
     return list(_parse_path(path.strip(), call))
 
 
-def _step(step: exp.Expr, call: exp.Expr) -> str | int:
+def _json_path_step(step: exp.Expr, call: exp.Expr) -> str | int:
     if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
         return step.this
     if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
         return parse_digits(str(step.this)) if str(step.this).isdecimal() else str(step.this)
-    return unsupported(call, "This JSON path")
+    return raise_unsupported(call, "This JSON path")
 
 
 def _parse_path(path: str, call: exp.Expr) -> Iterator[str | int]:
     """Parse paths that sqlglot leaves as text: `$[a]`, `$['a.b']`, and unquoted keys with dashes."""
     if not path.startswith("$"):
-        unsupported(call, f"The JSON path '{path}'")
+        raise_unsupported(call, f"The JSON path '{path}'")
     position = 1
     while position < len(path):
-        match = _STEP.match(path, position)
+        match = _STEP_PATTERN.match(path, position)
         if match is None:
-            unsupported(call, "This JSON path")
+            raise_unsupported(call, "This JSON path")
         array_index, *names = match.groups()
         yield parse_digits(array_index) if array_index is not None else next(name for name in names if name is not None)
         position = match.end()
@@ -69,38 +71,38 @@ _INT64_MIN: Final = -(2**63)
 _UINT64_MAX: Final = 2**64 - 1
 
 
-class _Number(str):
+class _NumberText(str):
     """A number in its original spelling."""
 
     __slots__ = ()
 
 
-def rounds_wide(node: exp.Expr, default_mode: str) -> bool:
+def rounds_wide_numbers(node: exp.Expr, default_mode: str) -> bool:
     """Return whether the option `wide_number_mode` is 'round'; without the option, `default_mode` applies."""
     option = node.args.get("expression")
     mode = default_mode if option is None else option_value(option) if isinstance(option, exp.Kwarg) else None
     if mode not in ("exact", "round") or (option is not None and option.this.name.lower() != "wide_number_mode"):
-        unsupported(node, f"{function_name(node)} other than with wide_number_mode => 'exact' or 'round'")
+        raise_unsupported(node, f"{function_name(node)} other than with wide_number_mode => 'exact' or 'round'")
     return mode == "round"
 
 
-def stringifies_wide(node: exp.Expr) -> bool:
+def stringifies_wide_numbers(node: exp.Expr) -> bool:
     """Return TO_JSON's option `stringify_wide_numbers`: whether wide integers are written as strings."""
     option = node.args.get("options")
     if option is None:
         return False
     is_on = option_value(option)
     if not isinstance(is_on, bool) or (isinstance(option, exp.Kwarg) and option.this.name.lower() != _STRINGIFY_OPTION):
-        unsupported(node, "TO_JSON other than with stringify_wide_numbers => TRUE or FALSE")
+        raise_unsupported(node, "TO_JSON other than with stringify_wide_numbers => TRUE or FALSE")
     return is_on
 
 
 def option_value(option: exp.Expr) -> object:
     """Return the value of an option, named or positional; None if it is not a literal."""
-    return constant(option.expression if isinstance(option, exp.Kwarg) else option)
+    return constant_python_value(option.expression if isinstance(option, exp.Kwarg) else option)
 
 
-def canonical_document(text: str, *, rounds: bool) -> str | None:
+def canonical_json_text(text: str, *, rounds: bool) -> str | None:
     """Return the JSON document in canonical spelling; None if it is invalid or a number would have to be rounded.
 
     With `rounds`, numbers are rounded to FLOAT64 instead.
@@ -127,18 +129,18 @@ def _keep_first_values(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return first_values
 
 
-def _parse_integer(digits: str, *, rounds: bool) -> _Number:
+def _parse_integer(digits: str, *, rounds: bool) -> _NumberText:
     fits = len(digits) < 21 and _INT64_MIN <= int(digits) <= _UINT64_MAX
-    return _Number(digits) if fits else _parse_fraction(digits, rounds=rounds)
+    return _NumberText(digits) if fits else _parse_fraction(digits, rounds=rounds)
 
 
-def _parse_fraction(digits: str, *, rounds: bool) -> _Number:
+def _parse_fraction(digits: str, *, rounds: bool) -> _NumberText:
     value = float(digits)
     if Decimal(digits) == Decimal(repr(value)):
-        return _Number(digits)
+        return _NumberText(digits)
     if not rounds or math.isinf(value):
         raise ValueError(digits)
-    return _Number(repr(value))
+    return _NumberText(repr(value))
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -146,7 +148,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _write_json(value: object) -> str:
-    if isinstance(value, _Number):
+    if isinstance(value, _NumberText):
         return value
     if isinstance(value, dict):
         return "{" + ",".join(f"{_write_json(key)}:{_write_json(item)}" for key, item in value.items()) + "}"
@@ -155,13 +157,13 @@ def _write_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-Pairs = list[tuple[exp.Expr, exp.Expr]]
+KeyValuePairs = list[tuple[exp.Expr, exp.Expr]]
 
 
-def pairs_of(node: exp.Expr) -> Pairs:
+def json_object_pairs(node: exp.Expr) -> KeyValuePairs:
     """Return JSON_OBJECT's keys and values, without later duplicates of constant keys."""
     seen: set[str | None] = set()
-    pairs: Pairs = []
+    pairs: KeyValuePairs = []
     for pair in node.expressions:
         key = constant_text(pair.this)
         if key is None or key not in seen:
@@ -170,102 +172,111 @@ def pairs_of(node: exp.Expr) -> Pairs:
     return pairs
 
 
-def are_key_and_value_arrays(pairs: Pairs) -> bool:
+def are_key_and_value_arrays(pairs: KeyValuePairs) -> bool:
     return len(pairs) == 1 and kind_of(pairs[0][0]) is Kind.ARRAY
 
 
-def have_constant_keys(pairs: Pairs) -> bool:
+def have_constant_keys(pairs: KeyValuePairs) -> bool:
     return all(constant_text(key) is not None for key, _ in pairs)
 
 
 # A template over `@a` for each scalar type.
-Scalars = Mapping[Kind, str]
+ScalarTemplates = Mapping[Kind, str]
 
 
-class JsonText(msgspec.Struct, frozen=True):
+class JsonPrinter(msgspec.Struct, frozen=True):
     """The printer of values as JSON for one engine, without white space.
 
-    `scalars` has TO_JSON's template over `@a` for each scalar type. `texts` replaces the templates of types whose
-    numbers may be too large for JavaScript, because TO_JSON_STRING prints such numbers as texts. `untyped` is the
-    template for a value whose type is not known, and `otherwise` the one for types without a template. `as_json`
-    converts JSON text to a JSON value, and `print_json` formats JSON text as TO_JSON_STRING does, by its option
+    `scalars` has TO_JSON's template over `@a` for each scalar type. `quoted_number_templates` replaces the templates of types whose
+    numbers may be too large for JavaScript, because TO_JSON_STRING prints such numbers as texts. `untyped_template` is the
+    template for a value whose type is not known, and `default_template` the one for types without a template. `parse_json`
+    converts JSON text to a JSON value, and `apply_pretty_print` formats JSON text as TO_JSON_STRING does, by its option
     `pretty_print`.
     """
 
-    words: Vocabulary
-    times: TimeText
-    scalars: Scalars
-    texts: Scalars
-    untyped: str
-    otherwise: str
-    as_json: Callable[[exp.Expr], exp.Expr]
-    print_json: Callable[[exp.Expr, exp.Expr], exp.Expr]
+    vocabulary: SqlVocabulary
+    time_printer: TimePrinter
+    scalar_templates: ScalarTemplates
+    quoted_number_templates: ScalarTemplates
+    untyped_template: str
+    default_template: str
+    parse_json: Callable[[exp.Expr], exp.Expr]
+    apply_pretty_print: Callable[[exp.Expr, exp.Expr], exp.Expr]
 
-    def text(self, node: exp.Expr, datatype: Datatype | None, scalars: Scalars | None = None) -> exp.Expr:
+    def print_value(
+        self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates | None = None
+    ) -> exp.Expr:
         """Return the JSON text of a value; never NULL: a missing value is `null`."""
         if isinstance(node, exp.Null):
             return fragment("'null'")
-        return self._text_or_null(
-            node, datatype, {**self.scalars, **self.texts} if scalars is None else scalars, depth=0
+        return self._print_nullable(
+            node,
+            datatype,
+            {**self.scalar_templates, **self.quoted_number_templates} if scalars is None else scalars,
+            depth=0,
         )
 
-    def _text_or_null(self, node: exp.Expr, datatype: Datatype | None, scalars: Scalars, depth: int) -> exp.Expr:
-        return fragment(self.words.or_else("{0}", "'null'"), self._text_of(node, datatype, scalars, depth))
+    def _print_nullable(
+        self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates, depth: int
+    ) -> exp.Expr:
+        return fragment(self.vocabulary.coalesce("{0}", "'null'"), self._print_non_null(node, datatype, scalars, depth))
 
-    def _text_of(self, node: exp.Expr, datatype: Datatype | None, scalars: Scalars, depth: int) -> exp.Expr:
+    def _print_non_null(
+        self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates, depth: int
+    ) -> exp.Expr:
         if datatype is None:
-            return fragment(self.untyped, node)
+            return fragment(self.untyped_template, node)
         if datatype.kind is Kind.ARRAY:
             name = f"_j{depth}"
-            element = self._text_or_null(fragment(name), datatype.element, scalars, depth + 1)
-            return self.words.bracketed(node, name, element, ",")
+            element = self._print_nullable(fragment(name), datatype.element, scalars, depth + 1)
+            return self.vocabulary.bracketed_array_text(node, name, element, ",")
         if datatype.kind is Kind.STRUCT:
-            return self._object(node, datatype, scalars, depth)
+            return self._print_object(node, datatype, scalars, depth)
         if datatype.kind is Kind.INTERVAL:
-            unsupported(node, "An INTERVAL as JSON")
+            raise_unsupported(node, "An INTERVAL as JSON")
         if datatype.kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME):
-            return self.times.json_text(node, datatype.kind)
-        return self.words.once(scalars.get(datatype.kind, self.otherwise), node)
+            return self.time_printer.print_as_json(node, datatype.kind)
+        return self.vocabulary.fill_template(scalars.get(datatype.kind, self.default_template), node)
 
-    def _object(self, node: exp.Expr, datatype: Datatype, scalars: Scalars, depth: int) -> exp.Expr:
+    def _print_object(self, node: exp.Expr, datatype: Datatype, scalars: ScalarTemplates, depth: int) -> exp.Expr:
         """Print a struct field by field under the author's names, which may be empty or duplicate."""
-        words, name = self.words, f"_s{depth}"
+        words, name = self.vocabulary, f"_s{depth}"
         parts: list[exp.Expr] = []
         for position, (label, field) in enumerate(datatype.fields, 1):
             key = ("," if parts else "{") + json.dumps(label, ensure_ascii=False) + ":"
-            value = self._text_or_null(fragment(words.field(name, position)), field, scalars, depth + 1)
+            value = self._print_nullable(fragment(words.struct_field(name, position)), field, scalars, depth + 1)
             parts += [text_part(key), value]
         body = words.concat(*(f"{{{index}}}" for index in range(1, len(parts) + 1)), "'}'") if parts else "'{}'"
         return fragment(
-            words.with_value("{0}", name, words.conditional(words.is_missing(name), "NULL", body)), node, *parts
+            words.let_binding("{0}", name, words.conditional(words.is_null(name), "NULL", body)), node, *parts
         )
 
-    def document(self, value: exp.Expr, *, stringifies_wide: bool = False) -> exp.Expr:
+    def json_value(self, value: exp.Expr, *, stringifies_wide: bool = False) -> exp.Expr:
         """Return a value as JSON; large numbers are written as texts only if `stringifies_wide` is set."""
-        scalars = None if stringifies_wide else self.scalars
-        return self.as_json(self.text(value, datatype_of(value), scalars))
+        scalars = None if stringifies_wide else self.scalar_templates
+        return self.parse_json(self.print_value(value, datatype_of(value), scalars))
 
-    def _to_json(self, node: exp.Expr) -> exp.Expr:
+    def _translate_to_json(self, node: exp.Expr) -> exp.Expr:
         if node.args.get("to_json"):
-            return self.document(node.this, stringifies_wide=stringifies_wide(node))
-        return self.print_json(node, self.text(node.this, datatype_of(node.this)))
+            return self.json_value(node.this, stringifies_wide=stringifies_wide_numbers(node))
+        return self.apply_pretty_print(node, self.print_value(node.this, datatype_of(node.this)))
 
     def rules(self) -> RuleSet:
-        return RuleSet(nodes={exp.JSONFormat: self._to_json})
+        return RuleSet(nodes={exp.JSONFormat: self._translate_to_json})
 
 
-def refuse_exact_mode(rule: Rule) -> Rule:
+def with_rounding_check(rule: Rule) -> Rule:
     """Return the rule of FLOAT64(json), which is only supported with rounding."""
 
     def checked(node: exp.Expr) -> exp.Expr:
-        if not rounds_wide(node, default_mode="round"):
-            unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
+        if not rounds_wide_numbers(node, default_mode="round"):
+            raise_unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
         return rule(node)
 
     return checked
 
 
-def print_times(times: TimeText, rule: Rule) -> Rule:
+def string_function_rule(times: TimePrinter, rule: Rule) -> Rule:
     """Return the rule of STRING: it prints a time, as in STRING(timestamp[, zone]), and applies `rule` to JSON."""
 
     def checked(node: exp.Expr) -> exp.Expr:
@@ -273,6 +284,6 @@ def print_times(times: TimeText, rule: Rule) -> Rule:
         if kind_of(value) not in TIME_KINDS:
             return rule(node)
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
-        return times.cast_text(value, zone)
+        return times.print_as_cast(value, zone)
 
     return checked

@@ -12,13 +12,20 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, unsupported
-from cordwood.sql.nodes import Operation, constant, constant_int, constant_text, has_operation, operation_node
-from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import inherit_metadata, kind_of
+from cordwood.sql.lowering import Rule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.nodes import (
+    Operation,
+    constant_int,
+    constant_python_value,
+    constant_text,
+    has_operation,
+    operation_node,
+)
+from cordwood.sql.rules.vocabulary import SqlVocabulary
 
-_MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
+_ROUNDING_MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 
 
 def rounds_to_even(node: exp.Expr) -> bool:
@@ -27,37 +34,37 @@ def rounds_to_even(node: exp.Expr) -> bool:
     if mode_argument is None:
         return False
     mode = (constant_text(mode_argument) or "").upper()
-    if mode not in _MODES:
-        unsupported(node, f"ROUND other than by {' or '.join(_MODES)}")
+    if mode not in _ROUNDING_MODES:
+        raise_unsupported(node, f"ROUND other than by {' or '.join(_ROUNDING_MODES)}")
     if kind_of(node.this) not in EXACT_NUMERIC_KINDS:
-        unsupported(node, "ROUND by a mode of what is no NUMERIC")
+        raise_unsupported(node, "ROUND by a mode of what is no NUMERIC")
     return mode == "ROUND_HALF_EVEN"
 
 
-_NUMBER: Final = r"(,*\d[\d,]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
+_NUMBER_PATTERN: Final = r"(,*\d[\d,]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 
 # A number as PARSE_NUMERIC accepts it: whitespace may surround the number and its sign, the sign may follow the digits,
 # and the digits before the point may contain commas.
-NUMERAL: Final = rf"\s*([+-]?\s*{_NUMBER}|{_NUMBER}\s*[+-])\s*"
+PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_PATTERN}|{_NUMBER_PATTERN}\s*[+-])\s*"
 
 
 def are_ascending(array: exp.Expr) -> bool:
     """Return whether the boundaries are constant numbers in ascending order; False also if any is not constant."""
-    values = [constant(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
+    values = [constant_python_value(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]
     return len(numbers) == len(values) and all(low <= high for low, high in pairwise(numbers))
 
 
-_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
-_DESCENDED: Final = (*_ARITHMETIC, exp.Neg, exp.Paren)
+_ARITHMETIC_CLASSES: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
+_TRAVERSED_CLASSES: Final = (*_ARITHMETIC_CLASSES, exp.Neg, exp.Paren)
 # An input with one of these nodes is not evaluated twice, which would be expensive or could give different results.
-_NOT_REPEATABLE: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
+_NON_REPEATABLE_CLASSES: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
 _MAX_INPUTS: Final = 8
 
 # Upper bounds of a value's magnitude, as powers of ten.
-_MAX_INT64: Final = 19.0
-_MAX_EXACT: Final = 40.0
-_MAX_FLOAT64: Final = 308.3
+_INT64_MAGNITUDE: Final = 19.0
+_EXACT_MAGNITUDE: Final = 40.0
+_FLOAT64_MAGNITUDE: Final = 308.3
 
 
 class OverflowCheck(Operation, frozen=True):
@@ -74,16 +81,18 @@ def _check_overflow(node: exp.Expr) -> exp.Expr:
     inputs = list(_find_inputs(node))
     if (
         len(inputs) > _MAX_INPUTS
-        or any(operand.find(*_NOT_REPEATABLE) for operand in inputs)
+        or any(operand.find(*_NON_REPEATABLE_CLASSES) for operand in inputs)
         or not _can_repeat(node, inputs)
     ):
         return node
     # The copies are lowered to identical SQL, which the engine evaluates once.
-    return inherit(operation_node(OverflowCheck(), copied(node), *(copied(operand) for operand in inputs)), node)
+    return inherit_metadata(
+        operation_node(OverflowCheck(), copy_tree(node), *(copy_tree(operand) for operand in inputs)), node
+    )
 
 
 def may_overflow(node: exp.Expr) -> bool:
-    return kind_of(node) is Kind.FLOAT64 and _magnitude(node) > _MAX_FLOAT64
+    return kind_of(node) is Kind.FLOAT64 and _max_magnitude(node) > _FLOAT64_MAGNITUDE
 
 
 def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
@@ -104,50 +113,56 @@ def _is_outermost(node: exp.Expr) -> bool:
     parent = node.parent
     while isinstance(parent, (exp.Neg, exp.Paren)):
         parent = parent.parent
-    return not (isinstance(parent, _ARITHMETIC) and kind_of(parent) is Kind.FLOAT64)
+    return not (isinstance(parent, _ARITHMETIC_CLASSES) and kind_of(parent) is Kind.FLOAT64)
 
 
 def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the inputs of the arithmetic that are not constant; if one of them is infinite, the result may be, too."""
     for part in node.iter_expressions():
-        if isinstance(part, _DESCENDED):
+        if isinstance(part, _TRAVERSED_CLASSES):
             yield from _find_inputs(part)
-        elif constant(part) is None:
+        elif constant_python_value(part) is None:
             yield part
 
 
-def _magnitude(node: exp.Expr) -> float:
+def _max_magnitude(node: exp.Expr) -> float:
     """Return an upper bound of the value's magnitude, as a power of ten; above FLOAT64's range if it may overflow."""
-    value = constant(node)
+    value = constant_python_value(node)
     if isinstance(value, (int, float)):
-        return math.log10(abs(value)) if value else -_MAX_FLOAT64
+        return math.log10(abs(value)) if value else -_FLOAT64_MAGNITUDE
     if isinstance(node, (exp.Neg, exp.Paren)):
-        return _magnitude(node.this)
+        return _max_magnitude(node.this)
     if isinstance(node, exp.Mul):
-        return _magnitude(node.this) + _magnitude(node.expression)
+        return _max_magnitude(node.this) + _max_magnitude(node.expression)
     if isinstance(node, (exp.Div, exp.SafeDivide)):
-        return _magnitude(node.this) - _min_magnitude(node.expression)
+        return _max_magnitude(node.this) - _min_magnitude(node.expression)
     if isinstance(node, (exp.Add, exp.Sub)):
-        return max(_magnitude(node.this), _magnitude(node.expression)) + math.log10(2)
-    return _input_magnitude(node)
+        return max(_max_magnitude(node.this), _max_magnitude(node.expression)) + math.log10(2)
+    return _max_input_magnitude(node)
 
 
-def _input_magnitude(node: exp.Expr) -> float:
+def _max_input_magnitude(node: exp.Expr) -> float:
     """Return the bound for a value that is not arithmetic; for an average, this is the bound for its argument."""
     if isinstance(node, exp.Avg):
-        return _input_magnitude(node.this)
+        return _max_input_magnitude(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
-        return _input_magnitude(node.this)
+        return _max_input_magnitude(node.this)
     kind = kind_of(node)
-    return _MAX_INT64 if kind is Kind.INT64 else _MAX_EXACT if kind in EXACT_NUMERIC_KINDS else _MAX_FLOAT64
+    return (
+        _INT64_MAGNITUDE
+        if kind is Kind.INT64
+        else _EXACT_MAGNITUDE
+        if kind in EXACT_NUMERIC_KINDS
+        else _FLOAT64_MAGNITUDE
+    )
 
 
 def _min_magnitude(node: exp.Expr) -> float:
     """Return a lower bound of a divisor's magnitude, as a power of ten; division by zero is refused elsewhere."""
-    value = constant(node)
+    value = constant_python_value(node)
     if isinstance(value, (int, float)) and value:
         return math.log10(abs(value))
-    return 0.0 if kind_of(node) is Kind.INT64 else -_MAX_FLOAT64
+    return 0.0 if kind_of(node) is Kind.INT64 else -_FLOAT64_MAGNITUDE
 
 
 # Functions of a float, in SQL that all engines understand. A function of the first table fails if its result is not
@@ -161,7 +176,7 @@ _FUNCTIONS_THAT_MAY_OVERFLOW: Final = {
     exp.Cot: "1 / tan(@a)",
     exp.Coth: "1 / tanh(@a)",
 }
-_WITH_DOMAIN: Final = {
+_DOMAIN_CHECKED_FUNCTIONS: Final = {
     exp.Sqrt: ("sqrt", "@a < 0"),
     exp.Ln: ("ln", "@a <= 0"),
     exp.Acos: ("acos", "{finite} AND abs(@a) > 1"),
@@ -169,68 +184,70 @@ _WITH_DOMAIN: Final = {
     exp.Acosh: ("acosh", "{finite} AND @a < 1"),
     exp.Atanh: ("atanh", "{finite} AND abs(@a) >= 1"),
 }
-_TOTAL: Final = {
+_UNCHECKED_FUNCTIONS: Final = {
     exp.Sec: "1 / cos(@a)",
     exp.Sech: "1 / cosh(@a)",
     **{getattr(exp, name): f"{name.lower()}(@a)" for name in ("Sin", "Cos", "Tan", "Tanh", "Atan", "Asinh")},
 }
 
 
-class Numbers(msgspec.Struct, frozen=True):
+class NumberRules(msgspec.Struct, frozen=True):
     """The rules of numeric functions that are the same for all engines, apart from the SQL in `words`."""
 
-    words: Vocabulary
+    vocabulary: SqlVocabulary
 
-    def number(self, node: exp.Expr) -> exp.Expr:
+    def to_number(self, node: exp.Expr) -> exp.Expr:
         """Return an event's value as a number; other values unchanged."""
-        return self.float(node) if kind_of(node) is Kind.VARIANT else node
+        return self.to_float(node) if kind_of(node) is Kind.VARIANT else node
 
-    def float(self, node: exp.Expr) -> exp.Expr:
-        return self.words.read_as(node, Kind.FLOAT64)
+    def to_float(self, node: exp.Expr) -> exp.Expr:
+        return self.vocabulary.read_as(node, Kind.FLOAT64)
 
-    def operands(self, node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    def to_number_operands(self, node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
         left, right = node.this, node.expression
-        return self._operand(left, right), self._operand(right, left)
+        return self._to_number_operand(left, right), self._to_number_operand(right, left)
 
-    def _operand(self, node: exp.Expr, other: exp.Expr) -> exp.Expr:
-        return node if kind_of(other) is Kind.INTERVAL else self.number(node)
+    def _to_number_operand(self, node: exp.Expr, other: exp.Expr) -> exp.Expr:
+        return node if kind_of(other) is Kind.INTERVAL else self.to_number(node)
 
-    def exact(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
+    def cast_to_exact_type(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
         """Cast the result to the node's type if that is an exact type such as NUMERIC; else return it unchanged."""
         kind = kind_of(node)
-        return self.words.cast(result, kind) if kind in EXACT_NUMERIC_KINDS and kind else result
+        return self.vocabulary.cast(result, kind) if kind in EXACT_NUMERIC_KINDS and kind else result
 
-    def _function(self, template: str) -> Rule:
-        return lambda node: self.words.once(template, self.float(node.this))
+    def _unchecked_rule(self, template: str) -> Rule:
+        return lambda node: self.vocabulary.fill_template(template, self.to_float(node.this))
 
-    def _checked_finite(self, template: str, name: str) -> Rule:
-        is_finite = self.words.is_finite
-        is_invalid, message = f"{is_finite('@a')} AND NOT {is_finite(template)}", _floating_point_error(name)
+    def _finite_checked_rule(self, template: str, name: str) -> Rule:
+        is_finite = self.vocabulary.is_finite
+        is_invalid, message = f"{is_finite('@a')} AND NOT {is_finite(template)}", _floating_point_message(name)
 
         def rule(node: exp.Expr) -> exp.Expr:
-            checked = self.words.fail_if(node, is_invalid, message, template)
-            return self.exact(node, self.words.once(checked, self.float(node.this)))
+            checked = self.vocabulary.fail_if(node, is_invalid, message, template)
+            return self.cast_to_exact_type(node, self.vocabulary.fill_template(checked, self.to_float(node.this)))
 
         return rule
 
-    def _checked_domain(self, name: str, is_outside: str) -> Rule:
-        is_invalid = is_outside.format(finite=self.words.is_finite("@a"))
+    def _domain_checked_rule(self, name: str, is_outside: str) -> Rule:
+        is_invalid = is_outside.format(finite=self.vocabulary.is_finite("@a"))
 
         def rule(node: exp.Expr) -> exp.Expr:
-            checked = self.words.fail_if(node, is_invalid, _out_of_domain(name.upper()), f"{name}(@a)")
-            return self.exact(node, self.words.once(checked, self.float(node.this)))
+            checked = self.vocabulary.fail_if(node, is_invalid, _out_of_domain_message(name.upper()), f"{name}(@a)")
+            return self.cast_to_exact_type(node, self.vocabulary.fill_template(checked, self.to_float(node.this)))
 
         return rule
 
-    def _power(self, node: exp.Expr) -> exp.Expr:
-        words, power = self.words, "power(@a, @b)"
+    def _translate_power(self, node: exp.Expr) -> exp.Expr:
+        words, power = self.vocabulary, "power(@a, @b)"
         is_invalid = f"{words.is_finite('@a')} AND {words.is_finite('@b')} AND NOT {words.is_finite(power)}"
-        checked = words.fail_if(node, is_invalid, _floating_point_error("POW"), power)
-        return self.exact(node, words.once(checked, self.float(node.this), self.float(node.expression)))
+        checked = words.fail_if(node, is_invalid, _floating_point_message("POW"), power)
+        return self.cast_to_exact_type(
+            node, words.fill_template(checked, self.to_float(node.this), self.to_float(node.expression))
+        )
 
-    def _logarithm(self, node: exp.Expr) -> exp.Expr:
+    def _translate_logarithm(self, node: exp.Expr) -> exp.Expr:
         """Lower LOG, whose base the parser puts first."""
-        words, other = self.words, node.args.get("expression")
+        words, other = self.vocabulary, node.args.get("expression")
         base, value = (node.this, other) if other is not None else (None, node.this)
         are_finite = f"{words.is_finite('@a')} AND {words.is_finite('@b')}"
         if base is None:
@@ -241,37 +258,37 @@ class Numbers(msgspec.Struct, frozen=True):
             is_invalid = f"{are_finite} AND (@a <= 0 OR @b <= 0 OR @b = 1)"
             result = words.conditional(words.is_infinite("@b"), words.nan, "ln(@a) / ln(@b)")
         parts = [value, base] if base is not None and "@b" in result else [value]
-        checked = words.fail_if(node, is_invalid, _out_of_domain("LOG"), result)
-        return self.exact(node, words.once(checked, *map(self.float, parts)))
+        checked = words.fail_if(node, is_invalid, _out_of_domain_message("LOG"), result)
+        return self.cast_to_exact_type(node, words.fill_template(checked, *map(self.to_float, parts)))
 
-    def _ceiling_or_floor(self, name: str) -> Rule:
+    def _ceiling_or_floor_rule(self, name: str) -> Rule:
         def rule(node: exp.Expr) -> exp.Expr:
-            value = node.this if kind_of(node.this) in EXACT_NUMERIC_KINDS else self.float(node.this)
-            return self.exact(node, fragment(f"{name}({{0}})", value))
+            value = node.this if kind_of(node.this) in EXACT_NUMERIC_KINDS else self.to_float(node.this)
+            return self.cast_to_exact_type(node, fragment(f"{name}({{0}})", value))
 
         return rule
 
-    def _sign(self, node: exp.Expr) -> exp.Expr:
-        words = self.words
+    def _translate_sign(self, node: exp.Expr) -> exp.Expr:
+        words = self.vocabulary
         if kind_of(node.this) is Kind.INT64:
             return fragment(words.as_integer("sign({0})"), node.this)
         value = words.as_float("@a")
         signed = words.conditional(words.is_nan(value), value, words.as_float("sign(@a)"))
-        return self.exact(node, words.once(signed, self.number(node.this)))
+        return self.cast_to_exact_type(node, words.fill_template(signed, self.to_number(node.this)))
 
-    def _is_nan(self, node: exp.Expr) -> exp.Expr:
-        return fragment(self.words.is_nan("{0}"), self.float(node.this))
+    def _translate_is_nan(self, node: exp.Expr) -> exp.Expr:
+        return fragment(self.vocabulary.is_nan("{0}"), self.to_float(node.this))
 
-    def _is_infinite(self, node: exp.Expr) -> exp.Expr:
+    def _translate_is_infinite(self, node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        return fragment(self.words.is_infinite("{0}"), self.float(value))
+        return fragment(self.vocabulary.is_infinite("{0}"), self.to_float(value))
 
-    def _extreme(self, name: str) -> Rule:
+    def _greatest_or_least_rule(self, name: str) -> Rule:
         """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, else NaN if any argument is NaN.
 
         Engines themselves would skip arguments that are NULL.
         """
-        words = self.words
+        words = self.vocabulary
 
         def rule(node: exp.Expr) -> exp.Expr:
             kind = kind_of(node)
@@ -280,50 +297,52 @@ class Numbers(msgspec.Struct, frozen=True):
             chosen = f"{name}({', '.join(letters)})"
             if kind is Kind.FLOAT64:
                 chosen = words.conditional(" OR ".join(map(words.is_nan, letters)), words.nan, chosen)
-            return words.once(words.conditional(" OR ".join(map(words.is_missing, letters)), "NULL", chosen), *parts)
+            return words.fill_template(
+                words.conditional(" OR ".join(map(words.is_null, letters)), "NULL", chosen), *parts
+            )
 
         return rule
 
-    def _overflow_check(self, node: exp.Expr) -> exp.Expr:
+    def _translate_overflow_check(self, node: exp.Expr) -> exp.Expr:
         """Fail if the result is infinite although all operands are finite."""
-        words, (result, *inputs) = self.words, node.expressions
-        numbers = [self.float(part) for part in inputs if kind_of(part) in (Kind.FLOAT64, Kind.VARIANT)]
+        words, (result, *inputs) = self.vocabulary, node.expressions
+        numbers = [self.to_float(part) for part in inputs if kind_of(part) in (Kind.FLOAT64, Kind.VARIANT)]
         finite = [words.is_finite(f"{{{index}}}") for index in range(1, len(numbers) + 1)]
         is_invalid = " AND ".join([words.is_infinite("{0}"), *finite])
         return fragment(words.fail_if(node, is_invalid, "Floating point overflow", "{0}"), result, *numbers)
 
-    def _ieee_division(self, node: exp.Expr) -> exp.Expr:
-        parts = map(self.float, node.expressions)
-        return fragment(f"({self.words.as_float('{0}')} / {self.words.as_float('{1}')})", *parts)
+    def _translate_ieee_division(self, node: exp.Expr) -> exp.Expr:
+        parts = map(self.to_float, node.expressions)
+        return fragment(f"({self.vocabulary.as_float('{0}')} / {self.vocabulary.as_float('{1}')})", *parts)
 
     def rules(self) -> RuleSet:
         return RuleSet(
             nodes={
-                **{node: self._function(template) for node, template in _TOTAL.items()},
+                **{node: self._unchecked_rule(template) for node, template in _UNCHECKED_FUNCTIONS.items()},
                 **{
-                    node: self._checked_finite(template, node.__name__.upper())
+                    node: self._finite_checked_rule(template, node.__name__.upper())
                     for node, template in _FUNCTIONS_THAT_MAY_OVERFLOW.items()
                 },
-                **{node: self._checked_domain(*row) for node, row in _WITH_DOMAIN.items()},
-                exp.Pow: self._power,
-                exp.Log: self._logarithm,
-                exp.Ceil: self._ceiling_or_floor("ceil"),
-                exp.Floor: self._ceiling_or_floor("floor"),
-                exp.Sign: self._sign,
-                exp.IsNan: self._is_nan,
-                exp.IsInf: self._is_infinite,
-                exp.Greatest: self._extreme("greatest"),
-                exp.Least: self._extreme("least"),
+                **{node: self._domain_checked_rule(*row) for node, row in _DOMAIN_CHECKED_FUNCTIONS.items()},
+                exp.Pow: self._translate_power,
+                exp.Log: self._translate_logarithm,
+                exp.Ceil: self._ceiling_or_floor_rule("ceil"),
+                exp.Floor: self._ceiling_or_floor_rule("floor"),
+                exp.Sign: self._translate_sign,
+                exp.IsNan: self._translate_is_nan,
+                exp.IsInf: self._translate_is_infinite,
+                exp.Greatest: self._greatest_or_least_rule("greatest"),
+                exp.Least: self._greatest_or_least_rule("least"),
             },
-            by_name={"IEEE_DIVIDE": self._ieee_division},
-            operations={OverflowCheck: self._overflow_check},
+            by_name={"IEEE_DIVIDE": self._translate_ieee_division},
+            operations={OverflowCheck: self._translate_overflow_check},
             before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _check_overflow),
         )
 
 
-def _floating_point_error(name: str) -> str:
+def _floating_point_message(name: str) -> str:
     return f"Floating point error in function: {name}"
 
 
-def _out_of_domain(name: str) -> str:
+def _out_of_domain_message(name: str) -> str:
     return f"Argument of {name} is out of its domain"

@@ -8,20 +8,20 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.bounded_cache import compiled_pattern
-from cordwood.errors import QueryValue
-from cordwood.sql.datatypes import inherit
-from cordwood.sql.lowering import Rule, is_safe, span_in_text, unsupported
+from cordwood.errors import BadQueryValue
+from cordwood.sql.datatypes import inherit_metadata
+from cordwood.sql.lowering import Rule, raise_unsupported, returns_null_on_error, span_in_text
 from cordwood.sql.nodes import constant_text, is_null
 
 # Longer results are not folded but computed by the engine.
 _MAX_FOLDED_LENGTH: Final = 10_000
 # The key in a node's metadata that marks a call as not constant, so that long chains of calls are traversed only once.
-_NOT_CONSTANT: Final = "is_open"
+_NOT_CONSTANT_KEY: Final = "is_open"
 
 
 def _fold_constant(node: exp.Expr) -> exp.Expr:
     text = _folded_text(node)
-    return node if text is None else inherit(exp.Literal.string(text), node)
+    return node if text is None else inherit_metadata(exp.Literal.string(text), node)
 
 
 def _folded_text(node: exp.Expr) -> str | None:
@@ -30,124 +30,132 @@ def _folded_text(node: exp.Expr) -> str | None:
         return _folded_text(node.this)
     if not isinstance(node, (exp.Concat, exp.DPipe, exp.Trim)):
         return constant_text(node)
-    if node.meta_get(_NOT_CONSTANT) or (
+    if node.meta_get(_NOT_CONSTANT_KEY) or (
         isinstance(node, exp.Trim) and any(map(node.args.get, ("expression", "position")))
     ):
         return None
     texts: list[str] = []
-    for part in _arguments(node):
+    for part in _concatenated_operands(node):
         text = _folded_text(part)
         if text is None or sum(map(len, texts)) + len(text) > _MAX_FOLDED_LENGTH:
-            node.meta[_NOT_CONSTANT] = True
+            node.meta[_NOT_CONSTANT_KEY] = True
             return None
         texts.append(text)
     return texts[0].strip() if isinstance(node, exp.Trim) else "".join(texts)
 
 
-def _arguments(node: exp.Expr) -> list[exp.Expr]:
+def _concatenated_operands(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.Concat):
         return list(node.expressions)
     return [node.this, node.expression] if isinstance(node, exp.DPipe) else [node.this]
 
 
 # These rules are applied before the arguments are lowered.
-FOLDED: Final[Mapping[type[exp.Expr], Rule]] = dict.fromkeys((exp.Concat, exp.DPipe, exp.Trim), _fold_constant)
+CONSTANT_FOLDING_RULES: Final[Mapping[type[exp.Expr], Rule]] = dict.fromkeys(
+    (exp.Concat, exp.DPipe, exp.Trim), _fold_constant
+)
 
 
 def strip_lower_calls(node: exp.Expr) -> exp.Expr:
     """Remove the LOWER calls that sqlglot puts around both arguments of CONTAINS_SUBSTR; refuse to search for NULL."""
     if node.args.get("json_scope") is not None:
-        unsupported(node, "CONTAINS_SUBSTR with a json_scope")
+        raise_unsupported(node, "CONTAINS_SUBSTR with a json_scope")
     for name in ("this", "expression"):
         part = node.args[name]
         node.set(name, part.this if isinstance(part, exp.Lower) else part)
     if is_null(node.expression):
-        raise QueryValue("The value that CONTAINS_SUBSTR looks for must not be NULL.", span=span_in_text(node))
+        raise BadQueryValue("The value that CONTAINS_SUBSTR looks for must not be NULL.", span=span_in_text(node))
     return node
 
 
-DUPLICATE: Final = "Duplicate character in TRANSLATE source characters"
+DUPLICATE_CHARACTER_MESSAGE: Final = "Duplicate character in TRANSLATE source characters"
 
 
-def source_and_target(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+def translate_arguments(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
     source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
     if source is None or target is None:
-        unsupported(node, "TRANSLATE with these arguments")
+        raise_unsupported(node, "TRANSLATE with these arguments")
     return source, target
 
 
 def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
-    """Return whether a constant source has a character twice; raise QueryValue unless the call is SAFE."""
+    """Return whether a constant source has a character twice; raise BadQueryValue unless the call is SAFE."""
     characters = constant_text(source) or ""
     has_duplicate = len(set(characters)) < len(characters)
-    if has_duplicate and not is_safe(node):
-        raise QueryValue(DUPLICATE, span=span_in_text(node))
+    if has_duplicate and not returns_null_on_error(node):
+        raise BadQueryValue(DUPLICATE_CHARACTER_MESSAGE, span=span_in_text(node))
     return has_duplicate
 
 
-_NET_NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
+_NET_FUNCTION_NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
 
 
 def as_net_call(node: exp.Expr) -> exp.Expr:
     """Return NET.X(…) as an anonymous call of `NET.X`, whatever class sqlglot parses it into."""
     inner = node.this
     if isinstance(inner, exp.Anonymous):
-        return inherit(exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node)
-    name = _NET_NAMES.get(type(inner))
+        return inherit_metadata(
+            exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node
+        )
+    name = _NET_FUNCTION_NAMES.get(type(inner))
     if name is None:
-        unsupported(node, "This NET function")
-    return inherit(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
+        raise_unsupported(node, "This NET function")
+    return inherit_metadata(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
 
 
 def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
     """Refuse a function that needs the list of public suffixes, which changes every week."""
-    return unsupported(node, f"{node.this}, which needs the list of public suffixes,")
+    return raise_unsupported(node, f"{node.this}, which needs the list of public suffixes,")
 
 
 # RE2 syntax that Python's `re` lacks, removed before a pattern is compiled with it.
-_NOT_IN_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
+_NON_PYTHON_SYNTAX: Final = re.compile(
+    r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:"
+)
 # Patterns whose empty matches all engines find at the same positions: they consist of anchors, or begin with `^` and so
 # match only once, at the start.
-_FIXED_EMPTY_MATCHES: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
+_FIXED_EMPTY_MATCH_PATTERN: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
 _MULTI_LINE_FLAG: Final = "(?m"
-_ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
+_ESCAPE_PATTERN: Final = re.compile(r"\\(.?)", re.DOTALL)
 
 
 def count_groups(pattern: str) -> int:
     return sum(_is_capturing(pattern, index) for index in _find_delimiters(pattern))
 
 
-def group_is_optional(pattern: str) -> bool:
+def has_optional_group(pattern: str) -> bool:
     """Return whether the pattern may match without one of its groups.
 
     That is so if the group, or a group around it, is one of several alternatives or is optional.
     """
-    opened = [_Bracket(captures=False)]
+    opened = [_GroupAnalysis(is_capturing=False)]
     for index in _find_delimiters(pattern):
         if pattern[index] == "(":
-            opened.append(_Bracket(captures=_is_capturing(pattern, index)))
+            opened.append(_GroupAnalysis(is_capturing=_is_capturing(pattern, index)))
         elif pattern[index] == "|":
-            opened[-1].has_choice = True
+            opened[-1].has_alternatives = True
         elif len(opened) > 1:
             closed = opened.pop()
-            opened[-1].add_closed(closed, can_be_left_out=pattern[index + 1 : index + 2] in tuple("?*{"))
-    return opened[0].is_optional
+            opened[-1].add_nested(closed, can_be_left_out=pattern[index + 1 : index + 2] in tuple("?*{"))
+    return opened[0].may_match_without_group
 
 
-class _Bracket(msgspec.Struct):
-    captures: bool
+class _GroupAnalysis(msgspec.Struct):
+    is_capturing: bool
     has_group: bool = False
-    has_choice: bool = False
-    has_optional: bool = False
+    has_alternatives: bool = False
+    has_optional_group: bool = False
 
     @property
-    def is_optional(self) -> bool:
-        return self.has_optional or (self.has_group and self.has_choice)
+    def may_match_without_group(self) -> bool:
+        return self.has_optional_group or (self.has_group and self.has_alternatives)
 
-    def add_closed(self, closed: "_Bracket", *, can_be_left_out: bool) -> None:
-        has_group = closed.captures or closed.has_group
+    def add_nested(self, closed: "_GroupAnalysis", *, can_be_left_out: bool) -> None:
+        has_group = closed.is_capturing or closed.has_group
         self.has_group = self.has_group or has_group
-        self.has_optional = self.has_optional or closed.is_optional or (has_group and can_be_left_out)
+        self.has_optional_group = (
+            self.has_optional_group or closed.may_match_without_group or (has_group and can_be_left_out)
+        )
 
 
 def _is_capturing(pattern: str, index: int) -> bool:
@@ -177,17 +185,19 @@ def _find_delimiters(pattern: str) -> Iterator[int]:
 
 def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
     """Return an error of the pattern and a hint; None if it has no error that RE2 is known to report."""
-    unsupported = _NOT_IN_RE2.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
+    unsupported = _NON_RE2_SYNTAX.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
     if unsupported is not None:
-        subject, hint = _UNSUPPORTED_SYNTAX[next(name for name, matched in unsupported.groupdict().items() if matched)]
+        subject, hint = _UNSUPPORTED_SYNTAX_ERRORS[
+            next(name for name, matched in unsupported.groupdict().items() if matched)
+        ]
         return f"{subject}: {unsupported[0]}", hint
     try:
-        compiled_pattern(_NOT_IN_PYTHON.sub("", pattern))
+        compiled_pattern(_NON_PYTHON_SYNTAX.sub("", pattern))
     except re.error as error:
         message = next(
             (
                 description
-                for message_start, description in _SHARED_ERRORS.items()
+                for message_start, description in _RE2_ERROR_BY_PYTHON_ERROR.items()
                 if error.msg.startswith(message_start)
             ),
             None,
@@ -197,8 +207,8 @@ def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
 
 
 _ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
-_NOT_IN_RE2: Final = re.compile(r"(?P<look>\(\?<?[=!])|(?P<again>(?<!\\)\\[1-9])|(?P<atomic>\(\?>)")
-_UNSUPPORTED_SYNTAX: Final = {
+_NON_RE2_SYNTAX: Final = re.compile(r"(?P<look>\(\?<?[=!])|(?P<again>(?<!\\)\\[1-9])|(?P<atomic>\(\?>)")
+_UNSUPPORTED_SYNTAX_ERRORS: Final = {
     "look": (
         "RE2 has no lookahead or lookbehind",
         "Match what is wanted with one REGEXP_CONTAINS, and exclude the rest with AND NOT REGEXP_CONTAINS(…).",
@@ -207,7 +217,7 @@ _UNSUPPORTED_SYNTAX: Final = {
     "atomic": ("RE2 has no atomic groups", "Write (?:…)."),
 }
 # Errors of Python's `re` that RE2 reports as well.
-_SHARED_ERRORS: Final = {
+_RE2_ERROR_BY_PYTHON_ERROR: Final = {
     "missing ), unterminated": "a bracket ( is never closed",
     "unbalanced parenthesis": "a bracket ) was never opened",
     "nothing to repeat": "nothing stands before a sign of repetition",
@@ -217,23 +227,23 @@ _SHARED_ERRORS: Final = {
 }
 
 
-def is_invalid(pattern: str) -> bool:
-    return _compiled(pattern) is None
+def is_invalid_pattern(pattern: str) -> bool:
+    return _compile_or_none(pattern) is None
 
 
-def may_be_empty(pattern: str) -> bool:
+def may_match_empty_text(pattern: str) -> bool:
     """Return whether the pattern may match the empty text somewhere."""
-    compiled = _compiled(pattern)
+    compiled = _compile_or_none(pattern)
     return compiled is not None and any(compiled.fullmatch(text, len(text)) for text in ("", "a", " "))
 
 
 def has_fixed_empty_matches(pattern: str) -> bool:
     """Return whether the pattern's empty matches are only at the text's start, its end or word boundaries."""
-    return bool(_FIXED_EMPTY_MATCHES.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
+    return bool(_FIXED_EMPTY_MATCH_PATTERN.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
 
 
 def has_bad_rewrite(node: exp.Expr) -> bool:
-    """Return whether REGEXP_REPLACE's rewrite has an invalid backslash; raise QueryValue unless the call is SAFE.
+    """Return whether REGEXP_REPLACE's rewrite has an invalid backslash; raise BadQueryValue unless the call is SAFE.
 
     A backslash must be followed by the number of a group or by another backslash.
     """
@@ -241,25 +251,25 @@ def has_bad_rewrite(node: exp.Expr) -> bool:
     if rewrite is None or pattern is None:
         return False
     valid_escapes = {"\\", *map(str, range(min(count_groups(pattern), 9) + 1))}
-    is_bad = any(escape[1] not in valid_escapes for escape in _ESCAPE.finditer(rewrite))
-    if is_bad and not is_safe(node):
-        raise QueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_in_text(node))
+    is_bad = any(escape[1] not in valid_escapes for escape in _ESCAPE_PATTERN.finditer(rewrite))
+    if is_bad and not returns_null_on_error(node):
+        raise BadQueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_in_text(node))
     return is_bad
 
 
-def group_may_be_empty(pattern: str) -> bool:
+def may_group_match_empty_text(pattern: str) -> bool:
     """Return whether the pattern's only capturing group may match the empty text."""
     opened = next(index for index in _find_delimiters(pattern) if _is_capturing(pattern, index))
     depth = 0
     for index in _find_delimiters(pattern):
         depth += (index >= opened) * ((pattern[index] == "(") - (pattern[index] == ")"))
         if index > opened and depth == 0:
-            return may_be_empty(pattern[opened : index + 1])
+            return may_match_empty_text(pattern[opened : index + 1])
     return True
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
+def _compile_or_none(pattern: str) -> re.Pattern[str] | None:
     try:
-        return compiled_pattern(_NOT_IN_PYTHON.sub("", pattern))
+        return compiled_pattern(_NON_PYTHON_SYNTAX.sub("", pattern))
     except re.error:
         return None

@@ -14,11 +14,19 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, is_safe, mark_safe, text_part, unsupported
-from cordwood.sql.nodes import constant_text, internal_function
-from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.lowering import (
+    Rule,
+    RuleSet,
+    fragment,
+    mark_null_on_error,
+    raise_unsupported,
+    returns_null_on_error,
+    text_part,
+)
+from cordwood.sql.nodes import constant_text, internal_function_name
+from cordwood.sql.rules.vocabulary import SqlVocabulary
 
 # A format element with its spelling, which is empty where it is not needed; or None with the text between elements.
 FormatElement = tuple[str | None, str]
@@ -32,9 +40,9 @@ KIND_BY_CAST: Final[dict[type[exp.Expr], Kind]] = {
 }
 
 # The format of times in answers to queries in ClickHouse's dialect: ISO 8601 with microseconds, in UTC, without a zone.
-_ISO_TIME: Final = "%Y-%m-%dT%H:%M:%E6S"
+_ISO_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%E6S"
 
-_WRITTEN_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
+_FORMAT_ELEMENT_PATTERN: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
 
 # Elements of clocks, zones and dates. An element that a type does not have is written out literally.
 _CLOCK_ELEMENTS: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
@@ -47,11 +55,11 @@ def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement
 
     An element that this type does not have is yielded as text.
     """
-    for match in _WRITTEN_ELEMENT.finditer(_unescape_elements(format_string)):
+    for match in _FORMAT_ELEMENT_PATTERN.finditer(_unescape_elements(format_string)):
         element = match[1]
         if element is None or element == "%":
             yield None, match[2] or "%"
-        elif _is_unsupported(element, kind):
+        elif _is_unsupported_element(element, kind):
             yield None, f"%{element}"
         else:
             yield element, ""
@@ -59,15 +67,15 @@ def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement
 
 def _unescape_elements(format_string: str) -> str:
     """Return the format in BigQuery's elements; sqlglot converts some of them to Python's."""
-    return _without_modifiers(format_string.replace("%S.%f", "%E6S").replace("%-d", "%e"))
+    return _remove_modifiers(format_string.replace("%S.%f", "%E6S").replace("%-d", "%e"))
 
 
-def _without_modifiers(format_string: str) -> str:
+def _remove_modifiers(format_string: str) -> str:
     """Remove the modifiers E and O where they have no effect."""
     return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", format_string))
 
 
-def _is_unsupported(element: str, kind: Kind) -> bool:
+def _is_unsupported_element(element: str, kind: Kind) -> bool:
     lacks_clock = kind is Kind.DATE and (element in _CLOCK_ELEMENTS or element.endswith("S"))
     lacks_zone = kind is not Kind.TIMESTAMP and element in _ZONE_ELEMENTS
     return lacks_clock or lacks_zone or (kind is Kind.TIME and element in _DATE_ELEMENTS)
@@ -79,7 +87,7 @@ def _fraction_digits(element: str) -> int | None:
     return int(match[1]) if match else None
 
 
-_CAST_ELEMENTS: Final = dict(
+_ELEMENT_BY_CAST_ELEMENT: Final = dict(
     word.split("=")
     for word in (
         "YYYY=Y YY=y MM=m MON=b MONTH=B DD=d DDD=j DAY=A DY=a HH24=H HH12=I HH=I MI=M SS=S AM=p PM=p A.M.=p P.M.=p"
@@ -87,10 +95,11 @@ _CAST_ELEMENTS: Final = dict(
     ).split()
 )
 # CAST(… AS STRING FORMAT …) writes times in UTC.
-_CAST_ZONE: Final = {"TZH": "+00", "TZM": "00"}
-_CAST_ZONE_ELEMENT: Final = dict.fromkeys(_CAST_ZONE, "z")
-_CAST_ELEMENT: Final = re.compile(
-    "|".join(sorted(map(re.escape, (*_CAST_ELEMENTS, *_CAST_ZONE)), key=len, reverse=True)) + r'|"([^"]*)"|.',
+_UTC_TEXT_BY_CAST_ELEMENT: Final = {"TZH": "+00", "TZM": "00"}
+_ELEMENT_BY_CAST_ZONE_ELEMENT: Final = dict.fromkeys(_UTC_TEXT_BY_CAST_ELEMENT, "z")
+_CAST_ELEMENT_PATTERN: Final = re.compile(
+    "|".join(sorted(map(re.escape, (*_ELEMENT_BY_CAST_ELEMENT, *_UTC_TEXT_BY_CAST_ELEMENT)), key=len, reverse=True))
+    + r'|"([^"]*)"|.',
     re.IGNORECASE | re.DOTALL,
 )
 _NAME_ELEMENTS: Final = frozenset("bBaAp")
@@ -101,19 +110,21 @@ def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterat
 
     Unlike in FORMAT_TIMESTAMP, the element `EnS` is only the fraction of the seconds.
     """
-    for match in _CAST_ELEMENT.finditer(format_string):
+    for match in _CAST_ELEMENT_PATTERN.finditer(format_string):
         source_text = match[0]
         word = source_text.upper()
         if match[1] is not None:
             yield None, match[1]
-        elif _is_unsupported(_CAST_ELEMENTS.get(word, _CAST_ZONE_ELEMENT.get(word, "")), kind):
-            unsupported(node, f"The format element '{source_text}' of a {kind}")
-        elif word in _CAST_ELEMENTS:
-            yield _CAST_ELEMENTS[word], source_text
-        elif word not in _CAST_ZONE and source_text.isalnum():
-            unsupported(node, f"The format element '{source_text}'")
+        elif _is_unsupported_element(
+            _ELEMENT_BY_CAST_ELEMENT.get(word, _ELEMENT_BY_CAST_ZONE_ELEMENT.get(word, "")), kind
+        ):
+            raise_unsupported(node, f"The format element '{source_text}' of a {kind}")
+        elif word in _ELEMENT_BY_CAST_ELEMENT:
+            yield _ELEMENT_BY_CAST_ELEMENT[word], source_text
+        elif word not in _UTC_TEXT_BY_CAST_ELEMENT and source_text.isalnum():
+            raise_unsupported(node, f"The format element '{source_text}'")
         else:
-            yield None, _CAST_ZONE.get(word, source_text)
+            yield None, _UTC_TEXT_BY_CAST_ELEMENT.get(word, source_text)
 
 
 def _letter_case(element: str, source_text: str) -> str | None:
@@ -152,43 +163,43 @@ def _literal_format(text: str) -> EngineFormat:
     return EngineFormat(text.replace("%", "%%"))
 
 
-MONTHS: Final = "january february march april may june july august september october november december".split()
-DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
+MONTH_NAMES: Final = "january february march april may june july august september october november december".split()
+DAY_NAMES: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 
 def _name_pattern(words: list[str]) -> str:
     return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
 
 
-_NUMBER: Final = r"(\d{1,2})"
-_OFFSET: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
+_TWO_DIGIT_PATTERN: Final = r"(\d{1,2})"
+_OFFSET_PATTERN: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
 # RE2's `\s` does not include the vertical tab.
-_SPACES: Final = r"[\s\v]*"
+_SPACES_PATTERN: Final = r"[\s\v]*"
 
 # The pattern of each element; the group's index is recorded under the element's letter.
-_PATTERNS: Final = {
+_PATTERN_BY_ELEMENT: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
     "G": r"(\d{1,4})",
     "C": r"(0\d{2}|\d{1,2})",
-    **dict.fromkeys("ymHIMSUWVg", _NUMBER),
+    **dict.fromkeys("ymHIMSUWVg", _TWO_DIGIT_PATTERN),
     **dict.fromkeys("dekl", r"\s*(\d{1,2})"),
     "j": r"(\d{1,3})",
     "u": "([1-7])",
     "w": "([0-6])",
     "Q": "([1-4])",
-    **dict.fromkeys("bBh", _name_pattern(MONTHS)),
-    **dict.fromkeys("aA", _name_pattern(DAYS)),
+    **dict.fromkeys("bBh", _name_pattern(MONTH_NAMES)),
+    **dict.fromkeys("aA", _name_pattern(DAY_NAMES)),
     "p": "(am|pm)",
     "s": r"([+-]?\d{1,18})",
-    **dict.fromkeys(("z", "Ez"), _OFFSET),
+    **dict.fromkeys(("z", "Ez"), _OFFSET_PATTERN),
     "Z": r"([a-z0-9_/+:-]+)",
-    **dict.fromkeys("nt", _SPACES),
+    **dict.fromkeys("nt", _SPACES_PATTERN),
     "%": "%",
 }
 
 # Elements that are equivalent to another one.
-_EQUIVALENT: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
+_EQUIVALENT_ELEMENTS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
 _ABBREVIATIONS: Final = {
     "D": "%m/%d/%y",
     "x": "%m/%d/%y",
@@ -199,10 +210,12 @@ _ABBREVIATIONS: Final = {
 }
 _ALL_ABBREVIATIONS: Final = {**_ABBREVIATIONS, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
 
-_READ_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
-_SECONDS: Final = re.compile(r"E(\d+|\*)S")
+_PARSED_ELEMENT_PATTERN: Final = re.compile(
+    r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL
+)
+_SECONDS_ELEMENT_PATTERN: Final = re.compile(r"E(\d+|\*)S")
 
-_UNSUPPORTED_BY_KIND: Final = {
+_UNSUPPORTED_ELEMENTS_BY_KIND: Final = {
     Kind.DATE: frozenset("HIMSpszZ"),
     Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
     Kind.DATETIME: frozenset("zZ"),
@@ -212,49 +225,56 @@ _UNSUPPORTED_BY_KIND: Final = {
 class FormatPattern(msgspec.Struct):
     """The regular expression of a time format.
 
-    `groups` is its number of groups, and `last_groups` has the index, from 1, of the last group of each element.
-    `unknown` is the first element that is not known, if any.
+    `groups` is its number of groups, and `group_index_by_element` has the index, from 1, of the last group of each element.
+    `unknown_element` is the first element that is not known, if any.
     """
 
     pattern: str = ""
-    groups: int = 0
-    last_groups: dict[str, int] = msgspec.field(default_factory=dict)
-    unknown: str | None = None
+    group_count: int = 0
+    group_index_by_element: dict[str, int] = msgspec.field(default_factory=dict)
+    unknown_element: str | None = None
 
     def unsupported_element(self, kind: Kind) -> str | None:
         """Return the first element that this type does not have."""
-        return next((element for element in self.last_groups if element in _UNSUPPORTED_BY_KIND.get(kind, ())), None)
+        return next(
+            (
+                element
+                for element in self.group_index_by_element
+                if element in _UNSUPPORTED_ELEMENTS_BY_KIND.get(kind, ())
+            ),
+            None,
+        )
 
     def add_element(self, element: str, pattern: str) -> None:
         self.pattern += pattern
         if "(" in pattern.replace("(?:", ""):
-            self.groups += 1
-            self.last_groups[_EQUIVALENT.get(element, element)] = self.groups
+            self.group_count += 1
+            self.group_index_by_element[_EQUIVALENT_ELEMENTS.get(element, element)] = self.group_count
 
 
 def _parse_time_format(format_string: str) -> FormatPattern:
-    """Return the regular expression of a format, up to its first `unknown` element."""
+    """Return the regular expression of a format, up to its first `unknown_element` element."""
     format_pattern = FormatPattern()
-    for element, literal_pattern in _elements(format_string):
+    for element, literal_pattern in _split_parsed_format(format_string):
         if element is None:
             format_pattern.pattern += literal_pattern
-        elif seconds := _SECONDS.fullmatch(element):
+        elif seconds := _SECONDS_ELEMENT_PATTERN.fullmatch(element):
             format_pattern.add_element("S", _seconds_pattern(seconds[1]))
-        elif element in _PATTERNS:
-            format_pattern.add_element(element, _PATTERNS[element])
+        elif element in _PATTERN_BY_ELEMENT:
+            format_pattern.add_element(element, _PATTERN_BY_ELEMENT[element])
         else:
-            format_pattern.unknown = element
+            format_pattern.unknown_element = element
             break
     return format_pattern
 
 
-def _elements(format_string: str) -> Iterator[tuple[str | None, str]]:
+def _split_parsed_format(format_string: str) -> Iterator[tuple[str | None, str]]:
     """Yield elements, and patterns of the text between them."""
     # Undo sqlglot's conversion of some elements to Python's.
     format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
-    for match in _READ_ELEMENT.finditer(_expand_abbreviations(format_string)):
+    for match in _PARSED_ELEMENT_PATTERN.finditer(_expand_abbreviations(format_string)):
         element, space, literal = match.groups()
-        yield element, _SPACES if space is not None else re.escape(literal or "")
+        yield element, _SPACES_PATTERN if space is not None else re.escape(literal or "")
 
 
 def _expand_abbreviations(format_string: str) -> str:
@@ -262,43 +282,43 @@ def _expand_abbreviations(format_string: str) -> str:
     return re.sub(
         "%([" + "".join(_ALL_ABBREVIATIONS) + "])",
         lambda match: _ALL_ABBREVIATIONS[match[1]],
-        _without_modifiers(format_string),
+        _remove_modifiers(format_string),
     )
 
 
 def _seconds_pattern(digits: str) -> str:
     """Return the pattern of seconds with at most this number of fraction digits; `*` stands for any number."""
     if digits == "0":
-        return _NUMBER
+        return _TWO_DIGIT_PATTERN
     fraction = r"\d*" if digits == "*" else rf"\d{{0,{digits}}}"
     return rf"(\d{{1,2}}(?:\.{fraction})?)"
 
 
 # The valid ranges of these elements. The engines check the ranges of all other elements.
-BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
-_MICROSECONDS: Final = {"H": 3_600_000_000, "M": 60_000_000}
+BOUNDS_BY_ELEMENT: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
+_MICROSECONDS_BY_ELEMENT: Final = {"H": 3_600_000_000, "M": 60_000_000}
 
 
-class ParsingSql(msgspec.Struct, frozen=True):
+class TimeParsingSql(msgspec.Struct, frozen=True):
     """An engine's SQL for the steps of parsing a time; arguments and results are templates.
 
     `number` converts a text of digits to an integer. `date` makes a date of year, month and day; `weekday` counts from
     1 for Monday, and `monday` is the Monday of the date's week. `name_position` is the position, from 1, of the name
-    that begins with the first three letters of a text. `microseconds` is the duration of a number of units, each of the
+    that begins with the first three letters of a text. `units_to_duration` is the duration of a number of units, each of the
     given number of microseconds; `seconds` is the duration of a text of seconds with a fraction. `time_of_day` is the
     sum of such durations.
     """
 
-    number: Callable[[str], str]
+    parse_integer: Callable[[str], str]
     conditional: Callable[[str, str, str], str]
-    date: Callable[[str, str, str], str]
-    days_after: Callable[[str, str], str]
+    make_date: Callable[[str, str, str], str]
+    add_days: Callable[[str, str], str]
     weekday: Callable[[str], str]
-    monday: Callable[[str], str]
+    monday_of_week: Callable[[str], str]
     name_position: Callable[[str, str], str]
-    microseconds: Callable[[str, int], str]
-    seconds: Callable[[str], str]
-    time_of_day: Callable[[Sequence[str]], str]
+    units_to_duration: Callable[[str, int], str]
+    seconds_to_duration: Callable[[str], str]
+    sum_durations: Callable[[Sequence[str]], str]
 
 
 def _name_list(names: list[str]) -> str:
@@ -306,110 +326,116 @@ def _name_list(names: list[str]) -> str:
     return ", ".join(f"'{name[:3]}'" for name in names)
 
 
-class Groups(msgspec.Struct, frozen=True):
+class ElementGroups(msgspec.Struct, frozen=True):
     """The template of each element's group, in the order in which the elements were read."""
 
     templates: Mapping[str, str]
-    sql: ParsingSql
+    sql: TimeParsingSql
 
-    def number(self, element: str) -> str:
-        return self.sql.number(self.templates[element])
+    def number_sql(self, element: str) -> str:
+        return self.sql.parse_integer(self.templates[element])
 
-    def number_or(self, element: str, otherwise: str) -> str:
-        return self.number(element) if element in self.templates else otherwise
+    def number_sql_or_default(self, element: str, otherwise: str) -> str:
+        return self.number_sql(element) if element in self.templates else otherwise
 
-    def time_of_day(self) -> str:
-        parts = [self._hour()] if self.templates.keys() & {"H", "I"} else []
-        parts += [self.sql.microseconds(self.number("M"), _MICROSECONDS["M"])] if "M" in self.templates else []
-        parts += [self.sql.seconds(self.templates["S"])] if "S" in self.templates else []
-        return self.sql.time_of_day(parts)
+    def time_of_day_sql(self) -> str:
+        parts = [self._hour_sql()] if self.templates.keys() & {"H", "I"} else []
+        parts += (
+            [self.sql.units_to_duration(self.number_sql("M"), _MICROSECONDS_BY_ELEMENT["M"])]
+            if "M" in self.templates
+            else []
+        )
+        parts += [self.sql.seconds_to_duration(self.templates["S"])] if "S" in self.templates else []
+        return self.sql.sum_durations(parts)
 
-    def _hour(self) -> str:
+    def _hour_sql(self) -> str:
         if "H" in self.templates:
-            return self.sql.microseconds(self.number("H"), _MICROSECONDS["H"])
-        hour = f"{self.number('I')} % 12"
+            return self.sql.units_to_duration(self.number_sql("H"), _MICROSECONDS_BY_ELEMENT["H"])
+        hour = f"{self.number_sql('I')} % 12"
         if "p" in self.templates:
             is_afternoon = f"lower({self.templates['p']}) = 'pm'"
             hour += f" + {self.sql.conditional(is_afternoon, '12', '0')}"
-        return self.sql.microseconds(f"({hour})", _MICROSECONDS["H"])
+        return self.sql.units_to_duration(f"({hour})", _MICROSECONDS_BY_ELEMENT["H"])
 
-    def date(self) -> str:
+    def date_sql(self) -> str:
         if "G" in self.templates:
-            return self._iso_week()
+            return self._iso_week_date_sql()
         if self.templates.keys() & {"U", "W"} and self.templates.keys() & {"Y", "y"}:
-            return self._week()
+            return self._week_date_sql()
         if "j" in self.templates:
-            return self.sql.days_after(self.sql.date(self._year(), "1", "1"), f"{self.number('j')} - 1")
-        return self.sql.date(self._year(), self._month(), self.number_or("d", "1"))
+            return self.sql.add_days(self.sql.make_date(self._year_sql(), "1", "1"), f"{self.number_sql('j')} - 1")
+        return self.sql.make_date(self._year_sql(), self._month_sql(), self.number_sql_or_default("d", "1"))
 
-    def _year(self) -> str:
-        short = self.number_or("y", "")
+    def _year_sql(self) -> str:
+        short = self.number_sql_or_default("y", "")
         if "Y" in self.templates:
-            return self.number("Y")
+            return self.number_sql("Y")
         if "C" in self.templates:
-            return f"({self.number('C')} * 100{' + ' + short if short else ''})"
+            return f"({self.number_sql('C')} * 100{' + ' + short if short else ''})"
         return f"({short} + {self.sql.conditional(f'{short} < 69', '2000', '1900')})" if short else "1970"
 
-    def _month(self) -> str:
+    def _month_sql(self) -> str:
         """Return the month from the last element of the format that gives a month; January if there is none."""
         last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
         if last == "b":
-            return self.sql.name_position(_name_list(MONTHS), self.templates["b"])
+            return self.sql.name_position(_name_list(MONTH_NAMES), self.templates["b"])
         if last == "Q":
-            return f"({self.number('Q')} * 3 - 2)"
-        return self.number_or("m", "1")
+            return f"({self.number_sql('Q')} * 3 - 2)"
+        return self.number_sql_or_default("m", "1")
 
-    def _weekday(self, first: int) -> str:
+    def _weekday_sql(self, first: int) -> str:
         """Return the number of days after Monday; `first` if the format has no weekday."""
         if "u" in self.templates:
-            return f"({self.number('u')} - 1)"
+            return f"({self.number_sql('u')} - 1)"
         if "w" in self.templates:
-            return f"(({self.number('w')} + 6) % 7)"
+            return f"(({self.number_sql('w')} + 6) % 7)"
         if "a" in self.templates:
-            return f"({self.sql.name_position(_name_list(DAYS), self.templates['a'])} - 1)"
+            return f"({self.sql.name_position(_name_list(DAY_NAMES), self.templates['a'])} - 1)"
         return str(first)
 
-    def _iso_week(self) -> str:
-        monday = self.sql.monday(self.sql.date(self.number("G"), "1", "4"))
-        return self.sql.days_after(monday, f"({self.number_or('V', '1')} - 1) * 7 + {self._weekday(0)}")
+    def _iso_week_date_sql(self) -> str:
+        monday = self.sql.monday_of_week(self.sql.make_date(self.number_sql("G"), "1", "4"))
+        return self.sql.add_days(monday, f"({self.number_sql_or_default('V', '1')} - 1) * 7 + {self._weekday_sql(0)}")
 
-    def _week(self) -> str:
+    def _week_date_sql(self) -> str:
         """Return SQL for the date of a day in the week %U or %W: of the weekday, or of the first day if there is none.
 
         Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0.
         """
         letter, days_before = ("U", 6) if "U" in self.templates else ("W", 0)
-        new_year = self.sql.date(self._year(), "1", "1")
-        first = self.sql.days_after(new_year, f"(7 + {days_before} - ({self.sql.weekday(new_year)} - 1)) % 7")
-        day = f"(({self._weekday(days_before)} - {days_before} + 7) % 7)"
-        return self.sql.days_after(first, f"({self.number(letter)} - 1) * 7 + {day}")
+        new_year = self.sql.make_date(self._year_sql(), "1", "1")
+        first = self.sql.add_days(new_year, f"(7 + {days_before} - ({self.sql.weekday(new_year)} - 1)) % 7")
+        day = f"(({self._weekday_sql(days_before)} - {days_before} + 7) % 7)"
+        return self.sql.add_days(first, f"({self.number_sql(letter)} - 1) * 7 + {day}")
 
 
-Assemble = Callable[[exp.Expr, FormatPattern, Kind], exp.Expr]
+TimeParserBuilder = Callable[[exp.Expr, FormatPattern, Kind], exp.Expr]
 
 
-def parsing_rules(assemble: Assemble, unsupported_elements: frozenset[str] = frozenset()) -> RuleSet:
+def parsing_rules(assemble: TimeParserBuilder, unsupported_elements: frozenset[str] = frozenset()) -> RuleSet:
     """Return the lowering rules of functions that parse times, for an engine that lacks `unsupported_elements`."""
 
     def rule_for(kind: Kind) -> Rule:
         def rule(node: exp.Expr) -> exp.Expr:
             if node.args.get("safe"):
-                mark_safe(node)
+                mark_null_on_error(node)
             if isinstance(node.args.get("format"), exp.Null) or isinstance(node.this, exp.Null):
                 return exp.Null()
             format_pattern = _parse_time_format(_constant_format(node, kind))
-            if format_pattern.unknown is not None:
+            if format_pattern.unknown_element is not None:
                 return (
-                    exp.Null() if is_safe(node) else unsupported(node, f"The format element %{format_pattern.unknown}")
+                    exp.Null()
+                    if returns_null_on_error(node)
+                    else raise_unsupported(node, f"The format element %{format_pattern.unknown_element}")
                 )
             unsupported_element = next(
-                (element for element in format_pattern.last_groups if element in unsupported_elements), None
+                (element for element in format_pattern.group_index_by_element if element in unsupported_elements), None
             )
             if unsupported_element is not None:
-                unsupported(node, f"The format element %{unsupported_element}")
+                raise_unsupported(node, f"The format element %{unsupported_element}")
             foreign_element = format_pattern.unsupported_element(kind)
             if foreign_element is not None:
-                unsupported(node, f"The element %{foreign_element} for {kind}")
+                raise_unsupported(node, f"The element %{foreign_element} for {kind}")
             return assemble(node, format_pattern, kind)
 
         return rule
@@ -425,159 +451,174 @@ def parsing_rules(assemble: Assemble, unsupported_elements: frozenset[str] = fro
 
 def _constant_format(node: exp.Expr, kind: Kind) -> str:
     if kind is Kind.TIMESTAMP and node.meta_get("bigquery_name") is None:
-        unsupported(node, "CAST to a time with a format")  # sqlglot does not keep the target type of such a cast
+        raise_unsupported(node, "CAST to a time with a format")  # sqlglot does not keep the target type of such a cast
     format_string = constant_text(node.args.get("format"))
-    return format_string if format_string is not None else unsupported(node, "A format that is not a literal")
+    return format_string if format_string is not None else raise_unsupported(node, "A format that is not a literal")
 
 
-class TimeTextSql(Protocol):
+class TimePrinterSql(Protocol):
     """An engine's SQL for times as text; in templates @a is the wall clock to print, and @b the same time in UTC."""
 
     # The engine's letters for the elements that its own function prints as BigQuery does, and templates for the others.
-    letters: Mapping[str, str]
-    parts: Mapping[str, str]
+    engine_letters: Mapping[str, str]
+    element_templates: Mapping[str, str]
     # The offset of a wall clock from UTC in minutes; its sign, and its hours and minutes with two digits each.
-    offset: str
-    sign: str
-    hours: str
-    minutes: str
+    offset_in_minutes: str
+    offset_sign: str
+    offset_hours: str
+    offset_minutes_part: str
     # Three or six fractional digits with a point, or none.
     subsecond: str
     # A call of the engine's own function with a time and a format; its formats of a clock, a day with a clock, and ISO
     # 8601.
-    formatted: str
-    clock: str
-    day_and_clock: str
-    iso_clock: str
+    format_call: str
+    clock_format: str
+    day_and_clock_format: str
+    iso_format: str
     # A text padded with blanks to nine characters, and the first character of a text.
-    padded: str
+    pad_template: str
     first_letter: str
 
-    def written(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+    def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         """Return the value to format, and the type as which it is formatted."""
         ...
 
-    def day_of(self, value: exp.Expr) -> exp.Expr:
+    def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:
         """Return a TIME as a wall clock of 1970-01-01."""
         ...
 
-    def wall_clock_in(self, moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr: ...
+    def to_zone_wall_clock(self, moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr: ...
 
-    def seconds(self, digits: int) -> EngineFormat | str:
+    def seconds_format(self, digits: int) -> EngineFormat | str:
         """Return the seconds with this number of fractional digits."""
         ...
 
-    def fraction(self, digits: int) -> str:
+    def fraction_template(self, digits: int) -> str:
         """Return only the fraction of the seconds, with this number of digits."""
         ...
 
 
-class TimeText(msgspec.Struct, frozen=True):
+class TimePrinter(msgspec.Struct, frozen=True):
     """The rules that print times as text, for one engine."""
 
-    words: Vocabulary
-    sql: TimeTextSql
+    vocabulary: SqlVocabulary
+    sql: TimePrinterSql
 
-    def _format(self, node: exp.Expr) -> exp.Expr:
+    def _translate_format(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node.args["format"], exp.Null):
             return exp.Null()
         format_text = constant_text(node.args["format"])
         if format_text is None:
-            unsupported(node, "A format that is not a literal")
-        value, kind = self.sql.written(node)
+            raise_unsupported(node, "A format that is not a literal")
+        value, kind = self.sql.value_and_kind(node)
         return self.format_time(value, kind, format_text, node.args.get("zone"))
 
     def format_time(self, value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
         """Format the value as a time of the type `kind`, by the format text and in the zone."""
-        words, sql = self.words, self.sql
+        words, sql = self.vocabulary, self.sql
         if kind is Kind.TIME:
-            utc = local = sql.day_of(words.read_as(value, Kind.TIME))
+            utc = local = sql.time_to_wall_clock(words.read_as(value, Kind.TIME))
         elif kind is Kind.TIMESTAMP:
             moment = words.read_as(value, Kind.TIMESTAMP)
-            utc = words.utc_wall_clock(moment)
-            local = sql.wall_clock_in(copied(moment), zone) if zone is not None else utc
+            utc = words.timestamp_to_utc_wall_clock(moment)
+            local = sql.to_zone_wall_clock(copy_tree(moment), zone) if zone is not None else utc
         else:
-            utc = local = words.wall_clock(words.read_as(value, kind))
-        elements = [self._element_text(element, text) for element, text in _split_time_format(format_text, kind)]
-        empty = words.conditional(words.is_missing("@a"), "NULL", "''")
+            utc = local = words.time_to_utc_wall_clock(words.read_as(value, kind))
+        elements = [self._print_element(element, text) for element, text in _split_time_format(format_text, kind)]
+        empty = words.conditional(words.is_null("@a"), "NULL", "''")
         template, formats = self._join_elements(elements) if elements else (empty, [])
-        return words.once(template, *((local, utc) if "@b" in template else (local,)), texts=formats)
+        return words.fill_template(template, *((local, utc) if "@b" in template else (local,)), texts=formats)
 
-    def _element_text(self, element: str | None, text: str) -> EngineFormat | str:
+    def _print_element(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
             return _literal_format(text)
-        if element in self.sql.letters:
-            return EngineFormat(f"%{self.sql.letters[element]}")
+        if element in self.sql.engine_letters:
+            return EngineFormat(f"%{self.sql.engine_letters[element]}")
         digits = _fraction_digits(element)
         if digits is not None:
-            return self.sql.seconds(digits)
-        return self.sql.parts[element] if element in self.sql.parts else _literal_format(f"%{element}")
+            return self.sql.seconds_format(digits)
+        return (
+            self.sql.element_templates[element]
+            if element in self.sql.element_templates
+            else _literal_format(f"%{element}")
+        )
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
         """Return the template over a wall clock @a, and the format texts for its placeholders."""
-        parts, formats = _merge_formats(elements, lambda index: self.sql.formatted.format("@a", f"{{{index}}}"))
-        return parts[0] if len(parts) == 1 else self.words.concat(*parts), formats
+        parts, formats = _merge_formats(elements, lambda index: self.sql.format_call.format("@a", f"{{{index}}}"))
+        return parts[0] if len(parts) == 1 else self.vocabulary.concat(*parts), formats
 
-    def cast_text(self, value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    def print_as_cast(self, value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         """Return a time as CAST prints it; a TIMESTAMP with its offset."""
-        words, sql, kind = self.words, self.sql, kind_of(value)
+        words, sql, kind = self.vocabulary, self.sql, kind_of(value)
         if kind is Kind.DATE:
             return fragment(words.as_text("{0}"), value)
         if kind is Kind.TIME:
-            return self._printed(sql.clock, sql.day_of(value))
+            return self._print_wall_clock(sql.clock_format, sql.time_to_wall_clock(value))
         if kind is not Kind.TIMESTAMP:
-            return self._printed(sql.day_and_clock, words.wall_clock(value))
+            return self._print_wall_clock(sql.day_and_clock_format, words.time_to_utc_wall_clock(value))
         if zone is None:
-            return self._printed(sql.day_and_clock, words.utc_wall_clock(value), after=("'+00'",))
-        minutes = words.conditional(f"{sql.offset} % 60 = 0", "''", words.concat("':'", sql.minutes))
-        zoned = words.concat(sql.sign, sql.hours, minutes)
-        local, utc = sql.wall_clock_in(copied(value), zone), words.utc_wall_clock(value)
-        return self._printed(sql.day_and_clock, local, utc, after=(zoned,))
+            return self._print_wall_clock(
+                sql.day_and_clock_format, words.timestamp_to_utc_wall_clock(value), after=("'+00'",)
+            )
+        minutes = words.conditional(
+            f"{sql.offset_in_minutes} % 60 = 0", "''", words.concat("':'", sql.offset_minutes_part)
+        )
+        zoned = words.concat(sql.offset_sign, sql.offset_hours, minutes)
+        local, utc = sql.to_zone_wall_clock(copy_tree(value), zone), words.timestamp_to_utc_wall_clock(value)
+        return self._print_wall_clock(sql.day_and_clock_format, local, utc, after=(zoned,))
 
-    def json_text(self, value: exp.Expr, kind: Kind) -> exp.Expr:
+    def print_as_json(self, value: exp.Expr, kind: Kind) -> exp.Expr:
         """Return a time as JSON contains it, in quotes: with a T between date and clock, and Z for UTC."""
         if kind is Kind.TIME:
-            return self._printed(self.sql.clock, self.sql.day_of(value), before=("'\"'",), after=("'\"'",))
+            return self._print_wall_clock(
+                self.sql.clock_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
+            )
         is_timestamp = kind is Kind.TIMESTAMP
-        wall = self.words.utc_wall_clock(value) if is_timestamp else value
+        wall = self.vocabulary.timestamp_to_utc_wall_clock(value) if is_timestamp else value
         end = "'Z\"'" if is_timestamp else "'\"'"
-        return self._printed(self.sql.iso_clock, wall, before=("'\"'",), after=(end,))
+        return self._print_wall_clock(self.sql.iso_format, wall, before=("'\"'",), after=(end,))
 
-    def _printed(
+    def _print_wall_clock(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
     ) -> exp.Expr:
         """Return a wall clock in this format, followed by three or six fractional digits, or none."""
-        clock = self.sql.formatted.format("@a", f"'{format_text}'")
-        return self.words.once(self.words.concat(*before, clock, self.sql.subsecond, *after), *parts)
+        clock = self.sql.format_call.format("@a", f"'{format_text}'")
+        return self.vocabulary.fill_template(self.vocabulary.concat(*before, clock, self.sql.subsecond, *after), *parts)
 
-    def cast_by_format(self, node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
+    def print_by_cast_format(self, node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
         """Lower CAST(time AS STRING FORMAT …)."""
         kind = kind_of(value) or Kind.TIMESTAMP
-        elements = [self._cast_element(element, text) for element, text in _split_cast_format(node, format_text, kind)]
-        local = self.sql.day_of(value) if kind is Kind.TIME else self.words.wall_clock(value)
+        elements = [
+            self._print_cast_element(element, text) for element, text in _split_cast_format(node, format_text, kind)
+        ]
+        local = (
+            self.sql.time_to_wall_clock(value) if kind is Kind.TIME else self.vocabulary.time_to_utc_wall_clock(value)
+        )
         template, formats = self._join_elements(elements) if elements else ("''", [])
-        return self.words.once(template, local, texts=formats)
+        return self.vocabulary.fill_template(template, local, texts=formats)
 
-    def _cast_element(self, element: str | None, text: str) -> EngineFormat | str:
+    def _print_cast_element(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
             return _literal_format(text)
         digits = _fraction_digits(element)
         if digits is not None:
-            return self.sql.fraction(digits)
-        case, letter = _letter_case(element, text), self.sql.letters[element]
-        element_text = self.sql.formatted.format("@a", f"'%{letter}'")
+            return self.sql.fraction_template(digits)
+        case, letter = _letter_case(element, text), self.sql.engine_letters[element]
+        element_text = self.sql.format_call.format("@a", f"'%{letter}'")
         if "." in text:
-            element_text = self.words.concat(self.sql.first_letter.format(element_text), "'.M.'")
+            element_text = self.vocabulary.concat(self.sql.first_letter.format(element_text), "'.M.'")
         elif element == "A":
-            element_text = self.sql.padded.format(element_text)
+            element_text = self.sql.pad_template.format(element_text)
         elif case is None:
             return EngineFormat(f"%{letter}")
         return f"{case or ''}({element_text})"
 
-    def _iso_time(self, node: exp.Expr) -> exp.Expr:
-        return self.format_time(node.expressions[0], Kind.TIMESTAMP, _ISO_TIME, None)
+    def _translate_iso_time(self, node: exp.Expr) -> exp.Expr:
+        return self.format_time(node.expressions[0], Kind.TIMESTAMP, _ISO_TIME_FORMAT, None)
 
     def rules(self) -> RuleSet:
         return RuleSet(
-            nodes={exp.TimeToStr: self._format}, by_name={internal_function("iso_time").upper(): self._iso_time}
+            nodes={exp.TimeToStr: self._translate_format},
+            by_name={internal_function_name("iso_time").upper(): self._translate_iso_time},
         )

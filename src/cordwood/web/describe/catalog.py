@@ -5,21 +5,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cordwood.access import may_query
-from cordwood.catalog.alert_table import table_of_alert
-from cordwood.catalog.catalog import Definitions
-from cordwood.catalog.definition_fields import LANGUAGES, fields_of, stream_revision
+from cordwood.catalog.alert_table import alert_to_table
+from cordwood.catalog.catalog import DefinitionEditor
+from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGES, stream_revision, stream_to_fields
 from cordwood.catalog.toml_document import numeric_id
-from cordwood.engines.engine import StreamFacts
-from cordwood.errors import BadParameter, Fault, NotOffered
+from cordwood.engines.engine import StreamStats
+from cordwood.errors import BadParameter, Fault, FeatureUnavailable
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.event import Shape
 from cordwood.model.key import Caller
-from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
-from cordwood.web.credentials import presented, private_caller
+from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json_response, parse_urlencoded
+from cordwood.web.credentials import presented_key, require_private_caller
 from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import EndpointWithColumns, flat_schema, stream_schema
-from cordwood.web.describe.openapi import document as document_of
-from cordwood.web.describe.page import page
+from cordwood.web.describe.openapi import openapi_document as document_of
+from cordwood.web.describe.page import page_html
 from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
 from cordwood.web.services import Services, existing_endpoint, existing_stream
 
@@ -41,26 +41,26 @@ _ACCOUNT: Final = {
     "bigquery_dataset_id": None,
     "bigquery_dataset_location": None,
 }
-_ALTERNATIVES: Final = {
+_ALTERNATIVE_HINTS: Final = {
     "backends": "All streams are stored by the engine in the setting `engine`; have the sender send events elsewhere as well.",
     "rules": "Send an event to every stream that should have it; filter on reading with an endpoint.",
 }
 
 
-async def api_document(request: Request, services: Services) -> Response:
+async def show_api_document(request: Request, services: Services) -> Response:
     """Return the OpenAPI document, which is public: it has the parameters of endpoints, but not their queries.
 
     Names of columns that come from events are included only for callers whose key may query the endpoint.
     """
-    return no_store_json(await _document(services, _caller_if_any(request, services)))
+    return no_store_json_response(await _create_document(services, _caller_or_none(request, services)))
 
 
-async def api_client(request: Request, services: Services) -> Response:
+async def show_api_client(request: Request, services: Services) -> Response:
     """Return a client in Python, generated from the OpenAPI document.
 
     The client is public like the document. With a key, it has only the endpoints that the key may query.
     """
-    caller = _caller_if_any(request, services)
+    caller = _caller_or_none(request, services)
     endpoints = [
         one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
     ]
@@ -81,7 +81,7 @@ def _generate_client(endpoints: Sequence[Endpoint]) -> tuple[str, bytes]:
     return generate_client(document_of([EndpointWithColumns(endpoint, ()) for endpoint in endpoints], ()))
 
 
-async def api_page(request: Request, services: Services) -> Response:
+async def show_api_page(request: Request, services: Services) -> Response:
     """Return the OpenAPI document as an HTML page. Its relative URLs need an address without a trailing slash."""
     if request.path.endswith(b"/"):
         return Response(308, [(b"location", b"../docs")])
@@ -90,16 +90,18 @@ async def api_page(request: Request, services: Services) -> Response:
         (b"content-type", b"text/html; charset=utf-8"),
         (b"cache-control", b"no-cache"),
     ]
-    document = await _document(services, _caller_if_any(request, services))
-    text = await asyncio.to_thread(page, document, file_address)
+    document = await _create_document(services, _caller_or_none(request, services))
+    text = await asyncio.to_thread(page_html, document, file_address)
     return Response(200, headers, text.encode())
 
 
-async def _document(services: Services, caller: Caller | None) -> dict[str, Any]:
+async def _create_document(services: Services, caller: Caller | None) -> dict[str, Any]:
     endpoints = services.catalog.endpoints()
     columns = await asyncio.gather(
         *(
-            services.answers.columns(endpoint, caller if caller is not None and may_query(caller, endpoint) else None)
+            services.query_service.endpoint_columns(
+                endpoint, caller if caller is not None and may_query(caller, endpoint) else None
+            )
             for endpoint in endpoints
         )
     )
@@ -107,59 +109,61 @@ async def _document(services: Services, caller: Caller | None) -> dict[str, Any]
     return document_of(described, services.catalog.streams())
 
 
-def _caller_if_any(request: Request, services: Services) -> Caller | None:
+def _caller_or_none(request: Request, services: Services) -> Caller | None:
     """Return the caller of the request; None without a valid key, since the document is public."""
     try:
-        return services.access.authenticate(presented(request, urlencoded_pairs(request.query_string, "query string")))
+        return services.access.authenticate(
+            presented_key(request, parse_urlencoded(request.query_string, "query string"))
+        )
     except Fault:
         return None
 
 
 async def list_endpoints(request: Request, services: Services) -> Response:
-    private_caller(request, services)
+    require_private_caller(request, services)
     origins = _origins(services.endpoint_definitions)
-    return no_store_json([endpoint_json(one, origins.get(one.name)) for one in services.catalog.endpoints()])
+    return no_store_json_response([endpoint_json(one, origins.get(one.name)) for one in services.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, services: Services, address: str) -> Response:
-    private_caller(request, services)
+    require_private_caller(request, services)
     found = existing_endpoint(services, address)
     origin = _origins(services.endpoint_definitions).get(found.name)
-    return no_store_json(endpoint_json(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
+    return no_store_json_response(endpoint_json(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
 
 
 async def list_sources(request: Request, services: Services) -> Response:
-    private_caller(request, services)
-    facts = await services.answers.facts()
+    require_private_caller(request, services)
+    facts = await services.query_service.stream_stats()
     origins = _origins(services.stream_definitions)
     streams = services.catalog.streams()
-    return no_store_json([stream_json(one, origins.get(one.name), facts.get(one.name)) for one in streams])
+    return no_store_json_response([stream_json(one, origins.get(one.name), facts.get(one.name)) for one in streams])
 
 
 async def show_source(request: Request, services: Services, address: str) -> Response:
-    private_caller(request, services)
+    require_private_caller(request, services)
     stream = existing_stream(services, address)
-    facts = await services.answers.facts()
+    facts = await services.query_service.stream_stats()
     fields = stream_json(stream, _origins(services.stream_definitions).get(stream.name), facts.get(stream.name))
-    return no_store_json(fields, 200, (b"etag", f'"{fields["revision"]}"'.encode()))
+    return no_store_json_response(fields, 200, (b"etag", f'"{fields["revision"]}"'.encode()))
 
 
 async def show_schema(request: Request, services: Services, address: str) -> Response:
     """Return the JSON Schema of a stream's events; with `?variant=dot`, a flat map of paths to types."""
-    caller, query = private_caller(request, services)
+    caller, query = require_private_caller(request, services)
     stream = existing_stream(services, address)
-    shape = services.answers.shapes_for(caller).get(stream.name, Shape())
+    shape = services.query_service.shapes_for(caller).get(stream.name, Shape())
     variant = query.get("variant")
     if variant not in (None, "", "dot"):
         raise BadParameter(
             f"There is no variant {variant!r} of a schema.", hint="Use variant=dot, or omit it for JSON Schema."
         )
     if variant == "dot":
-        return no_store_json(flat_schema(shape))
-    return no_store_json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
+        return no_store_json_response(flat_schema(shape))
+    return no_store_json_response(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 
 
-def _origins(definitions: Definitions[Endpoint] | Definitions[Stream] | None) -> Mapping[str, str]:
+def _origins(definitions: DefinitionEditor[Endpoint] | DefinitionEditor[Stream] | None) -> Mapping[str, str]:
     return definitions.origins() if definitions is not None else {}
 
 
@@ -171,7 +175,7 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
         "name": endpoint.name,
         "description": endpoint.description,
         "query": endpoint.sql,
-        "language": LANGUAGES[endpoint.dialect],
+        "language": LOGFLARE_LANGUAGES[endpoint.dialect],
         "sandboxable": endpoint.sandbox,
         "cache_duration_seconds": _int_if_whole(endpoint.cache_seconds),
         "proactive_requerying_seconds": _int_if_whole(endpoint.warm_seconds),
@@ -183,8 +187,8 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
         "zone": endpoint.zone,
         "revision": endpoint.revision,
         "origin": origin,
-        "parameters": [_parameter(parameter) for parameter in endpoint.parameters],
-        "alert": None if endpoint.alert is None else table_of_alert(endpoint.alert),
+        "parameters": [_parameter_json(parameter) for parameter in endpoint.parameters],
+        "alert": None if endpoint.alert is None else alert_to_table(endpoint.alert),
         # Other fields of Logflare's objects, with constant values.
         "labels": "",
         "enable_dynamic_reservation": False,
@@ -192,7 +196,7 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
     }
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter_json(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "type": parameter.type,
@@ -210,12 +214,12 @@ def _int_if_whole(number: float | None) -> float | None:
     return int(number) if number is not None and number == int(number) else number
 
 
-def stream_json(stream: Stream, origin: str | None, facts: StreamFacts | None = None) -> dict[str, Any]:
+def stream_json(stream: Stream, origin: str | None, facts: StreamStats | None = None) -> dict[str, Any]:
     """Return a stream as JSON fields in Logflare's format, with counts of its events."""
     return {
         "id": numeric_id(stream.id),
         "token": str(stream.id),
-        **fields_of(stream),
+        **stream_to_fields(stream),
         "revision": stream_revision(stream),
         "origin": origin,
         "events": facts.events if facts else 0,
@@ -225,8 +229,8 @@ def stream_json(stream: Stream, origin: str | None, facts: StreamFacts | None = 
 
 
 async def show_account(request: Request, services: Services) -> Response:
-    private_caller(request, services)
-    return no_store_json(_ACCOUNT)
+    require_private_caller(request, services)
+    return no_store_json_response(_ACCOUNT)
 
 
 async def list_backends(request: Request, services: Services) -> Response:
@@ -238,8 +242,10 @@ async def list_rules(request: Request, services: Services) -> Response:
 
 
 def _empty_collection(request: Request, services: Services, collection: str) -> Response:
-    """Return an empty list, or raise NotOffered for a request to create an object."""
-    private_caller(request, services)
+    """Return an empty list, or raise FeatureUnavailable for a request to create an object."""
+    require_private_caller(request, services)
     if request.method == "POST":
-        raise NotOffered(f"cordwood has no {collection}, so none can be created.", hint=_ALTERNATIVES[collection])
-    return no_store_json([])
+        raise FeatureUnavailable(
+            f"cordwood has no {collection}, so none can be created.", hint=_ALTERNATIVE_HINTS[collection]
+        )
+    return no_store_json_response([])

@@ -20,64 +20,64 @@ from typing import Any
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache
-from cordwood.web.describe.page import operations, resolved, without_summary
+from cordwood.web.describe.page import description_without_summary, operations, resolve_reference
 
-Node = Mapping[str, Any]
+DocumentNode = Mapping[str, Any]
 
 _TEMPLATE = "client_template.py"
 _OPERATIONS_MARK = "    # The operations of the service.\n"
 _IMPORT = "from typing import Any, NamedTuple\n"
 _JSON = "application/json"
 _EVENT_STREAM = "text/event-stream"
-_MAX_BYTES = 8 * 1024 * 1024
+_MAX_CACHED_BYTES = 8 * 1024 * 1024
 _DOCSTRING_WIDTH = 100
 _MAX_TYPE_LENGTH = 90
-_TYPES: Mapping[str, str] = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
+_PYTHON_TYPES: Mapping[str, str] = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
 # Names that parameters must not have, because they would hide names that the generated methods use.
 _RESERVED_NAMES = frozenset({"self", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
-_DIGEST_OF_ID = re.compile(r"_[0-9a-f]{8}$")
+_ID_DIGEST_REGEX = re.compile(r"_[0-9a-f]{8}$")
 
 # Generated files, compressed, by the digest of their description. The file for a thousand endpoints is 5 MB, a tenth of
 # that compressed.
-_generated: BoundedCache[bytes, bytes] = BoundedCache(_MAX_BYTES, lambda key, packed: len(key) + len(packed))
+_client_cache: BoundedCache[bytes, bytes] = BoundedCache(_MAX_CACHED_BYTES, lambda key, packed: len(key) + len(packed))
 
 
 class _Argument(msgspec.Struct, frozen=True):
     """A parameter of a generated method. `source` is its name in the description, `place` the part of the request."""
 
     name: str
-    source: str
-    place: str
-    type: str
+    document_name: str
+    location: str
+    python_type: str
     required: bool
     description: str = ""
     default: str = "None"
 
     def declaration(self) -> str:
         if self.required:
-            return f"{self.name}: {self.type}"
-        is_nullable = self.default == "None" and self.type != "Any"
-        return f"{self.name}: {self.type}{' | None' if is_nullable else ''} = {self.default}"
+            return f"{self.name}: {self.python_type}"
+        is_nullable = self.default == "None" and self.python_type != "Any"
+        return f"{self.name}: {self.python_type}{' | None' if is_nullable else ''} = {self.default}"
 
 
-def generate_client(document: Node) -> tuple[str, bytes]:
+def generate_client(document: DocumentNode) -> tuple[str, bytes]:
     """Return the digest of the description, and the client for it, which may have been generated before."""
     key = blake2b(msgspec.json.encode(document), digest_size=16).digest()
-    packed = _generated.get(key)
+    packed = _client_cache.get(key)
     if packed is not None:
         return key.hex(), zlib.decompress(packed)
-    text = _generate(document).encode()
-    _generated.put(key, zlib.compress(text, 1))
+    text = _client_source(document).encode()
+    _client_cache.put(key, zlib.compress(text, 1))
     return key.hex(), text
 
 
-def _generate(document: Node) -> str:
+def _client_source(document: DocumentNode) -> str:
     template = (resources.files("cordwood.web.describe") / _TEMPLATE).read_text(encoding="utf-8")
     before, _, after = template.partition(_OPERATIONS_MARK)
     found = list(operations(document))
     names = _method_names([operation for _, _, operation in found])
     methods = [
-        _method(document, name, path, verb, operation)
+        _method_source(document, name, path, verb, operation)
         for name, (path, verb, operation) in zip(names, found, strict=True)
     ]
     if any("Literal[" in method for method in methods):
@@ -86,7 +86,7 @@ def _generate(document: Node) -> str:
     return head + before + "\n".join(methods) + after
 
 
-def _method_names(found: Sequence[Node]) -> list[str]:
+def _method_names(found: Sequence[DocumentNode]) -> list[str]:
     """Return the name of each operation's method, made of the operation's id.
 
     For an endpoint, the digest at the end of the id is left out if the name is unique without it.
@@ -99,9 +99,9 @@ def _method_names(found: Sequence[Node]) -> list[str]:
     return names
 
 
-def _short_name(operation: Node) -> str:
+def _short_name(operation: DocumentNode) -> str:
     name = operation["operationId"]
-    return _identifier(_DIGEST_OF_ID.sub("", name) if "x-cordwood-endpoint" in operation else name)
+    return _identifier(_ID_DIGEST_REGEX.sub("", name) if "x-cordwood-endpoint" in operation else name)
 
 
 def _identifier(text: str) -> str:
@@ -121,73 +121,80 @@ def _unique_name(name: str, used_names: Collection[str]) -> str:
     return found
 
 
-def _method(document: Node, name: str, path: str, verb: str, operation: Node) -> str:
+def _method_source(document: DocumentNode, name: str, path: str, verb: str, operation: DocumentNode) -> str:
     arguments = list(_arguments(document, operation))
     ordered = sorted(arguments, key=lambda one: not one.required)
     declared = "".join(f"        {one.declaration()},\n" for one in ordered)
     signature = f"(\n        self,\n        *,\n{declared}    )" if declared else "(self)"
-    kind, sender, ending = _result(document, operation)
+    kind, sender, ending = _result_type_and_sender(document, operation)
     returned = "" if kind == "None" else "return "
-    call = _call(path, verb, operation, arguments)
+    call = _call_source(path, verb, operation, arguments)
     return (
         f"    def {name}{signature} -> {kind}:\n{_docstring(path, verb, operation, ordered)}"
         f"        {returned}self.{sender}(\n{call}        ){ending}\n"
     )
 
 
-def _arguments(document: Node, operation: Node) -> Iterator[_Argument]:
+def _arguments(document: DocumentNode, operation: DocumentNode) -> Iterator[_Argument]:
     taken: list[str] = []
 
     def named(source: str) -> str:
         taken.append(_unique_name(_identifier(source), taken))
         return taken[-1]
 
-    for one in (resolved(document, parameter) for parameter in operation.get("parameters", ())):
-        schema = resolved(document, one.get("schema", {}))
+    for one in (resolve_reference(document, parameter) for parameter in operation.get("parameters", ())):
+        schema = resolve_reference(document, one.get("schema", {}))
         required = bool(one.get("required"))
         described = one.get("description", "")
         source = one["name"]
         name = named(source.lower() if one["in"] == "header" else source)
-        yield _Argument(name, source, one["in"], _type(schema), required, described)
+        yield _Argument(name, source, one["in"], _python_type(schema), required, described)
     body = operation.get("requestBody", {})
     content = body.get("content", {})
     if _has_members(operation):
-        schema = resolved(document, content[_JSON]["schema"])
+        schema = resolve_reference(document, content[_JSON]["schema"])
         for source, member in schema["properties"].items():
             required = source in schema.get("required", ())
             described = member.get("description", "")
-            yield _Argument(named(source), source, "member", _type(member), required, described)
+            yield _Argument(named(source), source, "member", _python_type(member), required, described)
     elif content:
         described = "the body; bytes and texts are sent as they are" if set(content) != {_JSON} else "the body as JSON"
         yield _Argument(named("body"), "body", "body", "Any", bool(body.get("required")), described)
         if len(content) > 1:
             default = _literal(next(iter(content)))
             yield _Argument(
-                named("content_type"), "content_type", "type", _choice(list(content)), required=False, default=default
+                named("content_type"),
+                "content_type",
+                "type",
+                _literal_type(list(content)),
+                required=False,
+                default=default,
             )
 
 
-def _has_members(operation: Node) -> bool:
+def _has_members(operation: DocumentNode) -> bool:
     """Return whether the members of the body become arguments of the method, as they do for endpoints only."""
     return "x-cordwood-endpoint" in operation and _JSON in operation.get("requestBody", {}).get("content", {})
 
 
-def _type(schema: Node) -> str:
+def _python_type(schema: DocumentNode) -> str:
     declared_type = schema.get("type", "string")
     names = [one for one in ([declared_type] if isinstance(declared_type, str) else declared_type) if one != "null"]
     if schema.get("enum") and names == ["string"]:
-        return _choice(schema["enum"])
-    return " | ".join(dict.fromkeys(_TYPES.get(one, "Any") for one in names)) or "Any"
+        return _literal_type(schema["enum"])
+    return " | ".join(dict.fromkeys(_PYTHON_TYPES.get(one, "Any") for one in names)) or "Any"
 
 
-def _choice(values: Sequence[str]) -> str:
+def _literal_type(values: Sequence[str]) -> str:
     literal = f"Literal[{', '.join(_literal(one) for one in dict.fromkeys(values))}]"
     return literal if len(literal) <= _MAX_TYPE_LENGTH else "str"
 
 
-def _result(document: Node, operation: Node) -> tuple[str, str, str]:
+def _result_type_and_sender(document: DocumentNode, operation: DocumentNode) -> tuple[str, str, str]:
     """Return the result type, the template's method that sends the request, and the expression that makes the result."""
-    answers = [resolved(document, one) for status, one in operation["responses"].items() if status.startswith("2")]
+    answers = [
+        resolve_reference(document, one) for status, one in operation["responses"].items() if status.startswith("2")
+    ]
     forms = [form for answer in answers for form in answer.get("content", {})]
     if _EVENT_STREAM in forms:
         return "Iterator[Any]", "_followed", ""
@@ -200,37 +207,37 @@ def _result(document: Node, operation: Node) -> tuple[str, str, str]:
     return "Answer", "_answered", ""
 
 
-def _call(path: str, verb: str, operation: Node, arguments: Sequence[_Argument]) -> str:
-    values = {one.source: one.name for one in arguments if one.place == "path"}
-    parts = [f"{_literal(verb.upper())},", f"{_path(path, values)},"]
+def _call_source(path: str, verb: str, operation: DocumentNode, arguments: Sequence[_Argument]) -> str:
+    values = {one.document_name: one.name for one in arguments if one.location == "path"}
+    parts = [f"{_literal(verb.upper())},", f"{_path_expression(path, values)},"]
     for keyword_, place in (("query", "query"), ("headers", "header")):
-        sent = {one.source: one.name for one in arguments if one.place == place}
+        sent = {one.document_name: one.name for one in arguments if one.location == place}
         if sent:
-            parts.append(f"{keyword_}={_mapping(sent, '                ')},")
-    parts += _body_parts(operation, arguments)
+            parts.append(f"{keyword_}={_dict_source(sent, '                ')},")
+    parts += _body_argument_sources(operation, arguments)
     if operation.get("security") in ([], [{}]):
         parts.append("keyed=False,")
     lines = "".join(f"                {part}\n" for part in parts)
     return f"            _Call(\n{lines}            ),\n"
 
 
-def _body_parts(operation: Node, arguments: Sequence[_Argument]) -> list[str]:
+def _body_argument_sources(operation: DocumentNode, arguments: Sequence[_Argument]) -> list[str]:
     content = operation.get("requestBody", {}).get("content", {})
     if not content:
         return []
     if _has_members(operation):
-        members = {one.source: one.name for one in arguments if one.place == "member"}
-        return [f"body={_members(members)},", f"content_type={_literal(_JSON)},"]
-    names = {one.place: one.name for one in arguments}
+        members = {one.document_name: one.name for one in arguments if one.location == "member"}
+        return [f"body={_members_source(members)},", f"content_type={_literal(_JSON)},"]
+    names = {one.location: one.name for one in arguments}
     return [f"body={names['body']},", f"content_type={names.get('type', _literal(next(iter(content))))},"]
 
 
-def _members(values: Mapping[str, str]) -> str:
+def _members_source(values: Mapping[str, str]) -> str:
     indent = " " * 16
-    return f"_members(\n{indent}    {_mapping(values, indent + '    ')},\n{indent})" if values else "{}"
+    return f"_members(\n{indent}    {_dict_source(values, indent + '    ')},\n{indent})" if values else "{}"
 
 
-def _path(path: str, values: Mapping[str, str]) -> str:
+def _path_expression(path: str, values: Mapping[str, str]) -> str:
     """Return the expression that fills the parameters into the path."""
     pieces = re.split(r"\{(\w+)\}", path)
     literals = [
@@ -239,7 +246,7 @@ def _path(path: str, values: Mapping[str, str]) -> str:
     return " + ".join(literals)
 
 
-def _mapping(values: Mapping[str, str], indent: str) -> str:
+def _dict_source(values: Mapping[str, str], indent: str) -> str:
     lines = "".join(f"{indent}    {_literal(source)}: {name},\n" for source, name in values.items())
     return f"{{\n{lines}{indent}}}" if lines else "{}"
 
@@ -250,9 +257,9 @@ def _literal(text: str) -> str:
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
 
 
-def _docstring(path: str, verb: str, operation: Node, arguments: Sequence[_Argument]) -> str:
+def _docstring(path: str, verb: str, operation: DocumentNode, arguments: Sequence[_Argument]) -> str:
     summary = _docstring_text(operation["summary"]).rstrip(" .") or "Call this operation"
-    rest = _docstring_text(without_summary(operation))
+    rest = _docstring_text(description_without_summary(operation))
     paragraphs = [_docstring_text(f"{verb.upper()} {path}"), *([rest] if rest else [])]
     paragraphs += [
         f"`{one.name}`: {_docstring_text(one.description)}" for one in arguments if _docstring_text(one.description)

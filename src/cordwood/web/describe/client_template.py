@@ -111,31 +111,31 @@ class Client:
     # The operations of the service.
 
     def _answered(self, call: _Call) -> Answer:
-        with closing(self._connection()) as connection:
+        with closing(self._new_connection()) as connection:
             try:
-                response = self._sent(connection, call)
-                return Answer(response.status, _headers(response), response.read())
+                response = self._send(connection, call)
+                return Answer(response.status, _lower_case_headers(response), response.read())
             except (OSError, HTTPException) as failure:
                 raise NotReachedError(str(failure) or type(failure).__name__) from failure
 
     def _followed(self, call: _Call) -> Iterator[Any]:
         """Yield the decoded data of each server-sent event until the service ends the answer."""
-        with closing(self._connection()) as connection:
+        with closing(self._new_connection()) as connection:
             try:
-                yield from _events(self._sent(connection, call))
+                yield from _read_events(self._send(connection, call))
             except (OSError, HTTPException) as failure:
                 raise NotReachedError(str(failure) or type(failure).__name__) from failure
 
-    def _connection(self) -> HTTPConnection:
+    def _new_connection(self) -> HTTPConnection:
         if self._is_secure:
             return HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._tls)
         return HTTPConnection(self._host, self._port, timeout=self._timeout)
 
-    def _sent(self, connection: HTTPConnection, call: _Call) -> HTTPResponse:
-        query = urlencode(_given(call.query or {}))
+    def _send(self, connection: HTTPConnection, call: _Call) -> HTTPResponse:
+        query = urlencode(_texts_without_none(call.query or {}))
         target = self._prefix + call.path + (f"?{query}" if query else "")
-        headers = _given(call.headers or {})
-        body = None if call.body is None else _encoded(call.body, call.content_type)
+        headers = _texts_without_none(call.headers or {})
+        body = None if call.body is None else _encode_body(call.body, call.content_type)
         if body is not None:
             headers["Content-Type"] = call.content_type
         if call.keyed and self._key:
@@ -143,11 +143,11 @@ class Client:
         connection.request(call.method, target, body, headers)
         response = connection.getresponse()
         if response.status >= REFUSED:
-            raise _error(response)
+            raise _read_error(response)
         return response
 
 
-def _events(response: HTTPResponse) -> Iterator[Any]:
+def _read_events(response: HTTPResponse) -> Iterator[Any]:
     event = ""
     for line in response:
         name, _, value = line.decode().rstrip("\r\n").partition(": ")
@@ -161,7 +161,7 @@ def _events(response: HTTPResponse) -> Iterator[Any]:
             event = ""
 
 
-def _error(response: HTTPResponse) -> CordwoodError:
+def _read_error(response: HTTPResponse) -> CordwoodError:
     try:
         error = json.loads(response.read())["error"]
     except (ValueError, KeyError, TypeError):
@@ -169,11 +169,11 @@ def _error(response: HTTPResponse) -> CordwoodError:
     return CordwoodError(response.status, error if isinstance(error, dict) else {})
 
 
-def _headers(response: HTTPResponse) -> dict[str, str]:
+def _lower_case_headers(response: HTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in response.getheaders()}
 
 
-def _given(values: Mapping[str, object]) -> dict[str, str]:
+def _texts_without_none(values: Mapping[str, object]) -> dict[str, str]:
     return {name: _text(value) for name, value in values.items() if value is not None}
 
 
@@ -186,14 +186,14 @@ def _part(value: object) -> str:
     return quote(_text(value), safe="")
 
 
-def _encoded(body: object, content_type: str) -> bytes:
+def _encode_body(body: object, content_type: str) -> bytes:
     """Return the bytes of a body: bytes unchanged, texts of other types than JSON in UTF-8."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str) and content_type != JSON:
         return body.encode()
     if isinstance(body, Mapping) and content_type == FORM:
-        return urlencode(_given(body)).encode()
+        return urlencode(_texts_without_none(body)).encode()
     return json.dumps(body).encode()
 
 

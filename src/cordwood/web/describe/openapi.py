@@ -11,18 +11,18 @@ import msgspec
 
 import cordwood
 from cordwood.model.datatype import Column, Datatype, Kind
-from cordwood.model.definitions import Dialect, Endpoint, Parameter, Stream, TextKind
-from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.definitions import Dialect, Endpoint, Parameter, Stream, TextParameterKind
+from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
 from cordwood.web.encode import FORMATS
 from cordwood.web.encode.cells import distinct_names
-from cordwood.web.problems import TITLES
+from cordwood.web.problems import TITLE_BY_STATUS
 
 Schema = dict[str, Any]
 
-_TEXT = {"type": "string"}
+_STRING_SCHEMA = {"type": "string"}
 # The JSON type of each column type. Types that are missing here may have any JSON value.
 _COLUMN_SCHEMAS: Mapping[Kind, Schema] = {
-    Kind.STRING: _TEXT,
+    Kind.STRING: _STRING_SCHEMA,
     Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
     Kind.INT64: {"type": "integer", "format": "int64"},
     # NaN, infinities and numbers with more digits than a double holds are strings in JSON.
@@ -33,8 +33,8 @@ _COLUMN_SCHEMAS: Mapping[Kind, Schema] = {
     Kind.TIMESTAMP: {"type": "integer", "format": "int64", "description": "Microseconds since 1970, UTC."},
     Kind.DATETIME: {"type": "string", "description": "YYYY-MM-DDTHH:MM:SS[.ffffff], without a zone."},
     Kind.DATE: {"type": "string", "format": "date"},
-    Kind.TIME: _TEXT,
-    Kind.INTERVAL: _TEXT,
+    Kind.TIME: _STRING_SCHEMA,
+    Kind.INTERVAL: _STRING_SCHEMA,
 }
 _PARAMETER_SCHEMAS: Mapping[Kind, Schema] = {
     Kind.INT64: {"type": "integer", "format": "int64"},
@@ -52,13 +52,13 @@ _EXAMPLES: Mapping[Kind, str] = {
     Kind.DATE: "2026-01-31",
     Kind.TIME: "12:00:00",
 }
-_FLAT_TYPES: Mapping[str, Callable[[str], object]] = {
+_PARSERS_BY_JSON_TYPE: Mapping[str, Callable[[str], object]] = {
     "integer": int,
     "number": float,
     "boolean": lambda text: text.lower() == "true",
     "string": str,
 }
-_EVENT_SCHEMAS = {
+_JSON_TYPES_BY_KIND = {
     ValueKind.OBJECT: "object",
     ValueKind.ARRAY: "array",
     ValueKind.TEXT: "string",
@@ -79,18 +79,21 @@ def cell_schema(datatype: Datatype | None) -> Schema:
     if datatype is None:
         return {}
     if datatype.kind is Kind.STRUCT:
-        return {"type": "array", "items": _record(datatype)}
+        return {"type": "array", "items": _record_schema(datatype)}
     if datatype.kind is Kind.ARRAY:
         element = datatype.element
-        return {"type": "array", "items": _record(element) if _is_record(element) else _nullable(cell_schema(element))}
+        return {
+            "type": "array",
+            "items": _record_schema(element) if _is_record(element) else _nullable(cell_schema(element)),
+        }
     return dict(_COLUMN_SCHEMAS.get(datatype.kind, {}))
 
 
 def parameter_schema(parameter: Parameter) -> Schema:
     """Return the schema of a parameter's value."""
-    schema = dict(_PARAMETER_SCHEMAS.get(parameter.type, _TEXT))
-    read = _FLAT_TYPES[schema["type"]]
-    if parameter.kind is TextKind.REGEX:
+    schema = dict(_PARAMETER_SCHEMAS.get(parameter.type, _STRING_SCHEMA))
+    read = _PARSERS_BY_JSON_TYPE[schema["type"]]
+    if parameter.kind is TextParameterKind.REGEX:
         schema["format"] = "regex"
     if parameter.one_of:
         schema["enum"] = [read(value) for value in parameter.one_of]
@@ -110,7 +113,7 @@ def member_schema(parameter: Parameter) -> Schema:
 def _example_of(parameter: Parameter) -> object:
     """Return the example of a parameter, or one for its type; None if neither exists."""
     if parameter.example is not None:
-        return _FLAT_TYPES[_PARAMETER_SCHEMAS.get(parameter.type, _TEXT)["type"]](parameter.example)
+        return _PARSERS_BY_JSON_TYPE[_PARAMETER_SCHEMAS.get(parameter.type, _STRING_SCHEMA)["type"]](parameter.example)
     if parameter.one_of or parameter.default is not None:
         return None
     return _EXAMPLES.get(parameter.type)
@@ -120,7 +123,7 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
     """Return the JSON Schema of the events that were seen in a stream."""
     root: Schema = {"type": "object", "properties": _fixed_columns()}
     for path, kinds in _sorted(shape):
-        _insert(root, path, sorted(_EVENT_SCHEMAS[kind] for kind in kinds))
+        _insert(root, path, sorted(_JSON_TYPES_BY_KIND[kind] for kind in kinds))
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": address, "title": stream.name}
     return {**head, **root}
 
@@ -130,12 +133,12 @@ def flat_schema(shape: Shape) -> dict[str, str]:
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
     kinds = dict(_sorted(shape))
     for path, found in kinds.items():
-        if ELEMENT in path:
+        if ELEMENT_STEP in path:
             continue
         plain = found - {ValueKind.OBJECT, ValueKind.ARRAY}
-        elements = kinds.get((*path, ELEMENT), frozenset()) - {ValueKind.OBJECT, ValueKind.ARRAY}
-        names = [_EVENT_SCHEMAS[kind] for kind in sorted(plain)] + [
-            f"{_EVENT_SCHEMAS[kind]}[]" for kind in sorted(elements)
+        elements = kinds.get((*path, ELEMENT_STEP), frozenset()) - {ValueKind.OBJECT, ValueKind.ARRAY}
+        names = [_JSON_TYPES_BY_KIND[kind] for kind in sorted(plain)] + [
+            f"{_JSON_TYPES_BY_KIND[kind]}[]" for kind in sorted(elements)
         ]
         if names:
             flat[".".join(path)] = "|".join(names)
@@ -146,16 +149,18 @@ def _fixed_columns() -> dict[str, Schema]:
     return {"id": {"type": "string"}, "timestamp": {"type": "number"}, "event_message": {"type": "string"}}
 
 
-def _insert(root: Schema, path: Path, types: list[str]) -> None:
+def _insert(root: Schema, path: EventPath, types: list[str]) -> None:
     node = root
     for step in path:
         node = (
-            node.setdefault("items", {}) if step == ELEMENT else node.setdefault("properties", {}).setdefault(step, {})
+            node.setdefault("items", {})
+            if step == ELEMENT_STEP
+            else node.setdefault("properties", {}).setdefault(step, {})
         )
     node["type"] = types[0] if len(types) == 1 else types
 
 
-def _sorted(shape: Shape) -> Iterator[tuple[Path, frozenset[ValueKind]]]:
+def _sorted(shape: Shape) -> Iterator[tuple[EventPath, frozenset[ValueKind]]]:
     return iter(sorted(shape.kinds.items()))
 
 
@@ -163,7 +168,7 @@ def _is_record(datatype: Datatype | None) -> bool:
     return datatype is not None and datatype.kind is Kind.STRUCT
 
 
-def _record(datatype: Datatype | None) -> Schema:
+def _record_schema(datatype: Datatype | None) -> Schema:
     fields = datatype.fields if datatype else ()
     return {"type": "object", "properties": {name: _nullable(cell_schema(field)) for name, field in fields if name}}
 
@@ -184,14 +189,16 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 # The maximum length of an endpoint's summary.
 _SUMMARY_CHARACTERS = 120
 _SHARED_PARAMETERS = ("format", "cursor", "redact", "no_cache")
-_OWN_QUERY: Mapping[str, str] = {
+_SANDBOX_PARAMETERS: Mapping[str, str] = {
     "sql": "A sandbox query over the endpoint's sub-queries, in SQL; not together with lql.",
     "lql": "A sandbox query over the endpoint's sub-queries, in LQL; not together with sql.",
 }
-_OWN_CLICKHOUSE: Mapping[str, str] = {"sql": "A query of your own over the table logs, in ClickHouse SQL."}
+_CLICKHOUSE_SANDBOX_PARAMETERS: Mapping[str, str] = {
+    "sql": "A query of your own over the table logs, in ClickHouse SQL."
+}
 
 
-_RECEIPT: Mapping[str, str] = {
+_RECEIPT_HEADERS: Mapping[str, str] = {
     "Cordwood-Rows": "rows",
     "Cordwood-Truncated": "truncated",
     "Cordwood-Next": "next",
@@ -211,36 +218,41 @@ class EndpointWithColumns(msgspec.Struct, frozen=True):
     columns: Columns
 
 
-def document(endpoints: Iterable[EndpointWithColumns], streams: Iterable[Stream]) -> dict[str, Any]:
+def openapi_document(endpoints: Iterable[EndpointWithColumns], streams: Iterable[Stream]) -> dict[str, Any]:
     """Return the OpenAPI document of the fixed routes and of all endpoints."""
-    made: dict[str, Any] = msgspec.json.decode(_fixed_paths())
+    made: dict[str, Any] = msgspec.json.decode(_read_fixed_document())
     made["info"]["version"] = cordwood.__version__
-    made["components"]["responses"] |= {f"{status}": _problem(title) for status, title in TITLES.items()}
+    made["components"]["responses"] |= {
+        f"{status}": _problem_response(title) for status, title in TITLE_BY_STATUS.items()
+    }
     made["components"]["parameters"]["format"]["schema"]["enum"] = list(FORMATS)
     made["components"]["schemas"]["stream"]["examples"] = [stream.name for stream in streams]
     for one in endpoints:
-        made["paths"][_address(one.endpoint)] = _path(one)
+        made["paths"][_endpoint_path(one.endpoint)] = _path_item(one)
     return made
 
 
 @cache
-def _fixed_paths() -> bytes:
+def _read_fixed_document() -> bytes:
     return (resources.files("cordwood.web.describe") / "fixed.json").read_bytes()
 
 
-def _address(endpoint: Endpoint) -> str:
+def _endpoint_path(endpoint: Endpoint) -> str:
     """Return the path of an endpoint: with its name or, if it is public, its UUID, under which it needs no key."""
     name = endpoint.name if endpoint.auth else str(endpoint.id)
     return f"/api/endpoints/query/{quote(name, safe='')}"
 
 
-def _path(described: EndpointWithColumns) -> dict[str, Any]:
+def _path_item(described: EndpointWithColumns) -> dict[str, Any]:
     endpoint = described.endpoint
-    parameters = [_parameter(parameter) for parameter in endpoint.parameters]
-    own = [_own_query(name, text) for name, text in _own_queries(endpoint).items()]
-    shared = [*_page_size(endpoint), *({"$ref": f"#/components/parameters/{name}"} for name in _shared(endpoint))]
+    parameters = [_parameter_object(parameter) for parameter in endpoint.parameters]
+    own = [_sandbox_parameter_object(name, text) for name, text in _sandbox_parameters(endpoint).items()]
+    shared = [
+        *_page_size_parameters(endpoint),
+        *({"$ref": f"#/components/parameters/{name}"} for name in _shared_parameters(endpoint)),
+    ]
     get = {**_operation(described, "query"), "parameters": [*parameters, *own, *shared]}
-    post = {**_operation(described, "post"), "parameters": shared, "requestBody": _body(endpoint)}
+    post = {**_operation(described, "post"), "parameters": shared, "requestBody": _request_body(endpoint)}
     return {"get": get, "post": post}
 
 
@@ -255,7 +267,11 @@ def _operation(described: EndpointWithColumns, verb: str) -> dict[str, Any]:
         "summary": _summary(endpoint),
         "description": _description(endpoint),
         "tags": ["endpoints"],
-        "responses": {"200": _rows(described), "304": {"description": "The cached answer is still valid."}, **refusals},
+        "responses": {
+            "200": _rows_response(described),
+            "304": {"description": "The cached answer is still valid."},
+            **refusals,
+        },
         **({} if endpoint.auth else {"security": [{}]}),
     }
 
@@ -277,18 +293,18 @@ def _description(endpoint: Endpoint) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _rows(described: EndpointWithColumns) -> dict[str, Any]:
+def _rows_response(described: EndpointWithColumns) -> dict[str, Any]:
     row: Schema = row_schema(described.columns)
     # The columns of a sandbox query are not known here.
     items = {"anyOf": [row, {"type": "object"}]} if described.endpoint.sandbox else row
     result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
     content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in FORMATS.values()}
     content["application/json"] = {"schema": result}
-    headers = {name: {"$ref": f"#/components/headers/{of}"} for name, of in _RECEIPT.items()}
+    headers = {name: {"$ref": f"#/components/headers/{of}"} for name, of in _RECEIPT_HEADERS.items()}
     return {"description": "The rows.", "headers": headers, "content": content}
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter_object(parameter: Parameter) -> dict[str, Any]:
     required_fields = {"name": parameter.name, "in": "query", "required": parameter.required}
     described = {"description": parameter.description} if parameter.description else {}
     example = _example_of(parameter)
@@ -296,39 +312,39 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {**required_fields, **described, "schema": parameter_schema(parameter), **shown}
 
 
-def _own_queries(endpoint: Endpoint) -> Mapping[str, str]:
+def _sandbox_parameters(endpoint: Endpoint) -> Mapping[str, str]:
     """Return the parameters for the caller's own query (sql, lql), with their descriptions."""
     if not endpoint.sandbox:
         return {}
-    return _OWN_CLICKHOUSE if endpoint.dialect is Dialect.CLICKHOUSE else _OWN_QUERY
+    return _CLICKHOUSE_SANDBOX_PARAMETERS if endpoint.dialect is Dialect.CLICKHOUSE else _SANDBOX_PARAMETERS
 
 
-def _own_query(name: str, text: str) -> dict[str, Any]:
+def _sandbox_parameter_object(name: str, text: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
 
 
-def _body(endpoint: Endpoint) -> dict[str, Any]:
+def _request_body(endpoint: Endpoint) -> dict[str, Any]:
     members = {one.name: member_schema(one) for one in endpoint.parameters}
-    members |= {name: {"type": "string", "description": text} for name, text in _own_queries(endpoint).items()}
+    members |= {name: {"type": "string", "description": text} for name, text in _sandbox_parameters(endpoint).items()}
     required = [one.name for one in endpoint.parameters if one.required]
     schema = {"type": "object", "properties": members, **({"required": required} if required else {})}
     forms = ("application/json", "application/x-www-form-urlencoded")
     return {"required": bool(required), "content": {form: {"schema": schema} for form in forms}}
 
 
-def _shared(endpoint: Endpoint) -> list[str]:
+def _shared_parameters(endpoint: Endpoint) -> list[str]:
     """Return the parameters that all endpoints have, except names that the endpoint declares itself."""
     own = {parameter.name for parameter in endpoint.parameters}
     return [name for name in _SHARED_PARAMETERS if name not in own]
 
 
-def _page_size(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _page_size_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     if any(parameter.name == "page_size" for parameter in endpoint.parameters):
         return []
     schema = {"type": "integer", "minimum": 1, "maximum": endpoint.max_rows}
     return [{"name": "page_size", "in": "query", "description": "Rows of a page; else max_rows.", "schema": schema}]
 
 
-def _problem(title: str) -> dict[str, Any]:
+def _problem_response(title: str) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/problem"}
     return {"description": f"{title}.", "content": {"application/problem+json": {"schema": schema}}}

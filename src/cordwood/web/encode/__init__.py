@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from cordwood.errors import NotAcceptable
-from cordwood.serve.query_request import Format
-from cordwood.web.asgi import weighted_names
-from cordwood.web.encode.arrow import encode as encode_arrow
-from cordwood.web.encode.parquet import encode as encode_parquet
+from cordwood.serve.query_request import AnswerFormat
+from cordwood.web.asgi import parse_weighted_names
+from cordwood.web.encode.arrow import encode_arrow as encode_arrow
+from cordwood.web.encode.parquet import encode_parquet as encode_parquet
 from cordwood.web.encode.text import (
     PROMETHEUS_MEDIA_TYPE,
     encode_csv,
@@ -15,47 +15,49 @@ from cordwood.web.encode.text import (
     encode_prometheus,
 )
 
-JSON_ROWS = Format("json", "application/json; charset=utf-8", encode_json)
+JSON_FORMAT = AnswerFormat("json", "application/json; charset=utf-8", encode_json)
 # Chosen by `?format=` only, because clients that accept plain text expect rows.
-PROMETHEUS = Format("prometheus", PROMETHEUS_MEDIA_TYPE, encode_prometheus)
-FORMATS: Mapping[str, Format] = {
-    "json": JSON_ROWS,
-    "ndjson": Format("ndjson", "application/x-ndjson", encode_ndjson, streams=True),
-    "csv": Format("csv", "text/csv; charset=utf-8", encode_csv, streams=True),
-    "arrow": Format("arrow", "application/vnd.apache.arrow.stream", encode_arrow),
-    "parquet": Format("parquet", "application/vnd.apache.parquet", encode_parquet),
-    "prometheus": PROMETHEUS,
+PROMETHEUS_FORMAT = AnswerFormat("prometheus", PROMETHEUS_MEDIA_TYPE, encode_prometheus)
+FORMATS: Mapping[str, AnswerFormat] = {
+    "json": JSON_FORMAT,
+    "ndjson": AnswerFormat("ndjson", "application/x-ndjson", encode_ndjson, is_streamable=True),
+    "csv": AnswerFormat("csv", "text/csv; charset=utf-8", encode_csv, is_streamable=True),
+    "arrow": AnswerFormat("arrow", "application/vnd.apache.arrow.stream", encode_arrow),
+    "parquet": AnswerFormat("parquet", "application/vnd.apache.parquet", encode_parquet),
+    "prometheus": PROMETHEUS_FORMAT,
 }
 
-_BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values() if form is not PROMETHEUS}
+_FORMATS_BY_MEDIA_TYPE = {
+    form.media_type.partition(";")[0]: form for form in FORMATS.values() if form is not PROMETHEUS_FORMAT
+}
 _FORMATS_BY_OTHER_MEDIA_TYPE = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
-_WILDCARDS = {"*/*": JSON_ROWS, "application/*": JSON_ROWS, "text/*": FORMATS["csv"]}
+_FORMATS_BY_WILDCARD = {"*/*": JSON_FORMAT, "application/*": JSON_FORMAT, "text/*": FORMATS["csv"]}
 
 
-def chosen_format(accept: str, format_name: str | None) -> Format:
+def choose_format(accept: str, format_name: str | None) -> AnswerFormat:
     """Return the format that `?format=` names, else the first acceptable one of `Accept`, else JSON."""
     if format_name is not None:
         return _format_by_name(format_name)
     if not accept:
-        return JSON_ROWS
-    for media_type in _by_preference(accept):
-        found = _BY_MEDIA_TYPE.get(media_type) or _WILDCARDS.get(media_type)
+        return JSON_FORMAT
+    for media_type in _names_by_preference(accept):
+        found = _FORMATS_BY_MEDIA_TYPE.get(media_type) or _FORMATS_BY_WILDCARD.get(media_type)
         found = found or FORMATS.get(_FORMATS_BY_OTHER_MEDIA_TYPE.get(media_type, ""))
         if found is not None:
             return found
     raise NotAcceptable(
         f"None of the accepted media types is available: {accept}.",
-        hint="There are: " + ", ".join(_BY_MEDIA_TYPE) + ".",
+        hint="There are: " + ", ".join(_FORMATS_BY_MEDIA_TYPE) + ".",
     )
 
 
-def _format_by_name(name: str) -> Format:
+def _format_by_name(name: str) -> AnswerFormat:
     if name not in FORMATS:
         raise NotAcceptable(f"There is no format {name!r}.", hint="There are: " + ", ".join(FORMATS) + ".")
     return FORMATS[name]
 
 
-def _by_preference(header: str) -> list[str]:
+def _names_by_preference(header: str) -> list[str]:
     """Return the names in the header, most preferred first, without those of weight 0."""
-    wanted = [(name, weight) for name, weight in weighted_names(header) if name and weight > 0]
+    wanted = [(name, weight) for name, weight in parse_weighted_names(header) if name and weight > 0]
     return [name for name, _ in sorted(wanted, key=lambda named: -named[1])]

@@ -14,16 +14,16 @@ from cordwood.model.datatype import Rows
 from cordwood.web.encode.cells import (
     NUMERIC_PRECISION,
     NUMERIC_SCALE,
-    Form,
+    BinaryValue,
     TypedColumn,
-    Value,
-    bits,
+    ValueForm,
     distinct_names,
-    packed_bits,
-    typed,
+    pack_bits,
+    typed_columns,
+    validity_bitmap,
 )
 
-_FORMATS = {"u8": ("<B", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": ("<q", 8)}
+_SCALAR_FORMATS = {"u8": ("<B", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": ("<q", 8)}
 _OFFSET_BYTES = 4
 
 
@@ -34,49 +34,49 @@ class Scalar(msgspec.Struct, frozen=True):
     value: int
 
 
-class Text(msgspec.Struct, frozen=True):
+class FlatString(msgspec.Struct, frozen=True):
     value: str
 
 
-class Structs(msgspec.Struct, frozen=True):
+class StructVector(msgspec.Struct, frozen=True):
     """A vector of structs that consist of 64-bit integers."""
 
     rows: Sequence[tuple[int, ...]]
 
 
-class Tables(msgspec.Struct, frozen=True):
-    rows: "Sequence[Table]"
+class TableVector(msgspec.Struct, frozen=True):
+    rows: "Sequence[FlatTable]"
 
 
-class Table(msgspec.Struct, frozen=True):
+class FlatTable(msgspec.Struct, frozen=True):
     """A table with its fields in the order of the schema; an absent field is None."""
 
-    fields: "Sequence[Scalar | Text | Structs | Tables | Table | None]"
+    fields: "Sequence[Scalar | FlatString | StructVector | TableVector | FlatTable | None]"
 
 
-Node = Text | Structs | Tables | Table
+FlatNode = FlatString | StructVector | TableVector | FlatTable
 
 
-def flatbuffer(root: Table) -> bytes:
+def encode_flatbuffer(root: FlatTable) -> bytes:
     out = bytearray(_OFFSET_BYTES)
     _write_offset(out, 0, _write(out, root))
     _align(out, 8)
     return bytes(out)
 
 
-def _write(out: bytearray, node: Node) -> int:
+def _write(out: bytearray, node: FlatNode) -> int:
     """Write the node; return its offset."""
-    if isinstance(node, Table):
+    if isinstance(node, FlatTable):
         return _write_table(out, node)
-    if isinstance(node, Text):
-        return _write_text(out, node)
-    if isinstance(node, Structs):
-        return _write_structs(out, node)
-    return _write_tables(out, node)
+    if isinstance(node, FlatString):
+        return _write_string(out, node)
+    if isinstance(node, StructVector):
+        return _write_struct_vector(out, node)
+    return _write_table_vector(out, node)
 
 
-def _write_table(out: bytearray, table: Table) -> int:
-    places, size = _layout(table)
+def _write_table(out: bytearray, table: FlatTable) -> int:
+    places, size = _table_layout(table)
     _align(out, 2)
     vtable = len(out)
     out += struct.pack("<HH", 4 + 2 * len(places), size)
@@ -87,24 +87,24 @@ def _write_table(out: bytearray, table: Table) -> int:
     struct.pack_into("<i", out, begin, begin - vtable)
     for place, field in zip(places, table.fields, strict=True):
         if isinstance(field, Scalar):
-            struct.pack_into(_FORMATS[field.width][0], out, begin + place, field.value)
+            struct.pack_into(_SCALAR_FORMATS[field.width][0], out, begin + place, field.value)
         elif field is not None:
             _write_offset(out, begin + place, _write(out, field))
     return begin
 
 
-def _layout(table: Table) -> tuple[list[int], int]:
+def _table_layout(table: FlatTable) -> tuple[list[int], int]:
     """Return the offset of each field from the start of the table (0 for an absent field), and the table's size."""
     places, end = [], _OFFSET_BYTES
     for field in table.fields:
-        size = _FORMATS[field.width][1] if isinstance(field, Scalar) else _OFFSET_BYTES
+        size = _SCALAR_FORMATS[field.width][1] if isinstance(field, Scalar) else _OFFSET_BYTES
         begin = -(-end // size) * size
         places.append(0 if field is None else begin)
         end = end if field is None else begin + size
     return places, end
 
 
-def _write_text(out: bytearray, text: Text) -> int:
+def _write_string(out: bytearray, text: FlatString) -> int:
     encoded = text.value.encode()
     _align(out, 4)
     begin = len(out)
@@ -112,7 +112,7 @@ def _write_text(out: bytearray, text: Text) -> int:
     return begin
 
 
-def _write_structs(out: bytearray, structs: Structs) -> int:
+def _write_struct_vector(out: bytearray, structs: StructVector) -> int:
     _align(out, 8)
     # The count is written before the first struct, which has to be aligned.
     out += bytes(4)
@@ -123,7 +123,7 @@ def _write_structs(out: bytearray, structs: Structs) -> int:
     return begin
 
 
-def _write_tables(out: bytearray, tables: Tables) -> int:
+def _write_table_vector(out: bytearray, tables: TableVector) -> int:
     _align(out, 4)
     begin = len(out)
     out += struct.pack("<I", len(tables.rows)) + bytes(_OFFSET_BYTES * len(tables.rows))
@@ -148,91 +148,96 @@ _CONTINUATION = b"\xff\xff\xff\xff"
 END_OF_STREAM = _CONTINUATION + bytes(4)
 
 # By form: the number in Arrow's `Type` union, and the table with the type's parameters.
-_TYPES: Mapping[Form, tuple[int, Table]] = {
-    Form.INT64: (2, Table([Scalar("i32", 64), Scalar("u8", 1)])),
-    Form.FLOAT64: (3, Table([Scalar("i16", 2)])),
-    Form.BYTES: (4, Table([])),
-    Form.TEXT: (5, Table([])),
-    Form.BOOL: (6, Table([])),
-    Form.NUMERIC: (7, Table([Scalar("i32", NUMERIC_PRECISION), Scalar("i32", NUMERIC_SCALE), Scalar("i32", 128)])),
-    Form.DATE: (8, Table([Scalar("i16", 0)])),
-    Form.TIME: (9, Table([Scalar("i16", _MICROSECOND), Scalar("i32", 64)])),
-    Form.TIMESTAMP: (10, Table([Scalar("i16", _MICROSECOND), Text("UTC")])),
-    Form.DATETIME: (10, Table([Scalar("i16", _MICROSECOND)])),
+_ARROW_TYPES: Mapping[ValueForm, tuple[int, FlatTable]] = {
+    ValueForm.INT64: (2, FlatTable([Scalar("i32", 64), Scalar("u8", 1)])),
+    ValueForm.FLOAT64: (3, FlatTable([Scalar("i16", 2)])),
+    ValueForm.BYTES: (4, FlatTable([])),
+    ValueForm.TEXT: (5, FlatTable([])),
+    ValueForm.BOOL: (6, FlatTable([])),
+    ValueForm.NUMERIC: (
+        7,
+        FlatTable([Scalar("i32", NUMERIC_PRECISION), Scalar("i32", NUMERIC_SCALE), Scalar("i32", 128)]),
+    ),
+    ValueForm.DATE: (8, FlatTable([Scalar("i16", 0)])),
+    ValueForm.TIME: (9, FlatTable([Scalar("i16", _MICROSECOND), Scalar("i32", 64)])),
+    ValueForm.TIMESTAMP: (10, FlatTable([Scalar("i16", _MICROSECOND), FlatString("UTC")])),
+    ValueForm.DATETIME: (10, FlatTable([Scalar("i16", _MICROSECOND)])),
 }
 
 
-def encode(rows: Rows) -> Iterator[bytes]:
-    columns = typed(rows.columns, distinct_names(rows.columns))
-    yield _message(_SCHEMA, _schema(columns), b"")
+def encode_arrow(rows: Rows) -> Iterator[bytes]:
+    columns = typed_columns(rows.columns, distinct_names(rows.columns))
+    yield _message(_SCHEMA, _schema_table(columns), b"")
     for batch in rows.batches:
         if batch:
-            yield _record_batch(columns, [list(cells) for cells in zip(*batch, strict=True)], len(batch))
+            yield _record_batch_message(columns, [list(cells) for cells in zip(*batch, strict=True)], len(batch))
     yield END_OF_STREAM
 
 
-def _schema(columns: Sequence[TypedColumn]) -> Table:
-    return Table([Scalar("i16", 0), Tables([_field(column) for column in columns])])
+def _schema_table(columns: Sequence[TypedColumn]) -> FlatTable:
+    return FlatTable([Scalar("i16", 0), TableVector([_field_table(column) for column in columns])])
 
 
-def _field(column: TypedColumn) -> Table:
-    number, table = _TYPES[column.form]
-    return Table([Text(column.name), Scalar("u8", 1), Scalar("u8", number), table, None, Tables([])])
+def _field_table(column: TypedColumn) -> FlatTable:
+    number, table = _ARROW_TYPES[column.form]
+    return FlatTable([FlatString(column.name), Scalar("u8", 1), Scalar("u8", number), table, None, TableVector([])])
 
 
-def _record_batch(columns: Sequence[TypedColumn], cells: Sequence[list], count: int) -> bytes:  # type: ignore[type-arg]
+def _record_batch_message(columns: Sequence[TypedColumn], cells: Sequence[list], count: int) -> bytes:  # type: ignore[type-arg]
     body, nodes, places = bytearray(), [], []
     for column, column_cells in zip(columns, cells, strict=True):
-        values = column.values(column_cells)
+        values = column.convert_cells(column_cells)
         nulls = values.count(None)
         nodes.append((count, nulls))
-        for buffer in (bits(values) if nulls else b"", *_buffers(column.form, values)):
+        for buffer in (validity_bitmap(values) if nulls else b"", *_buffers(column.form, values)):
             places.append((len(body), len(buffer)))
             body += buffer + bytes(-len(buffer) % 8)
-    table = Table([Scalar("i64", count), Structs(nodes), Structs(places)])
+    table = FlatTable([Scalar("i64", count), StructVector(nodes), StructVector(places)])
     return _message(_RECORD_BATCH, table, bytes(body))
 
 
-def _message(kind: int, header: Table, body: bytes) -> bytes:
-    metadata = flatbuffer(Table([Scalar("i16", _METADATA_V5), Scalar("u8", kind), header, Scalar("i64", len(body))]))
+def _message(kind: int, header: FlatTable, body: bytes) -> bytes:
+    metadata = encode_flatbuffer(
+        FlatTable([Scalar("i16", _METADATA_V5), Scalar("u8", kind), header, Scalar("i64", len(body))])
+    )
     return _CONTINUATION + struct.pack("<I", len(metadata)) + metadata + body
 
 
-def _buffers(form: Form, values: Sequence[Value]) -> list[bytes]:
+def _buffers(form: ValueForm, values: Sequence[BinaryValue]) -> list[bytes]:
     return _WRITERS.get(form, _int64s)(values)
 
 
-def _int64s(values: Sequence[Value]) -> list[bytes]:
+def _int64s(values: Sequence[BinaryValue]) -> list[bytes]:
     return [array("q", [int(value or 0) for value in values]).tobytes()]
 
 
-def _int32s(values: Sequence[Value]) -> list[bytes]:
+def _int32s(values: Sequence[BinaryValue]) -> list[bytes]:
     return [array("i", [int(value or 0) for value in values]).tobytes()]
 
 
-def _floats(values: Sequence[Value]) -> list[bytes]:
+def _floats(values: Sequence[BinaryValue]) -> list[bytes]:
     return [array("d", [float(value or 0) for value in values]).tobytes()]
 
 
-def _bools(values: Sequence[Value]) -> list[bytes]:
-    return [packed_bits([bool(value) for value in values])]
+def _bools(values: Sequence[BinaryValue]) -> list[bytes]:
+    return [pack_bits([bool(value) for value in values])]
 
 
-def _decimals(values: Sequence[Value]) -> list[bytes]:
+def _decimals(values: Sequence[BinaryValue]) -> list[bytes]:
     return [b"".join([int(value or 0).to_bytes(16, "little", signed=True) for value in values])]
 
 
-def _bytes(values: Sequence[Value]) -> list[bytes]:
+def _bytes(values: Sequence[BinaryValue]) -> list[bytes]:
     pieces = [value if isinstance(value, bytes) else b"" for value in values]
     ends = accumulate((len(piece) for piece in pieces), initial=0)
     return [array("i", ends).tobytes(), b"".join(pieces)]
 
 
-_WRITERS: Mapping[Form, Callable[[Sequence[Value]], list[bytes]]] = {
-    Form.FLOAT64: _floats,
-    Form.BOOL: _bools,
-    Form.NUMERIC: _decimals,
-    Form.DATE: _int32s,
-    Form.BYTES: _bytes,
-    Form.TEXT: _bytes,
+_WRITERS: Mapping[ValueForm, Callable[[Sequence[BinaryValue]], list[bytes]]] = {
+    ValueForm.FLOAT64: _floats,
+    ValueForm.BOOL: _bools,
+    ValueForm.NUMERIC: _decimals,
+    ValueForm.DATE: _int32s,
+    ValueForm.BYTES: _bytes,
+    ValueForm.TEXT: _bytes,
 }

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Cell, Column, Kind
 from cordwood.model.timestamps import EPOCH
 
@@ -28,16 +28,16 @@ def distinct_names(columns: Sequence[Column]) -> list[str]:
     return names
 
 
-Value = int | float | bytes | None
+BinaryValue = int | float | bytes | None
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-_INT64 = range(-(2**63), 2**63)
+_INT64_RANGE = range(-(2**63), 2**63)
 # NUMERIC has 38 digits, nine of them after the decimal point. The default context would round longer values.
 NUMERIC_PRECISION, NUMERIC_SCALE = 38, 9
 _NUMERIC_CONTEXT = Context(prec=2 * NUMERIC_PRECISION)
 
 
-class Form(Enum):
+class ValueForm(Enum):
     """The representation of a column's values in a binary format."""
 
     BOOL = auto()
@@ -56,28 +56,28 @@ class TypedColumn(msgspec.Struct, frozen=True):
     """A column, and the conversion of its cells to values of one form."""
 
     name: str
-    form: Form
+    form: ValueForm
 
-    def values(self, cells: Sequence[Cell]) -> list[Value]:
-        read = _READERS[self.form]
+    def convert_cells(self, cells: Sequence[Cell]) -> list[BinaryValue]:
+        read = _PARSERS_BY_FORM[self.form]
         try:
             return [None if cell is None else read(cell) for cell in cells]
         except (ValueError, TypeError, ArithmeticError):
-            raise QueryValue(
+            raise BadQueryValue(
                 f"A value of the column {self.name} cannot be represented in this format.",
                 hint="Request JSON, or cast it to STRING.",
             ) from None
 
 
-def typed(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
+def typed_columns(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
     """Return the columns with their forms. Types without a form of their own become text, nested values as JSON."""
     return [
-        TypedColumn(name, _FORMS.get(column.datatype.kind, Form.TEXT))
+        TypedColumn(name, _FORMS_BY_KIND.get(column.datatype.kind, ValueForm.TEXT))
         for name, column in zip(names, columns, strict=True)
     ]
 
 
-def text_of(cell: Cell) -> str | None:
+def cell_text(cell: Cell) -> str | None:
     """Return a cell as text: a string unchanged, any other value as JSON."""
     if cell is None or isinstance(cell, str):
         return cell
@@ -89,69 +89,71 @@ def text_of(cell: Cell) -> str | None:
     return None if raw == b"null" else raw.decode()
 
 
-def _unchanged(cell: Cell) -> str:
-    return text_of(cell) or ""
+def _text_or_empty(cell: Cell) -> str:
+    return cell_text(cell) or ""
 
 
-def _int64(cell: Cell) -> int:
-    value = int(_unchanged(cell))
-    if value not in _INT64:
+def _parse_int64(cell: Cell) -> int:
+    value = int(_text_or_empty(cell))
+    if value not in _INT64_RANGE:
         raise ValueError
     return value
 
 
-def _numeric(cell: Cell) -> int:
+def _parse_numeric(cell: Cell) -> int:
     return int(
-        Decimal(_unchanged(cell)).scaleb(NUMERIC_SCALE, _NUMERIC_CONTEXT).to_integral_value(context=_NUMERIC_CONTEXT)
+        Decimal(_text_or_empty(cell))
+        .scaleb(NUMERIC_SCALE, _NUMERIC_CONTEXT)
+        .to_integral_value(context=_NUMERIC_CONTEXT)
     )
 
 
-def _datetime(cell: Cell) -> int:
-    return _microseconds(datetime.fromisoformat(_unchanged(cell)).replace(tzinfo=UTC))
+def _parse_datetime(cell: Cell) -> int:
+    return _microseconds_since_epoch(datetime.fromisoformat(_text_or_empty(cell)).replace(tzinfo=UTC))
 
 
-def _microseconds(moment: datetime) -> int:
+def _microseconds_since_epoch(moment: datetime) -> int:
     passed = moment - EPOCH
     return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
 
 
-def _time(cell: Cell) -> int:
-    clock = time.fromisoformat(_unchanged(cell))
+def _parse_time(cell: Cell) -> int:
+    clock = time.fromisoformat(_text_or_empty(cell))
     return ((clock.hour * 60 + clock.minute) * 60 + clock.second) * 1_000_000 + clock.microsecond
 
 
-_FORMS: Mapping[Kind, Form] = {
-    Kind.BOOL: Form.BOOL,
-    Kind.INT64: Form.INT64,
-    Kind.FLOAT64: Form.FLOAT64,
-    Kind.NUMERIC: Form.NUMERIC,
-    Kind.TIMESTAMP: Form.TIMESTAMP,
-    Kind.DATETIME: Form.DATETIME,
-    Kind.DATE: Form.DATE,
-    Kind.TIME: Form.TIME,
-    Kind.BYTES: Form.BYTES,
+_FORMS_BY_KIND: Mapping[Kind, ValueForm] = {
+    Kind.BOOL: ValueForm.BOOL,
+    Kind.INT64: ValueForm.INT64,
+    Kind.FLOAT64: ValueForm.FLOAT64,
+    Kind.NUMERIC: ValueForm.NUMERIC,
+    Kind.TIMESTAMP: ValueForm.TIMESTAMP,
+    Kind.DATETIME: ValueForm.DATETIME,
+    Kind.DATE: ValueForm.DATE,
+    Kind.TIME: ValueForm.TIME,
+    Kind.BYTES: ValueForm.BYTES,
 }
 
-_READERS: Mapping[Form, Callable[[Cell], Value]] = {
-    Form.BOOL: lambda cell: 1 if cell is True or cell == "true" else 0,
-    Form.INT64: _int64,
-    Form.FLOAT64: lambda cell: float(_unchanged(cell)),
-    Form.NUMERIC: _numeric,
-    Form.TIMESTAMP: _int64,
-    Form.DATETIME: _datetime,
-    Form.DATE: lambda cell: date.fromisoformat(_unchanged(cell)).toordinal() - _EPOCH_DAY,
-    Form.TIME: _time,
-    Form.BYTES: lambda cell: base64.b64decode(_unchanged(cell)),
-    Form.TEXT: lambda cell: _unchanged(cell).encode(),
+_PARSERS_BY_FORM: Mapping[ValueForm, Callable[[Cell], BinaryValue]] = {
+    ValueForm.BOOL: lambda cell: 1 if cell is True or cell == "true" else 0,
+    ValueForm.INT64: _parse_int64,
+    ValueForm.FLOAT64: lambda cell: float(_text_or_empty(cell)),
+    ValueForm.NUMERIC: _parse_numeric,
+    ValueForm.TIMESTAMP: _parse_int64,
+    ValueForm.DATETIME: _parse_datetime,
+    ValueForm.DATE: lambda cell: date.fromisoformat(_text_or_empty(cell)).toordinal() - _EPOCH_DAY,
+    ValueForm.TIME: _parse_time,
+    ValueForm.BYTES: lambda cell: base64.b64decode(_text_or_empty(cell)),
+    ValueForm.TEXT: lambda cell: _text_or_empty(cell).encode(),
 }
 
 
-def bits(values: Sequence[Value]) -> bytes:
+def validity_bitmap(values: Sequence[BinaryValue]) -> bytes:
     """Return the validity bitmap of the values, lowest bit first."""
-    return packed_bits([value is not None for value in values])
+    return pack_bits([value is not None for value in values])
 
 
-def packed_bits(flags: Sequence[bool]) -> bytes:
+def pack_bits(flags: Sequence[bool]) -> bytes:
     if not flags:
         return b""
     digits = "".join("1" if flag else "0" for flag in reversed(flags))

@@ -16,13 +16,13 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Cell, Kind, Row, Rows
 from cordwood.model.timestamps import format_time
-from cordwood.web.encode.cells import distinct_names, text_of
+from cordwood.web.encode.cells import cell_text, distinct_names
 
-_encode = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode_object = msgspec.json.Encoder().encode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_json(rows: Rows) -> Iterator[bytes]:
@@ -47,19 +47,19 @@ def encode_ndjson(rows: Rows) -> Iterator[bytes]:
 
 def encode_csv(rows: Rows) -> Iterator[bytes]:
     yield _csv_lines([distinct_names(rows.columns)])
-    converters = [_iso_8601 if column.datatype.kind is Kind.TIMESTAMP else _text for column in rows.columns]
+    converters = [_iso_time_text if column.datatype.kind is Kind.TIMESTAMP else _text for column in rows.columns]
     for batch in rows.batches:
         if batch:
             yield _csv_lines([[convert(cell) for convert, cell in zip(converters, row, strict=True)] for row in batch])
 
 
 def _text(cell: Cell) -> str:
-    return text_of(cell) or ""
+    return cell_text(cell) or ""
 
 
-def _iso_8601(cell: Cell) -> str:
+def _iso_time_text(cell: Cell) -> str:
     """Format microseconds since 1970; any other value, and a time beyond the years 1 to 9999, is unchanged."""
-    text = text_of(cell)
+    text = cell_text(cell)
     try:
         return format_time(int(text)) if text else ""
     except (ValueError, OverflowError):
@@ -75,19 +75,19 @@ def _csv_lines(records: list[list[str]]) -> bytes:
 def encode_event_lines(rows: Rows) -> Iterator[bytes]:
     for batch in rows.batches:
         if batch:
-            yield b"\n".join(map(_event, batch)) + b"\n"
+            yield b"\n".join(map(_encode_event, batch)) + b"\n"
 
 
 def encode_event_array(rows: Rows) -> Iterator[bytes]:
     opening = b"["
     for batch in rows.batches:
         if batch:
-            yield opening + b",\n".join(map(_event, batch))
+            yield opening + b",\n".join(map(_encode_event, batch))
             opening = b",\n"
     yield b"[]\n" if opening == b"[" else b"]\n"
 
 
-def _event(row: Row) -> bytes:
+def _encode_event(row: Row) -> bytes:
     """Convert a row of the columns `STORED_COLUMNS` to an event, without its time of receipt."""
     event_id, timestamp_us, message, project, metadata, extras, *_ = row
     event: dict[str, object] = {"id": event_id, "timestamp": format_time(int(str(timestamp_us)))}
@@ -98,9 +98,9 @@ def _event(row: Row) -> bytes:
     if metadata is not None:
         event["metadata"] = msgspec.Raw(str(metadata).encode())
     if extras is not None:
-        event |= _fields.decode(str(extras))
+        event |= _decode_fields.decode(str(extras))
     # The JSON of the sender may have line breaks between its tokens.
-    return _encode(event).replace(b"\r", b" ").replace(b"\n", b" ")
+    return _encode_object(event).replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 PROMETHEUS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -112,37 +112,37 @@ _LABEL_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def encode_prometheus(rows: Rows) -> Iterator[bytes]:
-    """Yield one metric after the other; raise QueryValue for rows that cannot be samples."""
+    """Yield one metric after the other; raise BadQueryValue for rows that cannot be samples."""
     names = distinct_names(rows.columns)
     kinds = [column.datatype.kind for column in rows.columns]
     metrics = [place for place, kind in enumerate(kinds) if kind in _SAMPLE_KINDS]
     labels = [place for place, kind in enumerate(kinds) if kind not in _SAMPLE_KINDS | _TIME_KINDS]
     if not metrics:
-        raise QueryValue(
+        raise BadQueryValue(
             "The answer has no numeric column, so it has no metric for Prometheus.",
             hint="Select a number, for example COUNT(*) AS requests.",
         )
     for place in (*metrics, *labels):
         _check_metric_name(names[place])
-    labelled_rows = list(_labelled(rows, names, labels))
+    labelled_rows = list(_rows_with_labels(rows, names, labels))
     for place in metrics:
         lines = [f"# TYPE {names[place]} gauge\n"]
         lines += [
-            f"{names[place]}{labelled} {_sample(row[place], names[place])}\n"
+            f"{names[place]}{labelled} {_sample_text(row[place], names[place])}\n"
             for labelled, row in labelled_rows
             if row[place] is not None
         ]
         yield "".join(lines).encode()
 
 
-def _labelled(rows: Rows, names: Sequence[str], labels: Sequence[int]) -> Iterator[tuple[str, Row]]:
-    """Yield each row with its labels; raise QueryValue if an earlier row has the same labels."""
+def _rows_with_labels(rows: Rows, names: Sequence[str], labels: Sequence[int]) -> Iterator[tuple[str, Row]]:
+    """Yield each row with its labels; raise BadQueryValue if an earlier row has the same labels."""
     seen: set[str] = set()
     for batch in rows.batches:
         for row in batch:
-            labelled = _labels([(names[place], row[place]) for place in labels])
+            labelled = _labels_text([(names[place], row[place]) for place in labels])
             if labelled in seen:
-                raise QueryValue(
+                raise BadQueryValue(
                     f"Two rows have the same labels {labelled or '{}'}, so they are one series for Prometheus.",
                     hint="GROUP BY every text column of the query.",
                 )
@@ -150,20 +150,20 @@ def _labelled(rows: Rows, names: Sequence[str], labels: Sequence[int]) -> Iterat
             yield labelled, row
 
 
-def _labels(cells: Sequence[tuple[str, Cell]]) -> str:
-    texts = [(name, text_of(cell)) for name, cell in cells]
+def _labels_text(cells: Sequence[tuple[str, Cell]]) -> str:
+    texts = [(name, cell_text(cell)) for name, cell in cells]
     parts = [f'{name}="{text.translate(_LABEL_ESCAPES)}"' for name, text in texts if text is not None]
     return f"{{{','.join(parts)}}}" if parts else ""
 
 
-def _sample(cell: Cell, name: str) -> str:
+def _sample_text(cell: Cell, name: str) -> str:
     if isinstance(cell, bool) or cell in ("true", "false"):
         return "1" if cell in (True, "true") else "0"
-    text = str(cell) if isinstance(cell, float) else text_of(cell) or ""
+    text = str(cell) if isinstance(cell, float) else cell_text(cell) or ""
     try:
         number = float(text)
     except ValueError:
-        raise QueryValue(f"A value of the column {name} is not a number.", hint="Cast it to FLOAT64.") from None
+        raise BadQueryValue(f"A value of the column {name} is not a number.", hint="Cast it to FLOAT64.") from None
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -173,7 +173,7 @@ def _sample(cell: Cell, name: str) -> str:
 
 def _check_metric_name(name: str) -> None:
     if not _METRIC_NAME.fullmatch(name):
-        raise QueryValue(
+        raise BadQueryValue(
             f"The column {name!r} cannot be the name of a metric or a label of Prometheus.",
             hint="Rename it with AS: letters, digits and _, with a letter first.",
         )

@@ -20,23 +20,23 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/services/collector/event/1.0": Route("splunk", WRITE, splunk.receive_events),
     b"/services/collector/raw": Route("splunk", WRITE, splunk.receive_raw),
     b"/services/collector/raw/1.0": Route("splunk", WRITE, splunk.receive_raw),
-    b"/services/collector/ack": Route("splunk", WRITE, splunk.acknowledge),
+    b"/services/collector/ack": Route("splunk", WRITE, splunk.answer_acknowledgements),
     b"/services/collector/health": Route("splunk", READ, splunk.show_health),
     b"/services/collector/health/1.0": Route("splunk", READ, splunk.show_health),
     b"/elastic": Route("elastic", READ, elastic.show_cluster),
-    b"/_bulk": Route("elastic", elastic.BULK, elastic.receive_bulk),
+    b"/_bulk": Route("elastic", elastic.BULK_METHODS, elastic.receive_bulk),
     b"/upload": Route("journald", WRITE, journald.receive_upload),
     b"/loki/api/v1/push": Route("loki", WRITE, loki.receive_push),
     b"/loki/api/v1/status/buildinfo": Route("loki", READ, loki.show_version),
 }
 # URL paths with one variable part, which is the `address` in the handler's context.
-NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
+PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/elastic/(.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
-    (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK, elastic.receive_bulk)),
+    (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK_METHODS, elastic.receive_bulk)),
     (re.compile(rb"/journald/([^/]+)/upload"), Route("journald", WRITE, journald.receive_upload)),
     (
-        re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(elastic.ROOTS).encode()),
-        Route("elastic", _CHECK_METHODS, elastic.answer_check),
+        re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(elastic.ROOT_SEGMENTS).encode()),
+        Route("elastic", _CHECK_METHODS, elastic.answer_client_check),
     ),
 )
 

@@ -3,13 +3,13 @@
 from functools import partial
 
 from cordwood.errors import BadKey, Fault
-from cordwood.ingest.accept import Form
+from cordwood.ingest.accept import BodyForm
 from cordwood.ingest.formats.datadog import read_logs
-from cordwood.web.asgi import Request, Response, no_store_json, urlencoded_pairs
+from cordwood.web.asgi import Request, Response, no_store_json_response, parse_urlencoded
 from cordwood.web.credentials import KeyPlaces
-from cordwood.web.problems import TITLES, retry_after_headers, status_of
+from cordwood.web.problems import TITLE_BY_STATUS, retry_after_headers, status_of
 from cordwood.web.route import HandlerContext
-from cordwood.web.shippers.delivery import Protocol, admitted, deliver
+from cordwood.web.shippers.delivery import ShipperProtocol, admit_sender, store_delivery
 
 _KEY_PLACES = KeyPlaces(headers=(b"dd-api-key",), parameters=("dd-api-key",))
 _INTAKE_V1 = b"/v1/input"
@@ -21,14 +21,14 @@ _RETRIABLE_STATUS = {504: 503, 507: 503}
 
 
 async def receive_logs(context: HandlerContext) -> Response:
-    shared = urlencoded_pairs(context.request.query_string, "query string")
-    await deliver(context, Protocol(Form.DATADOG, _KEY_PLACES, partial(read_logs, shared)))
-    return no_store_json({}, 200 if context.request.path.startswith(_INTAKE_V1) else 202)
+    shared = parse_urlencoded(context.request.query_string, "query string")
+    await store_delivery(context, ShipperProtocol(BodyForm.DATADOG, _KEY_PLACES, partial(read_logs, shared)))
+    return no_store_json_response({}, 200 if context.request.path.startswith(_INTAKE_V1) else 202)
 
 
 async def validate_key(context: HandlerContext) -> Response:
-    admitted(context, _KEY_PLACES)
-    return no_store_json({"valid": True})
+    admit_sender(context, _KEY_PLACES)
+    return no_store_json_response({"valid": True})
 
 
 def render_error(fault: Fault, request: Request) -> Response:
@@ -36,6 +36,6 @@ def render_error(fault: Fault, request: Request) -> Response:
     status = 403 if isinstance(fault, BadKey) else status_of(fault)
     status = _RETRIABLE_STATUS.get(status, _PERMANENT_STATUS.get(status, status))
     if request.path.startswith(_VALIDATE):
-        return no_store_json({"errors": [fault.in_one_line()]}, status, *retry_after_headers(fault, status))
-    error = {"status": str(status), "title": TITLES[status], "detail": fault.in_one_line()}
-    return no_store_json({"errors": [error]}, status, *retry_after_headers(fault, status))
+        return no_store_json_response({"errors": [fault.one_line_text()]}, status, *retry_after_headers(fault, status))
+    error = {"status": str(status), "title": TITLE_BY_STATUS[status], "detail": fault.one_line_text()}
+    return no_store_json_response({"errors": [error]}, status, *retry_after_headers(fault, status))

@@ -5,41 +5,41 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from cordwood.access import require_ingest
+from cordwood.access import require_ingest_permission
 from cordwood.errors import Fault, Forbidden, LimitFault, NoReadableItem, UnknownStream
-from cordwood.ingest.accept import Accepted, Form, Part
+from cordwood.ingest.accept import BodyForm, IngestOutcome, StreamPart
 from cordwood.ingest.limits import Reservation
-from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody
+from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody, StreamLabels
 from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer
-from cordwood.web.asgi import Request, urlencoded_pairs
-from cordwood.web.credentials import KeyPlaces, audit_refusal, presented
+from cordwood.web.asgi import Request, parse_urlencoded
+from cordwood.web.credentials import KeyPlaces, audit_refusal, presented_key
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.problems import status_of
 from cordwood.web.receiving import read_body
 from cordwood.web.route import HandlerContext
-from cordwood.web.services import stream_of_events
+from cordwood.web.services import find_or_create_stream
 
 T = TypeVar("T", bound=LabelledBody)
 
 # Parameters and headers that name one stream for all events. `source` does not, because Splunk's protocol has a field
 # of that name.
 _STREAM_URL_PARAMETERS = ("source_name", "collection_name")
-_NAMED_IN_HEADER = (b"x-source", b"x-collection")
+_STREAM_HEADERS = (b"x-source", b"x-collection")
 # The statuses of temporary refusals, after which a retry may succeed.
-RETRYABLE = frozenset({408, 429, 503, 504, 507})
+RETRYABLE_STATUSES = frozenset({408, 429, 503, 504, 507})
 
 
-class Protocol(msgspec.Struct, Generic[T], frozen=True):
+class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
     """How a shipper sends events: where its key is, how a body is decoded, and the form of quarantined items.
 
     `is_itemized` is true if the protocol's answer has the outcome of each item.
     """
 
-    form: Form
-    places: KeyPlaces
-    read: Callable[[Body], T]
+    form: BodyForm
+    key_places: KeyPlaces
+    read_body: Callable[[Body], T]
     is_itemized: bool = False
 
 
@@ -54,43 +54,43 @@ class Delivery(msgspec.Struct, Generic[T], frozen=True):
     """A decoded body, the outcomes of the parts that were stored, and the parts that were refused."""
 
     body: T
-    outcomes: Sequence[Accepted]
-    refused: Sequence[RefusedPart]
+    outcomes: Sequence[IngestOutcome]
+    refused_parts: Sequence[RefusedPart]
 
     @property
-    def quarantined(self) -> int:
+    def quarantined_count(self) -> int:
         return sum(outcome.quarantined for outcome in self.outcomes)
 
 
-def admitted(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Mapping[str, str]]:
+def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller and the query string, and count the request; raise Forbidden if the key may not send events."""
     request, services = context.request, context.services()
-    query = urlencoded_pairs(request.query_string, "query string")
-    caller = services.access.authenticate(presented(request, query, places))
+    query = parse_urlencoded(request.query_string, "query string")
+    caller = services.access.authenticate(presented_key(request, query, places))
     request.facts["key"] = caller.key_id
-    require_ingest(caller, None)
-    services.answers.admit(caller)
+    require_ingest_permission(caller, None)
+    services.query_service.charge_request(caller)
     return caller, query
 
 
-async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivery[T]:
+async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) -> Delivery[T]:
     """Store the events of a request.
 
     Without itemized answers, the error of a temporary refusal is raised before anything is stored, and that of a
     permanent refusal after the other parts are stored.
     """
-    caller, query = admitted(context, protocol.places)
+    caller, query = admit_sender(context, protocol.key_places)
     request, intake = context.request, context.services().intake
-    named = await named_stream(context, caller, query)
+    named = await find_named_stream(context, caller, query)
     with intake.body_budget.reserve(caller.key_id) as reservation:
-        size, body = await _decoded(context, protocol, reservation, caller)
+        size, body = await _read_and_decode_body(context, protocol, reservation, caller)
         if not protocol.is_itemized:
             _check_readable(body)
-        parts, refused = await _parts(context, caller, body, named)
+        parts, refused = await _split_by_stream(context, caller, body, named)
         if protocol.is_itemized:
             _audit_first_refusal(context.shared.observer, request, refused)
         else:
-            _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE)
+            _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE_STATUSES)
         outcomes = await intake.store(parts, size, protocol.form, caller.pins or None, is_itemized=protocol.is_itemized)
     _log_ingestion(context.shared.observer, request, parts, outcomes)
     delivered = Delivery(body, outcomes, refused)
@@ -99,31 +99,33 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivery[T]
     return delivered
 
 
-async def named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
+async def find_named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
     """Return the stream that the request names, or None; raise Forbidden or the error of a limit on the stream.
 
     Call it before the body is read, so that a refused body is not read.
     """
     request, services = context.request, context.services()
-    in_headers = (request.header(name) for name in _NAMED_IN_HEADER)
+    in_headers = (request.header(name) for name in _STREAM_HEADERS)
     name = next((name for name in (*map(query.get, _STREAM_URL_PARAMETERS), *in_headers) if name), None)
     if name is None:
         return None
-    stream = await stream_of_events(services, caller, name)
-    require_ingest(caller, stream)
-    services.intake.admit(stream)
+    stream = await find_or_create_stream(services, caller, name)
+    require_ingest_permission(caller, stream)
+    services.intake.check_stream_rate(stream)
     return stream
 
 
-async def _decoded(
-    context: HandlerContext, protocol: Protocol[T], reservation: Reservation, caller: Caller
+async def _read_and_decode_body(
+    context: HandlerContext, protocol: ShipperProtocol[T], reservation: Reservation, caller: Caller
 ) -> tuple[int, T]:
     """Return the size of the decompressed body, and the decoded body."""
     request = context.request
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    body = await read_body(request, context.shared.options.events, reservation)
+    body = await read_body(request, context.shared.options.event_body_bounds, reservation)
     size, content_type = len(body), request.header(b"content-type") or ""
-    decoding = context.services().intake.decode(protocol.read, body, content_type, headers, caller.pins.get("project"))
+    decoding = context.services().intake.decode(
+        protocol.read_body, body, content_type, headers, caller.pins.get("project")
+    )
     # The coroutine has taken over the body, and releases it once it is decoded.
     del body
     return size, await decoding
@@ -131,46 +133,46 @@ async def _decoded(
 
 def _check_readable(body: LabelledBody) -> None:
     """Raise NoReadableItem if no item could be decoded. If at least one could, the others are quarantined."""
-    items = [item for part in body.parts.values() for item in part.refused]
-    if items and not any(part.events for part in body.parts.values()):
+    items = [item for part in body.parts_by_labels.values() for item in part.refused_items]
+    if items and not any(part.events for part in body.parts_by_labels.values()):
         first = min(items, key=lambda item: item.index)
         raise NoReadableItem(first.index, first.reason)
 
 
-async def _parts(
+async def _split_by_stream(
     context: HandlerContext, caller: Caller, body: LabelledBody, named: Stream | None
-) -> tuple[list[Part], list[RefusedPart]]:
+) -> tuple[list[StreamPart], list[RefusedPart]]:
     """Return the parts of the body with their streams, and the refused parts."""
     parts, refused = [], []
-    for labels, parsed in body.parts.items():
+    for labels, parsed in body.parts_by_labels.items():
         try:
-            parts.append(Part(named or await stream_of_labels(context, caller, labels), parsed))
+            parts.append(StreamPart(named or await stream_of_labels(context, caller, labels), parsed))
         except (UnknownStream, Forbidden, LimitFault) as fault:
             refused.append(RefusedPart(_item_positions(parsed), fault))
-    body.parts.clear()
+    body.parts_by_labels.clear()
     return parts, refused
 
 
-async def stream_of_labels(context: HandlerContext, caller: Caller, labels: Labels) -> Stream:
+async def stream_of_labels(context: HandlerContext, caller: Caller, labels: StreamLabels) -> Stream:
     services, mapping = context.services(), context.shared.options.stream_mapping
     try:
-        name = mapping.stream_name(labels, lambda label: services.catalog.stream(label) is not None)
+        name = mapping.stream_name_for_labels(labels, lambda label: services.catalog.stream(label) is not None)
     except UnknownStream as unmapped:
         if not labels:
             raise
         try:
-            stream = await stream_of_events(services, caller, labels[0])
+            stream = await find_or_create_stream(services, caller, labels[0])
         except UnknownStream:
             raise unmapped from None
     else:
-        stream = await stream_of_events(services, caller, name)
-    require_ingest(caller, stream)
-    services.intake.admit(stream)
+        stream = await find_or_create_stream(services, caller, name)
+    require_ingest_permission(caller, stream)
+    services.intake.check_stream_rate(stream)
     return stream
 
 
 def _item_positions(parsed: ParsedBody) -> list[int]:
-    return sorted([*map(parsed.index_of, range(len(parsed.events))), *(item.index for item in parsed.refused)])
+    return sorted([*map(parsed.item_index, range(len(parsed.events))), *(item.index for item in parsed.refused_items)])
 
 
 def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedPart]) -> None:
@@ -188,8 +190,10 @@ def _raise_first(faults: Iterable[Fault]) -> None:
         raise fault
 
 
-def _log_ingestion(observer: Observer, request: Request, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
+def _log_ingestion(
+    observer: Observer, request: Request, parts: Sequence[StreamPart], outcomes: Sequence[IngestOutcome]
+) -> None:
     if len(parts) == 1:
         request.facts["stream"] = parts[0].stream.name
     for part, accepted in zip(parts, outcomes, strict=True):
-        observer.note(ingested_observation(part.stream, accepted))
+        observer.record(ingested_observation(part.stream, accepted))

@@ -12,29 +12,29 @@ from typing import Any, Final
 import msgspec
 
 from cordwood.errors import BadMethod, BadParameter, Fault, OutOfDisk, UnknownRoute
-from cordwood.ingest.accept import Form
-from cordwood.ingest.formats.elastic import Bulk, Operation, read_bulk
+from cordwood.ingest.accept import BodyForm
+from cordwood.ingest.formats.elastic import BulkBody, BulkOperation, read_bulk
 from cordwood.ingest.parsed_body import ItemOutcome, ItemState
-from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response, urlencoded_pairs
-from cordwood.web.credentials import KeyPlaces, key_of_basic, key_of_pair
+from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Request, Response, parse_urlencoded
+from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials, key_of_id_key_pair
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.route import READ, HandlerContext
-from cordwood.web.shippers.delivery import Delivery, Protocol, admitted, deliver
+from cordwood.web.shippers.delivery import Delivery, ShipperProtocol, admit_sender, store_delivery
 
-BULK: Final = ("POST", "PUT", "OPTIONS")
-_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic, b"apikey": key_of_pair})
-_CHALLENGES: Final[tuple[Header, ...]] = (
+BULK_METHODS: Final = ("POST", "PUT", "OPTIONS")
+_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials, b"apikey": key_of_id_key_pair})
+_CHALLENGE_HEADERS: Final[tuple[Header, ...]] = (
     (b"www-authenticate", b'Basic realm="cordwood", charset="UTF-8"'),
     (b"www-authenticate", b"ApiKey"),
 )
 # Clients refuse to work with a server that does not send this header.
-_PRODUCT: Final[Header] = (b"x-elastic-product", b"Elasticsearch")
-_CLIENTS: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
-_OWN_JSON: Final = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=\d")
+_PRODUCT_HEADER: Final[Header] = (b"x-elastic-product", b"Elasticsearch")
+_CLIENT_REGEX: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
+_VENDOR_JSON_REGEX: Final = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=\d")
 
 # Clients retry the request or the item after 429, 502, 503 and 504, and after no other status.
 _RETRIABLE_STATUS: Final = {408: 503, 507: 429}
-_TYPES: Final[Mapping[int, str]] = {
+_ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
     400: "illegal_argument_exception",
     401: "security_exception",
     403: "security_exception",
@@ -57,20 +57,22 @@ _MAX_INDEX_LENGTH: Final = 255
 async def receive_bulk(context: HandlerContext) -> Response:
     """Store the documents, and answer with a result for each."""
     started = asyncio.get_running_loop().time()
-    query = urlencoded_pairs(context.request.query_string, "query string")
-    if len(context.address) > _MAX_INDEX_LENGTH:
+    query = parse_urlencoded(context.request.query_string, "query string")
+    if len(context.path_argument) > _MAX_INDEX_LENGTH:
         raise BadParameter(f"The name of the index is longer than {_MAX_INDEX_LENGTH} characters.")
-    protocol = Protocol(Form.ELASTIC, _KEY_PLACES, partial(read_bulk, context.address), is_itemized=True)
-    delivered = await deliver(context, protocol)
+    protocol = ShipperProtocol(
+        BodyForm.ELASTIC, _KEY_PLACES, partial(read_bulk, context.path_argument), is_itemized=True
+    )
+    delivered = await store_delivery(context, protocol)
     took = round((asyncio.get_running_loop().time() - started) * 1000)
     answer = partial(_bulk_answer, delivered, took, query.get("filter_path", ""))
     size = _RESULT_BYTES * len(delivered.body.operations)
     return _json_response(context.request, await context.services().intake.run_decoder(size, answer))
 
 
-def _bulk_answer(delivered: Delivery[Bulk], took: int, filter_path: str) -> bytes:
+def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> bytes:
     """Encode the answer item by item, so that only its text is held in memory."""
-    selected = _FilterPath.of(filter_path)
+    selected = _FilterPath.parse(filter_path)
     items = bytearray(b"[")
     failures = 0
     for action, result in _results(delivered):
@@ -78,22 +80,26 @@ def _bulk_answer(delivered: Delivery[Bulk], took: int, filter_path: str) -> byte
             failures += 1
             if failures > _MAX_REASONS:
                 result["error"] = {"type": result["error"]["type"]}
-        fields = result if selected.items is None else {name: result[name] for name in result if name in selected.items}
+        fields = (
+            result
+            if selected.item_field_names is None
+            else {name: result[name] for name in result if name in selected.item_field_names}
+        )
         items += b"," if len(items) > 1 else b""
         items += msgspec.json.encode({action: fields})
     items += b"]"
     answer_fields = {"took": took, "errors": failures > 0, "items": msgspec.Raw(items)}
     return msgspec.json.encode(
         answer_fields
-        if selected.names is None
-        else {name: answer_fields[name] for name in answer_fields if name in selected.names}
+        if selected.field_names is None
+        else {name: answer_fields[name] for name in answer_fields if name in selected.field_names}
     )
 
 
-def _results(delivered: Delivery[Bulk]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the action and the result of each item."""
-    outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.items.items()}
-    faults = {place: refused.fault for refused in delivered.refused for place in refused.positions}
+    outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.item_outcomes.items()}
+    faults = {place: refused.fault for refused in delivered.refused_parts for place in refused.positions}
     for place, operation in enumerate(delivered.body.operations):
         yield operation.action, _result(operation, outcomes.get(place), faults.get(place))
 
@@ -104,11 +110,11 @@ class _FilterPath(msgspec.Struct, frozen=True):
     Only names of fields of the answer (`errors`) and of each item (`items.*.status`) are supported, without exclusions.
     """
 
-    names: frozenset[str] | None = None
-    items: frozenset[str] | None = None
+    field_names: frozenset[str] | None = None
+    item_field_names: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, filter_path: str) -> "_FilterPath":
+    def parse(cls, filter_path: str) -> "_FilterPath":
         entries = {entry.strip() for entry in filter_path.split(",")} - {""}
         if not entries or any(entry.startswith("-") for entry in entries):
             return cls()
@@ -117,12 +123,12 @@ class _FilterPath(msgspec.Struct, frozen=True):
         return cls(names, None if "items" in entries or "*" in fields else fields)
 
 
-def _result(operation: Operation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
+def _result(operation: BulkOperation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
     named = {"_index": operation.index, "_id": operation.id or (outcome.id if outcome else None)}
     if operation.refusal:
         return named | _failure(400, "illegal_argument_exception", operation.refusal)
     if fault is not None:
-        return named | _refused(operation, fault)
+        return named | _refused_item_result(operation, fault)
     if outcome is None or outcome.state is ItemState.QUARANTINED:
         reason = outcome.reason if outcome else ""
         return named | _failure(400, "document_parsing_exception", f"{reason} The document is in the quarantine.")
@@ -134,11 +140,11 @@ def _result(operation: Operation, outcome: ItemOutcome | None, fault: Fault | No
     return named | {"_version": 1, "result": "noop", "status": 200}
 
 
-def _refused(operation: Operation, fault: Fault) -> dict[str, object]:
+def _refused_item_result(operation: BulkOperation, fault: Fault) -> dict[str, object]:
     status = _status(fault)
     if status == 404:
-        return _failure(404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.in_one_line()}")
-    return _failure(status, _type(fault, status), fault.in_one_line())
+        return _failure(404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.one_line_text()}")
+    return _failure(status, _error_type(fault, status), fault.one_line_text())
 
 
 def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
@@ -150,22 +156,22 @@ def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
 
 def is_client(request: Request) -> bool:
     """Return whether a request for `/` comes from a client of Elasticsearch and not from a browser."""
-    accepted, agent = request.joined(b"accept"), request.joined(b"user-agent")
-    return "text/html" not in accepted and ("vnd.elasticsearch" in accepted or _CLIENTS.search(agent) is not None)
+    accepted, agent = request.joined_header(b"accept"), request.joined_header(b"user-agent")
+    return "text/html" not in accepted and ("vnd.elasticsearch" in accepted or _CLIENT_REGEX.search(agent) is not None)
 
 
 async def show_cluster(context: HandlerContext) -> Response:
     """Answer a client's request for `/` with a description of the cluster."""
-    admitted(context, _KEY_PLACES)
+    admit_sender(context, _KEY_PLACES)
     return _json_response(context.request, msgspec.json.encode(_CLUSTER))
 
 
-async def answer_check(context: HandlerContext) -> Response:
+async def answer_client_check(context: HandlerContext) -> Response:
     """Answer the preliminary requests of clients."""
-    admitted(context, _KEY_PLACES)
-    request, address = context.request, context.address.strip("/")
+    admit_sender(context, _KEY_PLACES)
+    request, address = context.request, context.path_argument.strip("/")
     if request.method == "PUT":
-        if not _may_be_put(address):
+        if not _is_writable_path(address):
             request.methods = READ
             raise BadMethod("Clients of Elasticsearch may not put this.", hint="Streams have transforms instead.")
         return _json_response(request, b'{"acknowledged":true}')
@@ -173,20 +179,22 @@ async def answer_check(context: HandlerContext) -> Response:
     if answer is None:
         raise UnknownRoute(f"There is nothing at {address} for clients of Elasticsearch.")
     if isinstance(answer, str):
-        return Response(200, [(b"content-type", b"text/plain; charset=UTF-8"), NO_STORE, _PRODUCT], answer.encode())
+        return Response(
+            200, [(b"content-type", b"text/plain; charset=UTF-8"), NO_STORE, _PRODUCT_HEADER], answer.encode()
+        )
     return _json_response(request, msgspec.json.encode(answer))
 
 
 async def answer_below_prefix(context: HandlerContext) -> Response:
     """Answer a request below the prefix `/elastic`."""
-    address = context.address.strip("/")
+    address = context.path_argument.strip("/")
     index, _, last = address.rpartition("/")
     if last == "_bulk" and "/" not in index:
-        if context.request.method not in BULK:
-            context.request.methods = BULK
+        if context.request.method not in BULK_METHODS:
+            context.request.methods = BULK_METHODS
             raise BadMethod("Bulk requests are sent by POST.")
-        return await receive_bulk(msgspec.structs.replace(context, address=index))
-    return await answer_check(msgspec.structs.replace(context, address=address))
+        return await receive_bulk(msgspec.structs.replace(context, path_argument=index))
+    return await answer_client_check(msgspec.structs.replace(context, path_argument=address))
 
 
 # Answers
@@ -194,10 +202,10 @@ async def answer_below_prefix(context: HandlerContext) -> Response:
 
 def render_error(fault: Fault, request: Request) -> Response:
     """Render an error in Elasticsearch's format."""
-    status, reason = _status(fault), fault.in_one_line()
-    cause = {"type": _type(fault, status), "reason": reason}
+    status, reason = _status(fault), fault.one_line_text()
+    cause = {"type": _error_type(fault, status), "reason": reason}
     error_body = {"error": {"root_cause": [cause], **cause}, "status": status}
-    more = [*retry_after_headers(fault, status), *(_CHALLENGES if status == 401 else ())]
+    more = [*retry_after_headers(fault, status), *(_CHALLENGE_HEADERS if status == 401 else ())]
     return _json_response(request, msgspec.json.encode(error_body), status, *more)
 
 
@@ -206,24 +214,24 @@ def _status(fault: Fault) -> int:
     return _RETRIABLE_STATUS.get(status, status)
 
 
-def _type(fault: Fault, status: int) -> str:
+def _error_type(fault: Fault, status: int) -> str:
     if isinstance(fault, OutOfDisk):
         return "cluster_block_exception"
-    return _TYPES.get(status, "illegal_argument_exception" if status < 500 else "exception")
+    return _ERROR_TYPES_BY_STATUS.get(status, "illegal_argument_exception" if status < 500 else "exception")
 
 
 def _json_response(request: Request, body: bytes, status: int = 200, *more: Header) -> Response:
     """Return a JSON answer, with the vendor media type of Elasticsearch's own clients if they accept it."""
-    own = _OWN_JSON.search(request.joined(b"accept"))
-    media = own[0].encode() if own else JSON
-    return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT, *more], body)
+    own = _VENDOR_JSON_REGEX.search(request.joined_header(b"accept"))
+    media = own[0].encode() if own else JSON_MEDIA_TYPE
+    return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT_HEADER, *more], body)
 
 
 # Preliminary requests of clients: version, licence, health, nodes, templates and policies. The answers claim that
 # templates, policies and pipelines of any name exist, so that clients do not install theirs, which streams do not need.
 
 # Beats and Logstash refuse versions that are much older than their own.
-_VERSION: Final = "8.19.0"
+_ELASTIC_VERSION: Final = "8.19.0"
 _CLUSTER_NAME: Final = "cordwood"
 
 _CLUSTER: Final[Mapping[str, object]] = {
@@ -231,7 +239,7 @@ _CLUSTER: Final[Mapping[str, object]] = {
     "cluster_name": _CLUSTER_NAME,
     "cluster_uuid": "Y29yZHdvb2QtY29yZHdvbw",
     "version": {
-        "number": _VERSION,
+        "number": _ELASTIC_VERSION,
         "build_flavor": "default",
         "build_type": "docker",
         "build_snapshot": False,
@@ -258,12 +266,12 @@ _HEALTH: Final = {
 }
 
 
-def _entry_under_any_name(entry: Callable[[str], object]) -> Callable[[str], object]:
+def _make_named_answer(entry: Callable[[str], object]) -> Callable[[str], object]:
     """Return a function that answers with the entry for any name, and with an empty object for the list of all names."""
     return lambda name: {name: entry(name)} if name else {}
 
 
-def _listed_entry(key: str, entry: Callable[[str], object]) -> Callable[[str], object]:
+def _make_listed_answer(key: str, entry: Callable[[str], object]) -> Callable[[str], object]:
     return lambda name: {key: [{"name": name, key.removesuffix("s"): entry(name)}] if name else []}
 
 
@@ -276,25 +284,25 @@ _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
         "features": {"ilm": _DISABLED_FEATURE, "security": {**_DISABLED_FEATURE, "available": True}},
     },
     "_cluster/health": lambda _: _HEALTH,
-    "_ilm/policy": _entry_under_any_name(lambda _: {"version": 1, "policy": {"phases": {}}}),
-    "_template": _entry_under_any_name(lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}),
-    "_index_template": _listed_entry(
+    "_ilm/policy": _make_named_answer(lambda _: {"version": 1, "policy": {"phases": {}}}),
+    "_template": _make_named_answer(lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}),
+    "_index_template": _make_listed_answer(
         "index_templates", lambda name: {"index_patterns": [f"{name}*"], "composed_of": []}
     ),
-    "_component_template": _listed_entry("component_templates", lambda _: {"template": {}}),
-    "_ingest/pipeline": _entry_under_any_name(
+    "_component_template": _make_listed_answer("component_templates", lambda _: {"template": {}}),
+    "_ingest/pipeline": _make_named_answer(
         lambda _: {"description": "Ignored: streams have transforms.", "processors": []}
     ),
     "_cat/templates": lambda name: f"{name} [{name}*] 0\n" if name else "",
     "_cat/health": lambda _: f"0 00:00:00 {_CLUSTER_NAME} green 1 1 1 1 0 0 0 0 - 100.0%\n",
     "_cat/indices": lambda _: "",
 }
-_NODES: Final = "_nodes"
+_NODES_PATH: Final = "_nodes"
 # Paths that clients may PUT, without any effect.
 _WRITABLE_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
 
 # The first segment of each path, for the routing table.
-ROOTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES)}))
+ROOT_SEGMENTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES_PATH)}))
 
 
 def _cluster_answer(path: str, host: str) -> object:
@@ -303,7 +311,7 @@ def _cluster_answer(path: str, host: str) -> object:
     `host` is the address that the client used; the answer says that the only node has this address.
     """
     steps = path.split("/")
-    if steps[0] == _NODES:
+    if steps[0] == _NODES_PATH:
         return _nodes_answer(host)
     for length in (2, 1):
         answer = _CLUSTER_ANSWERS.get("/".join(steps[:length]))
@@ -312,7 +320,7 @@ def _cluster_answer(path: str, host: str) -> object:
     return None
 
 
-def _may_be_put(path: str) -> bool:
+def _is_writable_path(path: str) -> bool:
     return path.startswith(tuple(f"{known}/" for known in _WRITABLE_PATHS))
 
 
@@ -323,6 +331,11 @@ def _nodes_answer(host: str) -> object:
         "_nodes": {"total": 1, "successful": 1, "failed": 0},
         "cluster_name": _CLUSTER_NAME,
         "nodes": {
-            _CLUSTER_NAME: {"name": _CLUSTER_NAME, "version": _VERSION, "roles": ["data", "ingest"], "http": http}
+            _CLUSTER_NAME: {
+                "name": _CLUSTER_NAME,
+                "version": _ELASTIC_VERSION,
+                "roles": ["data", "ingest"],
+                "http": http,
+            }
         },
     }

@@ -15,51 +15,51 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import Draining, Fault, UnsupportedMedia
-from cordwood.ingest.accept import Accepted, Form, Part
-from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
+from cordwood.ingest.accept import BodyForm, IngestOutcome, StreamPart
+from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE, JournalDecoder, JournalEntry
 from cordwood.ingest.limits import Reservation
 from cordwood.ingest.parsed_body import LabelledBody
 from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller
 from cordwood.web.asgi import NO_STORE, Request, Response
-from cordwood.web.credentials import KeyPlaces, key_of_basic
+from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.receiving import (
-    GRACE_SECONDS,
     MIN_BYTES_PER_SECOND,
-    CallerLeftError,
-    next_message,
-    too_slow,
+    RATE_GRACE_SECONDS,
+    ClientDisconnectedError,
+    receive_message,
+    too_slow_fault,
 )
 from cordwood.web.route import HandlerContext
-from cordwood.web.services import Phase, stream_of_events
-from cordwood.web.shippers.delivery import RETRYABLE, admitted, named_stream, stream_of_labels
+from cordwood.web.services import Phase, find_or_create_stream
+from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, admit_sender, find_named_stream, stream_of_labels
 
 # libcurl sends the password of the address as Basic credentials.
-_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
+_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DECODED_CHUNK_BYTES: Final = 16 * 1024
 # The bytes of an unfinished entry that an upload may hold without a reservation.
 _UNRESERVED_BYTES: Final = 16 * 1024
 # For how long storing the events of a chunk is retried. The body is not read meanwhile.
-RETRY_SECONDS: Final = 60.0
+STORE_RETRY_SECONDS: Final = 60.0
 _MAX_PAUSE_SECONDS: Final = 2.0
 _MIN_PAUSE_SECONDS: Final = 0.2
 
 
 async def receive_upload(context: HandlerContext) -> Response:
     """Store an upload. The path may name the stream."""
-    caller, query = admitted(context, _KEY_PLACES)
+    caller, query = admit_sender(context, _KEY_PLACES)
     request, services = context.request, context.services()
-    if request.media_type() != MEDIA or request.joined(b"content-encoding"):
-        raise UnsupportedMedia(f"An upload is {MEDIA}, without a content coding.")
-    named = await named_stream(context, caller, query)
-    if context.address:
-        named = await stream_of_events(services, caller, context.address)
+    if request.media_type() != JOURNAL_MEDIA_TYPE or request.joined_header(b"content-encoding"):
+        raise UnsupportedMedia(f"An upload is {JOURNAL_MEDIA_TYPE}, without a content coding.")
+    named = await find_named_stream(context, caller, query)
+    if context.path_argument:
+        named = await find_or_create_stream(services, caller, context.path_argument)
     # This reservation also limits the number of uploads of a key.
     with services.intake.body_budget.reserve(caller.key_id), ExitStack() as exit_stack:
-        await _Upload(context, caller, named, exit_stack).run()
+        await _Upload(context, caller, named, exit_stack).receive()
     return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE], b"OK.\n")
 
 
@@ -67,7 +67,9 @@ def render_error(fault: Fault, _: Request) -> Response:
     """Return the error as text, which the sender logs. The sender exits after any error, and systemd restarts it."""
     status = status_of(fault)
     return Response(
-        status, [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)], f"{fault.in_one_line()}\n".encode()
+        status,
+        [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)],
+        f"{fault.one_line_text()}\n".encode(),
     )
 
 
@@ -80,54 +82,54 @@ class _Upload:
         self._named = named
         self._held = exit_stack
         self._intake = context.services().intake
-        self._decoder = JournalDecoder(self._intake.item_bytes)
+        self._decoder = JournalDecoder(self._intake.max_item_bytes)
         self._partial: Reservation | None = None
         self._entries = 0
         self._received_bytes = 0
         self._waited_seconds = 0.0
 
-    async def run(self) -> None:
+    async def receive(self) -> None:
         has_more = True
         while has_more:
-            data, has_more = await self._chunk()
-            entries = await self._decoded(data)
+            data, has_more = await self._receive_chunk()
+            entries = await self._decode_chunk(data)
             if not has_more:
                 entries += self._decoder.finish()
             if entries:
                 await self._store_with_retries(entries, len(data))
-            self._hold(self._decoder.held_bytes)
+            self._reserve_unfinished_entry(self._decoder.held_bytes)
             if has_more and self._context.shared.lifecycle.phase is Phase.DRAINING:
                 raise Draining("The service is stopping.", retry_after=5)
 
-    async def _chunk(self) -> tuple[bytes, bool]:
+    async def _receive_chunk(self) -> tuple[bytes, bool]:
         """Receive a chunk; raise TooSlow if the sender pauses for too long, or is too slow on average."""
         began = time.monotonic()
-        message = await next_message(self._context.request, self._partial)
+        message = await receive_message(self._context.request, self._partial)
         self._waited_seconds += time.monotonic() - began
         if message["type"] == "http.disconnect":
             # The sender repeats the unfinished entry, so its beginning is not stored.
-            raise CallerLeftError
+            raise ClientDisconnectedError
         data: bytes = message.get("body", b"")
         self._received_bytes += len(data)
-        if self._received_bytes < (self._waited_seconds - GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
-            raise too_slow()
+        if self._received_bytes < (self._waited_seconds - RATE_GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
+            raise too_slow_fault()
         return data, bool(message.get("more_body", False))
 
-    async def _decoded(self, data: bytes) -> list[JournalEntry]:
+    async def _decode_chunk(self, data: bytes) -> list[JournalEntry]:
         if len(data) <= _DECODED_CHUNK_BYTES:
             return self._decoder.feed(data)
         return await asyncio.to_thread(self._decoder.feed, data)
 
     async def _store_with_retries(self, entries: Sequence[JournalEntry], body_bytes: int) -> None:
         """Store entries, retrying temporary failures for a while, because a failed upload is repeated from its start."""
-        gives_up_at = time.monotonic() + RETRY_SECONDS
-        body = self._labelled(entries)
-        while body.parts:
+        gives_up_at = time.monotonic() + STORE_RETRY_SECONDS
+        body = self._label_entries(entries)
+        while body.parts_by_labels:
             try:
                 await self._store(body, body_bytes)
             except Fault as fault:
                 is_draining = self._context.shared.lifecycle.phase is Phase.DRAINING
-                if status_of(fault) not in RETRYABLE or is_draining or time.monotonic() > gives_up_at:
+                if status_of(fault) not in RETRYABLE_STATUSES or is_draining or time.monotonic() > gives_up_at:
                     raise
                 await asyncio.sleep(min(max(_MIN_PAUSE_SECONDS, fault.retry_after or 0.0), _MAX_PAUSE_SECONDS))
             else:
@@ -135,35 +137,37 @@ class _Upload:
 
     async def _store(self, body: LabelledBody, body_bytes: int) -> None:
         with self._intake.body_budget.reserve(self._caller.key_id) as reservation:
-            reservation.take(body_bytes)
+            reservation.reserve(body_bytes)
             reservation.mark_complete()
             parts = [
                 # `store` empties the part, so a copy is passed on: the part is needed for another attempt.
-                Part(
-                    await self._stream(labels),
-                    msgspec.structs.replace(parsed, refused=list(parsed.refused), beyond=Counter()),
+                StreamPart(
+                    await self._find_stream(labels),
+                    msgspec.structs.replace(
+                        parsed, refused_items=list(parsed.refused_items), out_of_bounds_counts=Counter()
+                    ),
                 )
-                for labels, parsed in body.parts.items()
+                for labels, parsed in body.parts_by_labels.items()
             ]
-            outcomes = await self._intake.store(parts, body_bytes, Form.JOURNALD, self._caller.pins or None)
+            outcomes = await self._intake.store(parts, body_bytes, BodyForm.JOURNALD, self._caller.pins or None)
         self._log_ingestion(parts, outcomes)
 
-    async def _stream(self, labels: tuple[str, ...]) -> Stream:
+    async def _find_stream(self, labels: tuple[str, ...]) -> Stream:
         if self._named is None:
             return await stream_of_labels(self._context, self._caller, labels)
-        self._intake.admit(self._named)
+        self._intake.check_stream_rate(self._named)
         return self._named
 
-    def _labelled(self, entries: Sequence[JournalEntry]) -> LabelledBody:
-        body = LabelledBody(item_bytes=self._intake.item_bytes)
+    def _label_entries(self, entries: Sequence[JournalEntry]) -> LabelledBody:
+        body = LabelledBody(max_item_bytes=self._intake.max_item_bytes)
         for entry in entries:
             labels = (entry.label,) if entry.label and self._named is None else ()
-            entry.add_to(body.part(*labels), self._entries)
+            entry.add_to(body.part_for_labels(*labels), self._entries)
             self._entries += 1
         return body
 
-    def _hold(self, held_bytes: int) -> None:
-        """Reserve memory for the unfinished entry; raise Backlog if there is not enough."""
+    def _reserve_unfinished_entry(self, held_bytes: int) -> None:
+        """Reserve memory for the unfinished entry; raise BacklogFull if there is not enough."""
         if held_bytes <= _UNRESERVED_BYTES:
             self._held.close()
             self._partial = None
@@ -171,11 +175,11 @@ class _Upload:
         if self._partial is None:
             self._partial = self._held.enter_context(self._intake.body_budget.reserve(self._caller.key_id))
         if held_bytes > self._partial.held:
-            self._partial.take(held_bytes - self._partial.held)
+            self._partial.reserve(held_bytes - self._partial.held)
 
-    def _log_ingestion(self, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
+    def _log_ingestion(self, parts: Sequence[StreamPart], outcomes: Sequence[IngestOutcome]) -> None:
         request, observer = self._context.request, self._context.shared.observer
         if self._named is not None:
             request.facts["stream"] = self._named.name
         for part, accepted in zip(parts, outcomes, strict=True):
-            observer.note(ingested_observation(part.stream, accepted))
+            observer.record(ingested_observation(part.stream, accepted))

@@ -14,24 +14,26 @@ import msgspec
 from msgspec import Meta
 
 from cordwood.errors import BadBody, BadKey, Fault, Forbidden, NoKey, NoReadableItem, UnknownStream
-from cordwood.ingest.accept import Form
-from cordwood.ingest.formats.splunk import EVENT_BLANK, EVENT_REQUIRED, NOT_JSON, HecBody, read_events, read_raw
+from cordwood.ingest.accept import BodyForm
+from cordwood.ingest.formats.splunk import EVENT_BLANK, EVENT_REQUIRED, NOT_JSON, HecBody, read_events, read_raw_lines
 from cordwood.ingest.parsed_body import Body
 from cordwood.model.json_checks import describe_json_error
-from cordwood.web.asgi import Header, Request, Response, no_store_json, urlencoded_pairs
-from cordwood.web.credentials import KeyPlaces, key_of_basic
+from cordwood.web.asgi import Header, Request, Response, no_store_json_response, parse_urlencoded
+from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.receiving import read_body
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import Phase
-from cordwood.web.shippers.delivery import RETRYABLE, Protocol, admitted, deliver
+from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, ShipperProtocol, admit_sender, store_delivery
 
-_KEY_PLACES: Final = KeyPlaces(schemes={b"splunk": lambda value: value, b"basic": key_of_basic}, parameters=("token",))
-_CHANNEL: Final = b"x-splunk-request-channel"
+_KEY_PLACES: Final = KeyPlaces(
+    schemes={b"splunk": lambda value: value, b"basic": key_of_basic_credentials}, parameters=("token",)
+)
+_CHANNEL_HEADER: Final = b"x-splunk-request-channel"
 _MAX_CHANNEL_LENGTH: Final = 128
 _MAX_ACKS: Final = 10_000
 _CODES_OF_ITEMS: Final[Mapping[str, int]] = {EVENT_REQUIRED: 12, EVENT_BLANK: 13}
-_TEXT_OF_CODE: Final[Mapping[int, str]] = {
+_TEXTS_BY_CODE: Final[Mapping[int, str]] = {
     0: "Success",
     2: "Token is required",
     3: "Invalid authorization",
@@ -54,11 +56,11 @@ _TEXT_OF_CODE: Final[Mapping[int, str]] = {
 _ack_id_numbers = itertools.count(time.time_ns() // 1000)
 
 
-class _Acks(msgspec.Struct):
+class _AckRequest(msgspec.Struct):
     acks: Annotated[list[int], Meta(max_length=_MAX_ACKS)]
 
 
-_read_acks = msgspec.json.Decoder(_Acks).decode
+_decode_ack_request = msgspec.json.Decoder(_AckRequest).decode
 
 # Reading events
 
@@ -68,46 +70,49 @@ async def receive_events(context: HandlerContext) -> Response:
 
 
 async def receive_raw(context: HandlerContext) -> Response:
-    return await _receive(context, read_raw)
+    return await _receive(context, read_raw_lines)
 
 
 async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], Body], HecBody]) -> Response:
-    query = urlencoded_pairs(context.request.query_string, "query string")
-    channel = _channel(context.request, query)
+    query = parse_urlencoded(context.request.query_string, "query string")
+    channel = _read_channel(context.request, query)
     if len(channel) > _MAX_CHANNEL_LENGTH:
         return _splunk_response(11, 400)
-    delivered = await deliver(context, Protocol(Form.SPLUNK, _KEY_PLACES, partial(read, query)))
+    delivered = await store_delivery(context, ShipperProtocol(BodyForm.SPLUNK, _KEY_PLACES, partial(read, query)))
     body = delivered.body
-    if body.broken_at is not None:
+    if body.stopped_at_index is not None:
         return _splunk_response(
-            6, 400, number=body.broken_at, detail=f"{NOT_JSON} Events before it, which are stored: {body.count}."
+            6,
+            400,
+            number=body.stopped_at_index,
+            detail=f"{NOT_JSON} Events before it, which are stored: {body.event_count}.",
         )
-    if not body.count:
+    if not body.event_count:
         return _splunk_response(5, 400)
     return _splunk_response(0, ack_id=next(_ack_id_numbers) if channel else None)
 
 
-def _channel(request: Request, query: Mapping[str, str]) -> str:
-    return request.header(_CHANNEL) or query.get("channel", "")
+def _read_channel(request: Request, query: Mapping[str, str]) -> str:
+    return request.header(_CHANNEL_HEADER) or query.get("channel", "")
 
 
 # Acknowledgements and health
 
 
-async def acknowledge(context: HandlerContext) -> Response:
+async def answer_acknowledgements(context: HandlerContext) -> Response:
     """Answer which of the ids were issued, which means that their events are stored."""
-    caller, query = admitted(context, _KEY_PLACES)
-    if not _channel(context.request, query):
+    caller, query = admit_sender(context, _KEY_PLACES)
+    if not _read_channel(context.request, query):
         return _splunk_response(10, 400)
     options = context.shared.options
-    with options.query_budget.reserve(caller.key_id) as reservation:
-        body = await read_body(context.request, options.queries, reservation)
+    with options.query_body_budget.reserve(caller.key_id) as reservation:
+        body = await read_body(context.request, options.query_body_bounds, reservation)
         try:
-            ack_ids = _read_acks(body).acks
+            ack_ids = _decode_ack_request(body).acks
         except (msgspec.DecodeError, RecursionError) as problem:
             raise BadBody(f"The acknowledgement ids cannot be read: {describe_json_error(problem, body)}.") from problem
     now_us = time.time_ns() // 1000
-    return no_store_json({"acks": {str(ack_id): 0 <= ack_id <= now_us for ack_id in ack_ids}})
+    return no_store_json_response({"acks": {str(ack_id): 0 <= ack_id <= now_us for ack_id in ack_ids}})
 
 
 async def show_health(context: HandlerContext) -> Response:
@@ -124,16 +129,16 @@ def render_error(fault: Fault, _: Request) -> Response:
     status = status_of(fault)
     if isinstance(fault, NoReadableItem):
         return _splunk_response(
-            _CODES_OF_ITEMS.get(fault.reason, 6), 400, number=fault.index, detail=fault.in_one_line()
+            _CODES_OF_ITEMS.get(fault.reason, 6), 400, number=fault.index, detail=fault.one_line_text()
         )
     if isinstance(fault, UnknownStream):
-        return _splunk_response(7, 400, detail=fault.in_one_line())
-    if status in RETRYABLE:
-        return _splunk_response(9, 503, detail=fault.in_one_line(), extra_headers=retry_after_headers(fault, 503))
+        return _splunk_response(7, 400, detail=fault.one_line_text())
+    if status in RETRYABLE_STATUSES:
+        return _splunk_response(9, 503, detail=fault.one_line_text(), extra_headers=retry_after_headers(fault, 503))
     if status >= 500:
-        return _splunk_response(8, 500, detail=fault.in_one_line())
+        return _splunk_response(8, 500, detail=fault.one_line_text())
     return _splunk_response(
-        _splunk_code(fault, status), 403 if isinstance(fault, BadKey) else status, detail=fault.in_one_line()
+        _splunk_code(fault, status), 403 if isinstance(fault, BadKey) else status, detail=fault.one_line_text()
     )
 
 
@@ -154,11 +159,11 @@ def _splunk_response(
     ack_id: int | None = None,
     extra_headers: Sequence[Header] = (),
 ) -> Response:
-    fields: dict[str, object] = {"text": _TEXT_OF_CODE[code], "code": code}
+    fields: dict[str, object] = {"text": _TEXTS_BY_CODE[code], "code": code}
     if number is not None:
         fields["invalid-event-number"] = number
     if ack_id is not None:
         fields["ackId"] = ack_id
     if detail:
         fields["detail"] = detail
-    return no_store_json(fields, status, *extra_headers)
+    return no_store_json_response(fields, status, *extra_headers)

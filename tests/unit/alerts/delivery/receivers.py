@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
-from cordwood.alerts.notification import Change, Notification, State
+from cordwood.alerts.notification import Notification, NotifiedState, StateChange
 from cordwood.model.definitions import Severity
 
 
-def change(**fields: Any) -> Change:
-    default = Change(
+def change(**fields: Any) -> StateChange:
+    default = StateChange(
         fingerprint="f1",
-        state=State.FIRING,
+        state=NotifiedState.FIRING,
         labels={"project": "shop"},
         text="12 errors",
         value=12.0,
@@ -30,7 +30,7 @@ def change(**fields: Any) -> Change:
     return msgspec.structs.replace(default, **fields)
 
 
-def notification(*changes: Change, **fields: Any) -> Notification:
+def notification(*changes: StateChange, **fields: Any) -> Notification:
     default = Notification(
         id="0b5e0f6e-1f0a-7c3b-9d8e-3f1b2a4c5d6e",
         alert="too-many-errors",

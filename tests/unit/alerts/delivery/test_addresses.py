@@ -2,12 +2,12 @@
 
 import pytest
 
-from cordwood.alerts.delivery.connections import AddressPolicy, read_policy
+from cordwood.alerts.delivery.connections import AddressPolicy, read_address_policy
 from cordwood.errors import BadSetting
 
-DEFAULT_POLICY = read_policy("loopback,link-local")
-STRICT_POLICY = read_policy("loopback, link-local, private")
-EMPTY_POLICY = read_policy("")
+DEFAULT_POLICY = read_address_policy("loopback,link-local")
+STRICT_POLICY = read_address_policy("loopback, link-local, private")
+EMPTY_POLICY = read_address_policy("")
 
 LOOPBACK_ADDRESSES = [
     "127.0.0.1",
@@ -70,38 +70,38 @@ PUBLIC_ADDRESSES = ["1.1.1.1", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8"
 
 @pytest.mark.parametrize("address", LOOPBACK_ADDRESSES)
 def test_loopback_is_refused_unless_allowed(address: str) -> None:
-    assert DEFAULT_POLICY.refusal(address) == "a loopback address"
-    assert read_policy("link-local,private").refusal(address) in {None, "a private address"}
-    assert EMPTY_POLICY.refusal(address) is None
+    assert DEFAULT_POLICY.refusal_reason(address) == "a loopback address"
+    assert read_address_policy("link-local,private").refusal_reason(address) in {None, "a private address"}
+    assert EMPTY_POLICY.refusal_reason(address) is None
 
 
 @pytest.mark.parametrize("address", LINK_LOCAL_ADDRESSES)
 def test_link_local_and_cloud_metadata_addresses_are_refused_unless_allowed(address: str) -> None:
-    assert DEFAULT_POLICY.refusal(address) == "a link-local address"
-    assert EMPTY_POLICY.refusal(address) is None
+    assert DEFAULT_POLICY.refusal_reason(address) == "a link-local address"
+    assert EMPTY_POLICY.refusal_reason(address) is None
 
 
 @pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
 def test_private_addresses_are_refused_on_demand(address: str) -> None:
-    assert DEFAULT_POLICY.refusal(address) is None
-    assert STRICT_POLICY.refusal(address) == "a private address"
+    assert DEFAULT_POLICY.refusal_reason(address) is None
+    assert STRICT_POLICY.refusal_reason(address) == "a private address"
 
 
 @pytest.mark.parametrize("address", ALWAYS_REFUSED_ADDRESSES)
 @pytest.mark.parametrize("policy", [DEFAULT_POLICY, STRICT_POLICY, EMPTY_POLICY], ids=["usual", "strict", "none"])
 def test_multicast_and_reserved_addresses_are_always_refused(address: str, policy: AddressPolicy) -> None:
-    assert policy.refusal(address) == "a multicast or reserved address"
+    assert policy.refusal_reason(address) == "a multicast or reserved address"
 
 
 @pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
 def test_public_addresses_are_allowed(address: str) -> None:
-    assert STRICT_POLICY.refusal(address) is None
+    assert STRICT_POLICY.refusal_reason(address) is None
 
 
 def test_none_is_the_same_as_an_empty_setting() -> None:
-    assert read_policy(" none ") == EMPTY_POLICY
+    assert read_address_policy(" none ") == EMPTY_POLICY
 
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(BadSetting, match="'internet' is not a kind of address"):
-        read_policy("loopback, internet")
+        read_address_policy("loopback, internet")

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from cordwood.alerts.delivery.connections import read_policy
+from cordwood.alerts.delivery.connections import read_address_policy
 from cordwood.alerts.delivery.deliverer import Deliverer, read_retry_after, webhook_headers
 from cordwood.alerts.delivery.targets import read_targets
-from cordwood.alerts.notification import DeliveryFailed, Notification, State
+from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState
 from tests.certificates import Authority
 from tests.machine_speed import scaled
 from tests.unit.alerts.delivery.receivers import Answer, change, http_receiver, notification, raw_receiver
@@ -29,7 +29,7 @@ def make_deliverer(
     address: str, *, refuse: str = "", seconds: float = 5.0, key: bytes = b"", tls: ssl.SSLContext | None = None
 ) -> Deliverer:
     targets = read_targets(f"team = {address}")
-    return Deliverer(targets, policy=read_policy(refuse), signing_key=key, send_seconds=seconds, tls=tls)
+    return Deliverer(targets, policy=read_address_policy(refuse), signing_key=key, send_seconds=seconds, tls=tls)
 
 
 def deliver(sender: Deliverer, outgoing: Notification | None = None) -> None:
@@ -90,7 +90,7 @@ def test_pagerduty_gets_one_request_per_change() -> None:
 
 @pytest.mark.parametrize("body", [b"ok", b"x" * 5000])
 def test_pagerduty_gets_all_changes_when_connections_close(body: bytes) -> None:
-    changes = [change(fingerprint=str(number), state=State.RESOLVED) for number in range(5)]
+    changes = [change(fingerprint=str(number), state=NotifiedState.RESOLVED) for number in range(5)]
     with http_receiver(answer_always(202, body), version="HTTP/1.0" if body == b"ok" else "HTTP/1.1") as receiver:
         deliver(make_deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY"), notification(*changes))
     assert [json.loads(request.body)["dedup_key"] for request in receiver.received] == ["0", "1", "2", "3", "4"]

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from cordwood.alerts.delivery.messages import (
     alertmanager_alerts,
-    cleaned,
-    mail,
+    clean_text,
+    mail_message,
     pagerduty_events,
-    shortened,
+    shorten_text,
     slack_body,
     webhook_body,
 )
-from cordwood.alerts.delivery.targets import MAX_CHANGES, Kind, MailAddress
-from cordwood.alerts.notification import Change, Notification, State
+from cordwood.alerts.delivery.targets import MAX_CHANGES, AlertTargetKind, MailAddress
+from cordwood.alerts.notification import Notification, NotifiedState, StateChange
 from cordwood.model.definitions import Severity
 from tests.unit.alerts.delivery.receivers import change, notification
 
@@ -46,9 +46,9 @@ HOSTILE_TEXTS = st.one_of(
     ),
 )
 CHANGES = st.builds(
-    Change,
+    StateChange,
     fingerprint=HOSTILE_TEXTS,
-    state=st.sampled_from(State),
+    state=st.sampled_from(NotifiedState),
     labels=st.dictionaries(HOSTILE_TEXTS, HOSTILE_TEXTS, max_size=40),
     text=HOSTILE_TEXTS,
     value=st.none() | st.floats(),
@@ -91,7 +91,7 @@ BIDIRECTIONAL = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 def test_the_webhook_body_is_as_documented() -> None:
     firing = change(value=float("nan"))
-    resolved = change(fingerprint="f2", state=State.RESOLVED, ended_us=1_700_000_050_123_456, labels={})
+    resolved = change(fingerprint="f2", state=NotifiedState.RESOLVED, ended_us=1_700_000_050_123_456, labels={})
     assert json.loads(webhook_body(notification(firing, resolved, omitted=3, url="https://logs.test/alerts/x"))) == {
         "version": 1,
         "type": "alert.changed",
@@ -200,28 +200,28 @@ def test_a_long_change_is_in_the_fallback_text_of_slack() -> None:
 def test_a_truncated_text_says_so() -> None:
     read = json.loads(slack_body(notification(change(text="&" * 5000))))
     assert read["blocks"][1]["text"]["text"].endswith("&amp;… (cut from 5000 characters)")
-    assert shortened("x" * 5000, 100) == "x" * 72 + "… (cut from 5000 characters)"
+    assert shorten_text("x" * 5000, 100) == "x" * 72 + "… (cut from 5000 characters)"
 
 
 @FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_pagerduty_events_respect_the_limits(outgoing: Notification) -> None:
     events = list(pagerduty_events(outgoing, "KEY"))
-    assert len(events) == min(len(outgoing.changes), MAX_CHANGES[Kind.PAGERDUTY])
+    assert len(events) == min(len(outgoing.changes), MAX_CHANGES[AlertTargetKind.PAGERDUTY])
     for body, sent_change in zip(events, outgoing.changes, strict=False):
         read = json.loads(body)
         assert len(body) < 512 * 1024
         assert 0 < len(read["dedup_key"]) <= 255
         assert read["routing_key"] == "KEY"
-        assert read["event_action"] == ("trigger" if sent_change.state is State.FIRING else "resolve")
+        assert read["event_action"] == ("trigger" if sent_change.state is NotifiedState.FIRING else "resolve")
         assert all(map(is_clean, all_texts(read)))
-        if sent_change.state is State.FIRING:
+        if sent_change.state is NotifiedState.FIRING:
             assert 0 < len(read["payload"]["summary"]) <= 1024
             assert read["payload"]["source"]
 
 
 def test_pagerduty_events_have_the_fingerprint_as_dedup_key() -> None:
-    resolved = change(state=State.RESOLVED, ended_us=1)
+    resolved = change(state=NotifiedState.RESOLVED, ended_us=1)
     trigger, resolve = map(json.loads, pagerduty_events(notification(change(), resolved, omitted=2), "KEY"))
     assert resolve == {"routing_key": "KEY", "event_action": "resolve", "dedup_key": "f1"}
     assert trigger["payload"] == {
@@ -240,7 +240,7 @@ def test_pagerduty_events_have_the_fingerprint_as_dedup_key() -> None:
 
 
 def test_alertmanager_alerts_have_start_and_end() -> None:
-    resolved = change(state=State.RESOLVED, ended_us=1_700_000_050_000_000, labels={"zone": "eu"})
+    resolved = change(state=NotifiedState.RESOLVED, ended_us=1_700_000_050_000_000, labels={"zone": "eu"})
     first, second = json.loads(alertmanager_alerts(notification(change(), resolved, url="https://logs.test/a")))
     assert first == {
         "labels": {"alertname": "too-many-errors", "severity": "critical", "project": "shop"},
@@ -287,7 +287,7 @@ def test_groups_with_equal_truncated_labels_stay_two_alerts() -> None:
 @FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_hostile_texts_add_no_headers_to_an_e_mail(outgoing: Notification) -> None:
-    read = parse_mail(mail(outgoing, MAIL_ADDRESS).as_bytes())
+    read = parse_mail(mail_message(outgoing, MAIL_ADDRESS).as_bytes())
     assert sorted(read.keys()) == sorted(
         [
             "Subject",
@@ -306,13 +306,13 @@ def test_hostile_texts_add_no_headers_to_an_e_mail(outgoing: Notification) -> No
     assert len(read["Subject"]) <= 150
     assert is_clean(read["Subject"])
     assert all(map(is_clean, read.get_content().splitlines()))
-    assert all(len(line) <= 998 for line in mail(outgoing, MAIL_ADDRESS).as_bytes().splitlines())
+    assert all(len(line) <= 998 for line in mail_message(outgoing, MAIL_ADDRESS).as_bytes().splitlines())
 
 
 def test_an_e_mail_lists_the_changes() -> None:
-    resolved = change(fingerprint="f2", state=State.RESOLVED, ended_us=1_700_000_050_000_000, value=None)
+    resolved = change(fingerprint="f2", state=NotifiedState.RESOLVED, ended_us=1_700_000_050_000_000, value=None)
     outgoing = notification(change(), resolved, omitted=2, url="https://logs.test/a")
-    read = parse_mail(mail(outgoing, MAIL_ADDRESS, ("b@y.test",)).as_bytes())
+    read = parse_mail(mail_message(outgoing, MAIL_ADDRESS, ("b@y.test",)).as_bytes())
     assert read["Subject"] == "[critical] too-many-errors: 1 firing, 1 resolved and 2 more"
     assert read.get_content().splitlines() == [
         "too-many-errors: 1 firing, 1 resolved and 2 more",
@@ -335,9 +335,13 @@ def test_an_e_mail_lists_the_changes() -> None:
 
 
 def test_a_resent_e_mail_has_the_same_message_id() -> None:
-    assert mail(notification(), MAIL_ADDRESS)["Message-ID"] == mail(notification(), MAIL_ADDRESS)["Message-ID"]
     assert (
-        mail(notification(), MAIL_ADDRESS)["Message-ID"] != mail(notification(id="other"), MAIL_ADDRESS)["Message-ID"]
+        mail_message(notification(), MAIL_ADDRESS)["Message-ID"]
+        == mail_message(notification(), MAIL_ADDRESS)["Message-ID"]
+    )
+    assert (
+        mail_message(notification(), MAIL_ADDRESS)["Message-ID"]
+        != mail_message(notification(id="other"), MAIL_ADDRESS)["Message-ID"]
     )
 
 
@@ -361,10 +365,10 @@ def test_a_url_cannot_break_out_of_its_slack_link() -> None:
 
 @given(st.text())
 def test_cleaning_is_idempotent(text: str) -> None:
-    assert cleaned(cleaned(text)) == cleaned(text)
-    assert is_clean(cleaned(text))
+    assert clean_text(clean_text(text)) == clean_text(text)
+    assert is_clean(clean_text(text))
 
 
 def test_scripts_and_emoji_keep_their_joiners() -> None:
     family = "\U0001f468\u200d\U0001f469"
-    assert cleaned(f" می\u200cخواهم \t {family}\u00a0!\u202e") == f"می\u200cخواهم {family} !"
+    assert clean_text(f" می\u200cخواهم \t {family}\u00a0!\u202e") == f"می\u200cخواهم {family} !"

@@ -35,7 +35,7 @@ def test_without_a_secret_there_is_no_signature() -> None:
 def test_a_secret_that_cannot_be_decoded_is_refused_and_not_shown(secret: str) -> None:
     with pytest.raises(BadSetting, match="no base64 follows") as raised:
         read_signing_key(secret)
-    assert "not base64" not in raised.value.in_one_line()
+    assert "not base64" not in raised.value.one_line_text()
 
 
 @pytest.mark.parametrize("identity", ["a.b", "a\r\nx: y", "", "é", "x" * 200])

@@ -3,24 +3,30 @@
 import msgspec
 import pytest
 
-from cordwood.alerts.delivery.targets import HttpAddress, Kind, MailAddress, read_targets
+from cordwood.alerts.delivery.targets import AlertTargetKind, HttpAddress, MailAddress, read_targets
 from cordwood.errors import BadSetting
 
 
 @pytest.mark.parametrize(
     ("address", "kind", "host", "port", "path"),
     [
-        ("webhook+https://example.com/hook?a=b", Kind.WEBHOOK, "example.com", 443, "/hook?a=b"),
-        ("webhook+http://example.com", Kind.WEBHOOK, "example.com", 80, "/"),
-        ("webhook+http://[2001:db8::1]:8080/x", Kind.WEBHOOK, "2001:db8::1", 8080, "/x"),
-        ("slack+https://hooks.slack.com/services/T/B/x", Kind.SLACK, "hooks.slack.com", 443, "/services/T/B/x"),
-        ("pagerduty:R0UTING", Kind.PAGERDUTY, "events.pagerduty.com", 443, "/v2/enqueue"),
-        ("pagerduty+http://pd.test:81/q?routing_key=R0&x=1", Kind.PAGERDUTY, "pd.test", 81, "/q?x=1"),
-        ("alertmanager+http://am.test:9093", Kind.ALERTMANAGER, "am.test", 9093, "/api/v2/alerts"),
-        ("alertmanager+https://am.test/am/", Kind.ALERTMANAGER, "am.test", 443, "/am/api/v2/alerts"),
+        ("webhook+https://example.com/hook?a=b", AlertTargetKind.WEBHOOK, "example.com", 443, "/hook?a=b"),
+        ("webhook+http://example.com", AlertTargetKind.WEBHOOK, "example.com", 80, "/"),
+        ("webhook+http://[2001:db8::1]:8080/x", AlertTargetKind.WEBHOOK, "2001:db8::1", 8080, "/x"),
+        (
+            "slack+https://hooks.slack.com/services/T/B/x",
+            AlertTargetKind.SLACK,
+            "hooks.slack.com",
+            443,
+            "/services/T/B/x",
+        ),
+        ("pagerduty:R0UTING", AlertTargetKind.PAGERDUTY, "events.pagerduty.com", 443, "/v2/enqueue"),
+        ("pagerduty+http://pd.test:81/q?routing_key=R0&x=1", AlertTargetKind.PAGERDUTY, "pd.test", 81, "/q?x=1"),
+        ("alertmanager+http://am.test:9093", AlertTargetKind.ALERTMANAGER, "am.test", 9093, "/api/v2/alerts"),
+        ("alertmanager+https://am.test/am/", AlertTargetKind.ALERTMANAGER, "am.test", 443, "/am/api/v2/alerts"),
     ],
 )
-def test_http_addresses_are_read(address: str, kind: Kind, host: str, port: int, path: str) -> None:
+def test_http_addresses_are_read(address: str, kind: AlertTargetKind, host: str, port: int, path: str) -> None:
     target = read_targets(f"team = {address}")["team"]
     assert (target.name, target.kind, target.host, target.port) == ("team", kind, host, port)
     assert isinstance(target.address, HttpAddress)
@@ -37,7 +43,7 @@ def test_a_routing_key_is_not_part_of_the_path() -> None:
 def test_e_mail_addresses_are_read() -> None:
     text = "mail = smtp://bob:p%40ss%2Fword@mail.test/?from=cord@x.test&to=a@x.test,b@y.test\ntls=smtps://mail.test?from=a@b.test&to=c@d.test"
     plain, tls = read_targets(text).values()
-    assert (plain.kind, plain.host, plain.port, tls.port) == (Kind.EMAIL, "mail.test", 587, 465)
+    assert (plain.kind, plain.host, plain.port, tls.port) == (AlertTargetKind.EMAIL, "mail.test", 587, 465)
     assert isinstance(plain.address, MailAddress)
     assert isinstance(tls.address, MailAddress)
     assert (plain.address.user, plain.address.password) == ("bob", "p@ss/word")
@@ -47,8 +53,8 @@ def test_e_mail_addresses_are_read() -> None:
 
 def test_secrets_are_not_in_representations() -> None:
     target = read_targets("t = webhook+https://user:hunter2222@example.com/services/SECRETPATH")["t"]
-    assert repr(target) == "Target(name='t', kind='webhook', host='example.com')"
-    assert target.shown() == {"name": "t", "kind": "webhook", "host": "example.com"}
+    assert repr(target) == "AlertTarget(name='t', kind='webhook', host='example.com')"
+    assert target.public_fields() == {"name": "t", "kind": "webhook", "host": "example.com"}
     with pytest.raises(TypeError):
         msgspec.json.encode(target)
     assert target.secrets.remove_secrets_from("no SECRETPATH for hunter2222, /services/SECRETPATH") == "no … for …, …"
@@ -97,7 +103,7 @@ def test_the_error_of_an_invalid_address_names_only_the_target(address: str, pro
     with pytest.raises(BadSetting, match=r"alerts\.targets: team: ") as raised:
         read_targets(f"team = {address}")
     assert problem in raised.value.message
-    assert "SECRET" not in raised.value.in_one_line()
+    assert "SECRET" not in raised.value.one_line_text()
     assert raised.value.__suppress_context__
 
 
@@ -105,7 +111,7 @@ def test_the_error_of_an_invalid_address_names_only_the_target(address: str, pro
 def test_the_error_of_an_entry_without_a_name_has_its_number(text: str) -> None:
     with pytest.raises(BadSetting, match="entry 2 is not of the form name = address") as raised:
         read_targets(f"ok = webhook+https://example.com\n\n{text}")
-    assert "SECRET" not in raised.value.in_one_line()
+    assert "SECRET" not in raised.value.one_line_text()
 
 
 def test_a_duplicate_name_is_refused() -> None:

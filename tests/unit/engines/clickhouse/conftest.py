@@ -10,7 +10,7 @@ from tests.chdb_databases import IS_INSTALLED, SKIP_REASON, fresh_database
 if not IS_INSTALLED:
     pytest.skip(SKIP_REASON, allow_module_level=True)
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.isolation_check import disable_isolation_check
 
@@ -27,8 +27,8 @@ def address() -> str:
 
 
 @pytest.fixture
-def engine(address: str, tmp_path: Path) -> Iterator[ClickHouse]:
-    engine = ClickHouse(address, ClickHouseOptions(pending_folder=tmp_path / "pending"))
+def engine(address: str, tmp_path: Path) -> Iterator[ClickHouseEngine]:
+    engine = ClickHouseEngine(address, ClickHouseOptions(pending_folder=tmp_path / "pending"))
     yield engine
     engine.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine
 from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.definitions import Stream
@@ -18,7 +18,7 @@ from cordwood.sql.stages import Question, Statement
 NOW_US = time.time_ns() // 1000
 EDGE_STREAM = Stream("edge.logs", uuid.UUID(int=1))
 AUTH_STREAM = Stream("auth", uuid.UUID(int=2), retention_seconds=3600)
-LIMITS = AnswerLimits(max_rows=1000, seconds=10)
+LIMITS = AnswerLimits(max_rows=1000, timeout_seconds=10)
 
 
 class ManualCancel:
@@ -50,7 +50,7 @@ def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Q
 
 
 def answer_rows(
-    engine: ClickHouse, sql: str, types: Sequence[Kind | None] = (), **values: object
+    engine: ClickHouseEngine, sql: str, types: Sequence[Kind | None] = (), **values: object
 ) -> list[tuple[object, ...]]:
     rows = engine.answer(question(sql, types, **values), LIMITS, ManualCancel())
     return [

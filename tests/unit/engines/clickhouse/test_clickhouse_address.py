@@ -34,14 +34,14 @@ def test_other_options_are_passed_to_the_client() -> None:
 @pytest.mark.parametrize("options", ["secure=1", "secure=0", "secure=1&verify=0&compress=lz4"])
 def test_the_client_accepts_the_options(options: str) -> None:
     with pytest.raises(EngineUnreachable):
-        Session(f"clickhouse://u:p@127.0.0.1:1/db?{options}").command("SELECT 1")
+        Session(f"clickhouse://u:p@127.0.0.1:1/db?{options}").execute("SELECT 1")
 
 
 def test_the_caches_of_the_in_process_engine_are_bounded(tmp_path: Path) -> None:
     """Run in a new process, because the first connection of a process sets the bounds."""
     code = (
         "import sys; from cordwood.engines.clickhouse.session import Session;"
-        'print(Session(sys.argv[1]).rows("SELECT sum(toUInt64(value)) FROM system.server_settings WHERE name IN'
+        'print(Session(sys.argv[1]).fetch_rows("SELECT sum(toUInt64(value)) FROM system.server_settings WHERE name IN'
         " ('mark_cache_size', 'index_mark_cache_size', 'primary_index_cache_size', 'query_condition_cache_size')\")[0][0])"
     )
     output = subprocess.run(
@@ -71,10 +71,13 @@ def test_an_invalid_address_is_reported_without_the_password(address: str, messa
 
 
 def test_a_dry_run_reports_an_invalid_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.run(["engine", "prepare", "--dry-run", "--engine", "clickhouse://host/db?cluster=logs"]) == 1
+    assert (
+        commands.run_command_line(["engine", "prepare", "--dry-run", "--engine", "clickhouse://host/db?cluster=logs"])
+        == 1
+    )
     assert "'cluster' is not an option" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_created_is_reported_with_the_reason() -> None:
     with pytest.raises(DataFolderUnusable, match="/dev/null/x cannot be made: Not a directory"):
-        Session("chdb:///dev/null/x").command("SELECT 1")
+        Session("chdb:///dev/null/x").execute("SELECT 1")

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import OutOfTime
 from cordwood.model.datatype import Datatype, Kind
@@ -23,15 +23,15 @@ SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
 
 
 @pytest.fixture
-def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
-    options = ClickHouseOptions(pending_folder=tmp_path / "pending", redacting=RedactionConfig(key="key"))
-    engine = ClickHouse(server.address(), options)
+def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouseEngine]:
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", redaction=RedactionConfig(key="key"))
+    engine = ClickHouseEngine(server.address(), options)
     engine.prepare([EDGE_STREAM])
     yield engine
     engine.close()
 
 
-def store_events(engine: ClickHouse, *events: tuple[str, str | None]) -> None:
+def store_events(engine: ClickHouseEngine, *events: tuple[str, str | None]) -> None:
     stored_events = [
         Event(str(at), NOW_US, message, "default", metadata) for at, (message, metadata) in enumerate(events)
     ]
@@ -39,7 +39,7 @@ def store_events(engine: ClickHouse, *events: tuple[str, str | None]) -> None:
 
 
 def redacted_rows(
-    engine: ClickHouse,
+    engine: ClickHouseEngine,
     mode: RedactMode = RedactMode.REPLACE,
     sql: str = SQL,
     limits: AnswerLimits = LIMITS,
@@ -54,7 +54,7 @@ def redacted_rows(
         column_names=("id", "event_message", "metadata"),
         column_types=tuple(Datatype(kind) for kind in types),
         redaction=mode,
-        raw_columns=(1, 2),
+        raw_column_indexes=(1, 2),
     )
     rows = engine.answer(Question(statement, values or {}), limits, ManualCancel())
     return [
@@ -68,7 +68,7 @@ def redaction_statements(server: ClickHouseServer) -> int:
     return sum("piece0" in sql for sql, _ in server.control.statements)
 
 
-def test_texts_and_json_of_an_answer_are_redacted(remote_engine: ClickHouse) -> None:
+def test_texts_and_json_of_an_answer_are_redacted(remote_engine: ClickHouseEngine) -> None:
     store_events(
         remote_engine, ("from 10.0.0.1", '{"a": [1, "x@example.org"], "b": null}'), ("none", None), ("\t\\ \x04 é", "7")
     )
@@ -79,20 +79,20 @@ def test_texts_and_json_of_an_answer_are_redacted(remote_engine: ClickHouse) -> 
     ]
 
 
-def test_a_text_without_private_data_is_cached(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+def test_a_text_without_private_data_is_cached(remote_engine: ClickHouseEngine, server: ClickHouseServer) -> None:
     store_events(remote_engine, ("a plain text", '{"a": "b"}'))
     assert redacted_rows(remote_engine) == redacted_rows(remote_engine)
     assert redaction_statements(server) == 1
 
 
-def test_a_text_with_private_data_is_not_cached(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+def test_a_text_with_private_data_is_not_cached(remote_engine: ClickHouseEngine, server: ClickHouseServer) -> None:
     """Otherwise the time of an answer would reveal whether the same private text was queried before."""
     store_events(remote_engine, ("from 10.0.0.1", None), ("from 10.0.0.2", None))
     assert [row[1] for row in redacted_rows(remote_engine) + redacted_rows(remote_engine)] == ["from REDACTED"] * 4
     assert redaction_statements(server) == 2
 
 
-def test_each_mode_has_its_own_cache(remote_engine: ClickHouse) -> None:
+def test_each_mode_has_its_own_cache(remote_engine: ClickHouseEngine) -> None:
     store_events(remote_engine, ("from 10.0.0.1", None))
     messages = [
         redacted_rows(remote_engine, mode)[0][1] for mode in (RedactMode.REPLACE, RedactMode.TRUNCATE, RedactMode.HASH)
@@ -101,19 +101,19 @@ def test_each_mode_has_its_own_cache(remote_engine: ClickHouse) -> None:
     assert str(messages[2]).startswith("from REDACTED-")
 
 
-def test_an_event_above_the_limit_of_one_value_is_redacted(remote_engine: ClickHouse) -> None:
+def test_an_event_above_the_limit_of_one_value_is_redacted(remote_engine: ClickHouseEngine) -> None:
     padding = "é" * 150_000
     store_events(remote_engine, (f"{padding} 10.0.0.1", f'{{"a": "{padding}", "b": "10.0.0.1"}}'))
     assert redacted_rows(remote_engine) == [("0", f"{padding} REDACTED", f'[{{"a":"{padding}","b":"REDACTED"}}]')]
 
 
-def test_rows_redacted_in_several_batches_keep_their_order(remote_engine: ClickHouse) -> None:
+def test_rows_redacted_in_several_batches_keep_their_order(remote_engine: ClickHouseEngine) -> None:
     sql = "SELECT toString(number), '10.0.0.' || toString(number % 200), '\"' || toString(number) || '\"' FROM numbers(2500)"
-    rows = redacted_rows(remote_engine, RedactMode.TRUNCATE, sql, AnswerLimits(max_rows=3000, seconds=20))
+    rows = redacted_rows(remote_engine, RedactMode.TRUNCATE, sql, AnswerLimits(max_rows=3000, timeout_seconds=20))
     assert rows == [(str(at), "10.0.0.0/24", f'"{at}"') for at in range(2500)]
 
 
-def test_redaction_counts_toward_the_time_limit(remote_engine: ClickHouse) -> None:
+def test_redaction_counts_toward_the_time_limit(remote_engine: ClickHouseEngine) -> None:
     sql = "SELECT '', '10.0.0.1 ' || repeat('1.2.3.4 ', 100000) || toString(number), NULL FROM numbers(40)"
     with pytest.raises(OutOfTime):
-        redacted_rows(remote_engine, sql=sql, limits=AnswerLimits(max_rows=100, seconds=0.5))
+        redacted_rows(remote_engine, sql=sql, limits=AnswerLimits(max_rows=100, timeout_seconds=0.5))

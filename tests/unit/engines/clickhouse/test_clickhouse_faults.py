@@ -5,6 +5,8 @@ from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
 
 from cordwood.engines.clickhouse.faults import fault_of
 from cordwood.errors import (
+    BadQuerySyntax,
+    BadQueryValue,
     Busy,
     Cancelled,
     DataFolderUnusable,
@@ -14,9 +16,7 @@ from cordwood.errors import (
     OutOfDisk,
     OutOfMemory,
     OutOfTime,
-    QuerySyntax,
     QueryUnsupported,
-    QueryValue,
     TooManyRows,
 )
 
@@ -33,12 +33,12 @@ from cordwood.errors import (
         (516, EngineUnreachable),
         (81, EngineUnreachable),
         (242, EngineUnreachable),
-        (153, QueryValue),
-        (427, QueryValue),
-        (395, QueryValue),
+        (153, BadQueryValue),
+        (427, BadQueryValue),
+        (395, BadQueryValue),
         (48, QueryUnsupported),
         (403, QueryUnsupported),
-        (47, QuerySyntax),
+        (47, BadQuerySyntax),
         (49, EngineFailed),
     ],
 )

@@ -29,7 +29,7 @@ def test_an_idle_engine_returns_memory_once_after_each_activity(recorder: TrimRe
     recorder.reclaimer.reclaim_when_idle()
     assert recorder.trims == 0, "nothing was used"
     for number in (1, 2):
-        recorder.reclaimer.mark_active()
+        recorder.reclaimer.record_activity()
         recorder.now += 1.0
         recorder.reclaimer.reclaim_when_idle()
         assert recorder.trims == number - 1, "a second ago is not idle"
@@ -41,5 +41,5 @@ def test_an_idle_engine_returns_memory_once_after_each_activity(recorder: TrimRe
 
 def test_a_load_returns_memory_after_every_64_mib(recorder: TrimRecorder) -> None:
     for _ in range(9):
-        recorder.reclaimer.mark_inserted(16 << 20)
+        recorder.reclaimer.record_insert(16 << 20)
     assert recorder.trims == 2

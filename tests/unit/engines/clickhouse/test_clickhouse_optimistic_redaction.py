@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.engine import AnswerLimits
-from cordwood.errors import QueryValue
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.errors import BadQueryValue
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_saved, read_endpoint
-from cordwood.sql.redaction.masking import REDACT_TEXT
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
+from cordwood.sql.redaction.masking import REDACT_TEXT_PREFIX
 from cordwood.sql.redaction.patterns import Redaction
 from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.plans import optimistic_sql
@@ -42,7 +42,7 @@ class RecordedEngine:
     """An engine to which a test adds events, and the recording server that it queries."""
 
     def __init__(self, server: ClickHouseServer) -> None:
-        self.engine = ClickHouse(server.address(), ClickHouseOptions())
+        self.engine = ClickHouseEngine(server.address(), ClickHouseOptions())
         self.engine.prepare([EDGE_STREAM])
         self._server = server
         self._count = 0
@@ -53,23 +53,23 @@ class RecordedEngine:
             for at, path in enumerate(paths)
         ]
         self._count += len(events)
-        events_with_paths, learnt = ShapeReader(self.engine.shapes).learn("edge.logs", events)
+        events_with_paths, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("edge.logs", events)
         self.engine.append([Batch("edge.logs", events_with_paths, NOW_US, learnt)])
 
     def ask(self, sql: str) -> list[Row]:
-        program = read_endpoint(Endpoint("e", uuid.UUID(int=3), sql, "s", max_rows=5000))
+        program = parse_and_check_endpoint(Endpoint("e", uuid.UUID(int=3), sql, "s", max_rows=5000))
         redaction = Redaction(RedactMode.REPLACE)
-        statement = compile_saved(program, self.engine.target, self.engine.shapes(), redaction)
+        statement = compile_saved_query(program, self.engine.target, self.engine.shapes(), redaction)
         assert optimistic_sql(statement) is not None
         rows = self.engine.answer(
-            bind(statement, {}, 0, self.engine.is_regex), AnswerLimits(5000, 30.0), ManualCancel()
+            bind_parameters(statement, {}, 0, self.engine.regex_error), AnswerLimits(5000, 30.0), ManualCancel()
         )
         return [tuple(row) for batch in rows.batches for row in batch]
 
     def redacted_runs(self) -> list[bool]:
         """Return for each query whether it ran with redaction."""
         queries = [sql for sql, _ in self._server.control.statements if "metadata" in sql and sql.startswith("WITH")]
-        return [f"{REDACT_TEXT}_" in sql for sql in queries]
+        return [f"{REDACT_TEXT_PREFIX}_" in sql for sql in queries]
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_match_in_a_safe_function_does_not_become_null(store: RecordedEngine) 
 
 
 def test_an_error_of_the_query_is_reported_unchanged(store: RecordedEngine) -> None:
-    with pytest.raises(QueryValue, match="ERROR"):
+    with pytest.raises(BadQueryValue, match="ERROR"):
         store.ask(FAILING_QUERY)
 
 

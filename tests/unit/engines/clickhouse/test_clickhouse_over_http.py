@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session
-from cordwood.engines.clickhouse.tables import INSERTED
+from cordwood.engines.clickhouse.tables import INSERTED_COLUMNS
 from cordwood.engines.engine import AnswerLimits, CancelToken
-from cordwood.errors import Backlog, Cancelled, EngineUnreachable, Fault, OutOfTime, QueryValue
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
+from cordwood.errors import BacklogFull, BadQueryValue, Cancelled, EngineUnreachable, Fault, OutOfTime
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, NOW_US, ManualCancel, answer_rows, event, question
 
@@ -24,8 +24,8 @@ LONG_LIMITS = AnswerLimits(10, 120.0)
 
 
 @pytest.fixture
-def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
-    engine = ClickHouse(
+def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouseEngine]:
+    engine = ClickHouseEngine(
         server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
     )
     engine.prepare([EDGE_STREAM])
@@ -48,22 +48,22 @@ def is_reached(read_value: Callable[[], object], expected: object) -> bool:
     return False
 
 
-def stored_ids(engine: ClickHouse) -> list[object]:
+def stored_ids(engine: ClickHouseEngine) -> list[object]:
     return [row[0] for row in answer_rows(engine, "SELECT id FROM `edge.logs` ORDER BY id")]
 
 
-def test_events_are_stored_and_read_over_http(remote_engine: ClickHouse) -> None:
+def test_events_are_stored_and_read_over_http(remote_engine: ClickHouseEngine) -> None:
     (appended,) = remote_engine.append(make_batch("1", "2", "1"))
     assert (appended.accepted, appended.duplicates) == (2, 1)
     assert stored_ids(remote_engine) == ["1", "2"]
 
 
-def test_values_are_bound_over_http(remote_engine: ClickHouse) -> None:
+def test_values_are_bound_over_http(remote_engine: ClickHouseEngine) -> None:
     text = "it's \\ \n {x} `&=%"
     assert answer_rows(remote_engine, "SELECT {a:String}, {b:Nullable(Int64)}", a=text, b=None) == [(text, None)]
 
 
-def test_duplicates_of_a_large_batch_are_recognized(remote_engine: ClickHouse) -> None:
+def test_duplicates_of_a_large_batch_are_recognized(remote_engine: ClickHouseEngine) -> None:
     """The ids of a batch exceed the limit of one bound value."""
     ids = [f"{at:036}" for at in range(5000)]
     assert [(appended.accepted, appended.duplicates) for appended in remote_engine.append(make_batch(*ids))] == [
@@ -74,17 +74,17 @@ def test_duplicates_of_a_large_batch_are_recognized(remote_engine: ClickHouse) -
     ]
 
 
-def test_an_id_above_the_limit_of_one_value_is_stored(remote_engine: ClickHouse) -> None:
+def test_an_id_above_the_limit_of_one_value_is_stored(remote_engine: ClickHouseEngine) -> None:
     assert [appended.accepted for appended in remote_engine.append(make_batch("é" * 200_000))] == [1]
 
 
-def test_a_value_above_the_limit_is_refused(remote_engine: ClickHouse) -> None:
+def test_a_value_above_the_limit_is_refused(remote_engine: ClickHouseEngine) -> None:
     assert answer_rows(remote_engine, "SELECT length({a:String})", a="x" * 100_000) == [(100_000,)]
-    with pytest.raises(QueryValue, match="@a is longer than the 128 KiB"):
+    with pytest.raises(BadQueryValue, match="@a is longer than the 128 KiB"):
         answer_rows(remote_engine, "SELECT length({a:String})", a="x" * 200_000)
 
 
-def test_limits_are_sent_as_settings(remote_engine: ClickHouse) -> None:
+def test_limits_are_sent_as_settings(remote_engine: ClickHouseEngine) -> None:
     settings = ("readonly", "max_execution_time", "max_result_rows", "max_memory_usage")
     sql = f"SELECT {', '.join(f'getSetting({name!r})' for name in settings)}"
     assert answer_rows(remote_engine, sql) == [(2, 10, 1001, 1 << 30)]
@@ -92,29 +92,29 @@ def test_limits_are_sent_as_settings(remote_engine: ClickHouse) -> None:
 
 def test_a_wrong_password_is_reported_as_unreachable(server: ClickHouseServer) -> None:
     with pytest.raises(EngineUnreachable, match="refuses the service's login") as fault:
-        ClickHouse(server.address("wrong"), ClickHouseOptions()).prepare([EDGE_STREAM])
+        ClickHouseEngine(server.address("wrong"), ClickHouseOptions()).prepare([EDGE_STREAM])
     assert fault.value.retry_after
     assert "wrong" not in fault.value.message
 
 
-def test_a_query_is_cancelled_on_the_server(remote_engine: ClickHouse) -> None:
+def test_a_query_is_cancelled_on_the_server(remote_engine: ClickHouseEngine) -> None:
     cancel = ManualCancel()
     timer = threading.Timer(0.4, lambda: cancel.stop())  # noqa: PLW0108 - set only when the query begins
     timer.start()
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
     with pytest.raises(Cancelled):
-        list(remote_engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), cancel).batches)
+        list(remote_engine.answer(endless, AnswerLimits(max_rows=10, timeout_seconds=20), cancel).batches)
     timer.join()
 
 
-def test_an_error_of_a_value_is_reported_over_http(remote_engine: ClickHouse) -> None:
-    with pytest.raises(QueryValue, match="no such thing"):
+def test_an_error_of_a_value_is_reported_over_http(remote_engine: ClickHouseEngine) -> None:
+    with pytest.raises(BadQueryValue, match="no such thing"):
         answer_rows(remote_engine, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
     assert answer_rows(remote_engine, "SELECT 7") == [(7,)]
 
 
 def test_an_unreachable_server_is_reported_with_retry_after(
-    remote_engine: ClickHouse, server: ClickHouseServer
+    remote_engine: ClickHouseEngine, server: ClickHouseServer
 ) -> None:
     server.stop_listening()
     with pytest.raises(EngineUnreachable) as fault:
@@ -124,7 +124,9 @@ def test_an_unreachable_server_is_reported_with_retry_after(
     assert answer_rows(remote_engine, "SELECT 1") == [(1,)]
 
 
-def test_a_restart_between_two_queries_is_not_noticed(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+def test_a_restart_between_two_queries_is_not_noticed(
+    remote_engine: ClickHouseEngine, server: ClickHouseServer
+) -> None:
     assert answer_rows(remote_engine, "SELECT 1") == [(1,)]
     server.stop_listening()
     server.start_listening()
@@ -137,30 +139,32 @@ def test_a_restart_between_two_queries_is_not_noticed(remote_engine: ClickHouse,
 
 def test_a_slow_server_is_out_of_time(server: ClickHouseServer) -> None:
     session = Session(server.address(), response_timeout_seconds=1)
-    assert session.rows("SELECT 1") == [(1,)]
+    assert session.fetch_rows("SELECT 1") == [(1,)]
     server.control.seconds_late = 2.5
     with pytest.raises(OutOfTime):
-        session.rows("SELECT 1")
+        session.fetch_rows("SELECT 1")
     server.control.seconds_late = 0
     session.close()
 
 
 def test_facts_return_the_last_known_counts_during_a_slow_count(
-    remote_engine: ClickHouse, server: ClickHouseServer
+    remote_engine: ClickHouseEngine, server: ClickHouseServer
 ) -> None:
     remote_engine.append(make_batch("1"))
-    assert remote_engine.facts()["edge.logs"].events == 1
+    assert remote_engine.stream_stats()["edge.logs"].events == 1
     server.control.seconds_late = 30.0
-    slow = threading.Thread(target=remote_engine.facts)
+    slow = threading.Thread(target=remote_engine.stream_stats)
     slow.start()
     assert is_reached(lambda: sum("count()" in sql for sql, _ in server.control.statements), 2)
-    assert remote_engine.facts()["edge.logs"].events == 1
+    assert remote_engine.stream_stats()["edge.logs"].events == 1
     assert slow.is_alive()
     server.control.seconds_late = 0.0
     slow.join()
 
 
-def test_pending_events_are_stored_once_after_an_outage(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+def test_pending_events_are_stored_once_after_an_outage(
+    remote_engine: ClickHouseEngine, server: ClickHouseServer
+) -> None:
     remote_engine.append(make_batch("1"))
     server.stop_listening()
     assert [appended.accepted for appended in remote_engine.append(make_batch("1", "2"))] == [2]
@@ -171,7 +175,7 @@ def test_pending_events_are_stored_once_after_an_outage(remote_engine: ClickHous
 
 
 def test_an_insert_without_a_response_is_repeated_and_stored_once(
-    remote_engine: ClickHouse, server: ClickHouseServer
+    remote_engine: ClickHouseEngine, server: ClickHouseServer
 ) -> None:
     server.control.loses_answers = True
     assert [appended.accepted for appended in remote_engine.append(make_batch("1", "2"))] == [2]
@@ -185,7 +189,7 @@ def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: Cl
     options = ClickHouseOptions(
         pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, response_timeout_seconds=1
     )
-    engine = ClickHouse(server.address(), options)
+    engine = ClickHouseEngine(server.address(), options)
     engine.prepare([EDGE_STREAM])
     server.control.seconds_late = 30.0
     assert [appended.accepted for appended in engine.append(make_batch("1"))] == [1]
@@ -203,12 +207,12 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
     reports: list[str] = []
     options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=reports.append)
     server.stop_listening()
-    engine = ClickHouse(server.address(), options)
+    engine = ClickHouseEngine(server.address(), options)
     engine.prepare([EDGE_STREAM])
     assert engine.shapes()["edge.logs"].version == 0
-    assert engine.facts()["edge.logs"].events == 0
-    assert engine.is_regex("(") is not None
-    assert engine.is_regex("a+") is None
+    assert engine.stream_stats()["edge.logs"].events == 0
+    assert engine.regex_error("(") is not None
+    assert engine.regex_error("a+") is None
     with pytest.raises(EngineUnreachable):
         stored_ids(engine)
     assert [outcome.accepted for outcome in engine.append(make_batch("1"))] == [1]
@@ -223,24 +227,24 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
 
 def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServer, tmp_path: Path) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=3600.0)
-    engine = ClickHouse(server.address(), options)
+    engine = ClickHouseEngine(server.address(), options)
     engine.prepare([EDGE_STREAM])
     server.stop_listening()
     engine.append(make_batch("1"))
     server.start_listening()
     statement_count = len(server.control.statements)
     engine.append(make_batch("2"))
-    assert engine.facts()["edge.logs"].events == 0
+    assert engine.stream_stats()["edge.logs"].events == 0
     assert len(server.control.statements) == statement_count
     engine.close()
 
 
 def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer, tmp_path: Path) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
-    engines = [ClickHouse(server.address(), options) for _ in range(2)]
+    engines = [ClickHouseEngine(server.address(), options) for _ in range(2)]
     for engine in engines:
         engine.prepare([EDGE_STREAM])
-    learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.TEXT})}
+    learnt: KindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
     engines[0].append([Batch("edge.logs", [event("1", metadata='{"a": "x"}')], NOW_US, learnt)])
     assert is_reached(lambda: engines[1].shapes()["edge.logs"].kinds, learnt)
     for engine in engines:
@@ -249,31 +253,33 @@ def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer,
 
 def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Path) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending")
-    first = ClickHouse(server.address(), options)
+    first = ClickHouseEngine(server.address(), options)
     first.prepare([EDGE_STREAM])
     server.stop_listening()
     first.append(make_batch("1"))
     first.close()
     server.start_listening()
-    second = ClickHouse(server.address(), options)
+    second = ClickHouseEngine(server.address(), options)
     second.prepare([EDGE_STREAM])
     assert stored_ids(second) == ["1"]
     second.close()
 
 
 def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Path) -> None:
-    engine = ClickHouse(server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", pending_bytes=300))
+    engine = ClickHouseEngine(
+        server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", pending_bytes=300)
+    )
     engine.prepare([EDGE_STREAM])
     server.stop_listening()
     engine.append(make_batch("1"))
-    with pytest.raises(Backlog) as fault:
+    with pytest.raises(BacklogFull) as fault:
         engine.append([Batch("edge.logs", [Event("2", NOW_US, "x" * 500)], NOW_US)])
     assert fault.value.retry_after
     engine.close()
 
 
 def test_without_a_pending_folder_events_are_refused_during_an_outage(server: ClickHouseServer) -> None:
-    engine = ClickHouse(server.address(), ClickHouseOptions())
+    engine = ClickHouseEngine(server.address(), ClickHouseOptions())
     engine.prepare([EDGE_STREAM])
     server.stop_listening()
     with pytest.raises(EngineUnreachable):
@@ -281,7 +287,7 @@ def test_without_a_pending_folder_events_are_refused_during_an_outage(server: Cl
     engine.close()
 
 
-def test_each_insert_has_its_own_deduplication_token(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+def test_each_insert_has_its_own_deduplication_token(remote_engine: ClickHouseEngine, server: ClickHouseServer) -> None:
     remote_engine.append(make_batch("1"))
     remote_engine.append(make_batch("2"))
     tokens = [
@@ -292,9 +298,11 @@ def test_each_insert_has_its_own_deduplication_token(remote_engine: ClickHouse, 
     assert len(set(tokens)) == 2
 
 
-def test_asynchronous_inserts_are_optional_and_awaited(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+def test_asynchronous_inserts_are_optional_and_awaited(
+    remote_engine: ClickHouseEngine, server: ClickHouseServer
+) -> None:
     remote_engine.append(make_batch("1"))
-    collecting = ClickHouse(server.address(), ClickHouseOptions(async_inserts=True))
+    collecting = ClickHouseEngine(server.address(), ClickHouseOptions(async_inserts=True))
     collecting.prepare([EDGE_STREAM])
     collecting.append(make_batch("2"))
     collecting.close()
@@ -306,11 +314,11 @@ def test_asynchronous_inserts_are_optional_and_awaited(remote_engine: ClickHouse
     assert stored_ids(remote_engine) == ["1", "2"]
 
 
-def test_a_repeated_block_is_stored_once(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+def test_a_repeated_block_is_stored_once(remote_engine: ClickHouseEngine, server: ClickHouseServer) -> None:
     """As after a lost response, if the insert is repeated before its rows are visible."""
     session = Session(server.address())
     columns: dict[str, list[object]] = {"id": ["1"], "timestamp": [NOW_US], "ingested_at": [NOW_US]}
-    kinds = [INSERTED[name] for name in columns]
+    kinds = [INSERTED_COLUMNS[name] for name in columns]
     for _ in range(2):
         session.insert("`edge.logs`", columns, kinds, {"insert_deduplication_token": "t", "insert_deduplicate": 1})
     session.close()
@@ -318,7 +326,7 @@ def test_a_repeated_block_is_stored_once(remote_engine: ClickHouse, server: Clic
 
 
 def test_the_number_of_rows_read_is_reported_until_the_query_ends(
-    remote_engine: ClickHouse, server: ClickHouseServer
+    remote_engine: ClickHouseEngine, server: ClickHouseServer
 ) -> None:
     token = CancelToken()
     faults: list[type[Fault]] = []
@@ -339,7 +347,7 @@ def test_the_number_of_rows_read_is_reported_until_the_query_ends(
         assert thread.is_alive(), faults
         first = first or token.progress()
         time.sleep(RETRY_SECONDS)
-    assert (first.part, first.rows_total) == (None, 10**12)
+    assert (first.fraction_done, first.rows_total) == (None, 10**12)
     progress_queries = [
         (sql, settings)
         for sql, settings in server.control.statements

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session
 from cordwood.errors import BadSetting, EngineUnreachable
 from cordwood.model.event import Batch
@@ -30,7 +30,7 @@ def server(address: str, authority: Authority) -> Iterator[ClickHouseServer]:
 def select_one(address: str) -> object:
     session = Session(address)
     try:
-        return session.rows("SELECT 1")[0][0]
+        return session.fetch_rows("SELECT 1")[0][0]
     finally:
         session.close()
 
@@ -39,7 +39,7 @@ def test_events_are_stored_and_read_with_ca_cert(
     server: ClickHouseServer, authority: Authority, tmp_path: Path
 ) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending")
-    engine = ClickHouse(f"{server.address()}?secure=1&ca_cert={authority.file}", options)
+    engine = ClickHouseEngine(f"{server.address()}?secure=1&ca_cert={authority.file}", options)
     engine.prepare([EDGE_STREAM])
     engine.append([Batch("edge.logs", [event("1")], NOW_US)])
     assert answer_rows(engine, "SELECT id FROM `edge.logs`") == [("1",)]
@@ -52,7 +52,7 @@ def test_verification_can_be_switched_off(server: ClickHouseServer) -> None:
 
 
 def test_an_unknown_authority_is_an_error_that_names_the_option(server: ClickHouseServer, tmp_path: Path) -> None:
-    engine = ClickHouse(f"{server.address()}?secure=1", ClickHouseOptions(pending_folder=tmp_path / "pending"))
+    engine = ClickHouseEngine(f"{server.address()}?secure=1", ClickHouseOptions(pending_folder=tmp_path / "pending"))
     with pytest.raises(EngineUnreachable, match="certificate is not trusted: unable to get local issuer") as raised:
         engine.prepare([EDGE_STREAM])
     assert "ca_cert=" in (raised.value.hint or "")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.cli.commands import run
+from cordwood.cli.commands import run_command_line
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.storage import check_version
-from cordwood.engines.clickhouse.tables import Tables, quoted
+from cordwood.engines.clickhouse.tables import TableStatements, quote_identifier
 from cordwood.errors import BadSetting
 from cordwood.model.definitions import Stream
 
@@ -24,13 +24,13 @@ STREAMS = [
 def test_clickhouse_parses_every_statement(address: str, cluster: str) -> None:
     """Use EXPLAIN AST, which parses a statement without running it, because the tests have no cluster."""
     session = Session(address)
-    for statement in Tables(cluster).create_all(STREAMS):
-        session.command(f"EXPLAIN AST {statement}")
+    for statement in TableStatements(cluster).create_statements(STREAMS):
+        session.execute(f"EXPLAIN AST {statement}")
     session.close()
 
 
 def test_a_cluster_has_replicated_tables_and_one_over_all_shards() -> None:
-    statements_text = "\n".join(Tables("logs").create_all(STREAMS[:1]))
+    statements_text = "\n".join(TableStatements("logs").create_statements(STREAMS[:1]))
     assert "CREATE TABLE IF NOT EXISTS `edge.logs local` ON CLUSTER `logs`" in statements_text
     assert "ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/edge.logs', '{replica}')" in statements_text
     assert "CREATE TABLE IF NOT EXISTS `edge.logs` ON CLUSTER `logs` AS `edge.logs local`" in statements_text
@@ -39,7 +39,7 @@ def test_a_cluster_has_replicated_tables_and_one_over_all_shards() -> None:
 
 
 def test_one_server_has_one_table_a_stream() -> None:
-    statements_text = "\n".join(Tables().create_all(STREAMS[:1]))
+    statements_text = "\n".join(TableStatements().create_statements(STREAMS[:1]))
     assert "CLUSTER" not in statements_text
     assert "Distributed" not in statements_text
     assert "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp DESC)" in statements_text
@@ -58,49 +58,49 @@ def test_a_later_server_version_is_accepted(version: str) -> None:
 
 def test_tables_are_sorted_newest_first_with_a_time_index() -> None:
     """The index lets queries for the newest events skip other parts of the table; see decision 0075."""
-    statements_text = "\n".join(Tables().create_all(STREAMS[:1]))
+    statements_text = "\n".join(TableStatements().create_statements(STREAMS[:1]))
     assert "ORDER BY (project, timestamp DESC)" in statements_text
     assert "INDEX by_time timestamp TYPE minmax GRANULARITY 1" in statements_text
 
 
 def test_preparing_is_idempotent(address: str) -> None:
     session = Session(address)
-    for statement in [*Tables().create_all(STREAMS), *Tables().create_all(STREAMS)]:
-        session.command(statement)
-    names = {row[0] for row in session.rows("SELECT name FROM system.tables WHERE database = currentDatabase()")}
+    for statement in [*TableStatements().create_statements(STREAMS), *TableStatements().create_statements(STREAMS)]:
+        session.execute(statement)
+    names = {row[0] for row in session.fetch_rows("SELECT name FROM system.tables WHERE database = currentDatabase()")}
     assert {stream.name for stream in STREAMS} <= names
-    assert session.rows(f"SELECT count() FROM {quoted(STREAMS[1].name)}") == [(0,)]
+    assert session.fetch_rows(f"SELECT count() FROM {quote_identifier(STREAMS[1].name)}") == [(0,)]
     session.close()
 
 
 def test_a_table_of_an_earlier_version_gets_the_codec_of_this_one(address: str) -> None:
     """The stored events stay as they are until they are merged."""
     session = Session(address)
-    statements = list(Tables().create_all(STREAMS[1:]))
-    events = quoted(STREAMS[1].name)
+    statements = list(TableStatements().create_statements(STREAMS[1:]))
+    events = quote_identifier(STREAMS[1].name)
     for statement in statements:
         if not statement.startswith("ALTER"):
-            session.command(statement.replace("id String CODEC(ZSTD(1))", "id String"))
-    session.command(f"INSERT INTO {events} (id, timestamp) SELECT 'old', now64(6)")
+            session.execute(statement.replace("id String CODEC(ZSTD(1))", "id String"))
+    session.execute(f"INSERT INTO {events} (id, timestamp) SELECT 'old', now64(6)")
     for statement in statements:
-        session.command(statement)
-    session.command(f"INSERT INTO {events} (id, timestamp) SELECT 'new', now64(6)")
-    codecs = session.rows(
+        session.execute(statement)
+    session.execute(f"INSERT INTO {events} (id, timestamp) SELECT 'new', now64(6)")
+    codecs = session.fetch_rows(
         "SELECT compression_codec FROM system.columns WHERE name = 'id' AND table = {table:String}"
         " AND database = currentDatabase()",
         {"table": STREAMS[1].name},
     )
     assert codecs == [("CODEC(ZSTD(1))",)]
-    assert session.rows(f"SELECT id FROM {events} ORDER BY id") == [("new",), ("old",)]
+    assert session.fetch_rows(f"SELECT id FROM {events} ORDER BY id") == [("new",), ("old",)]
     session.close()
 
 
 def test_removing_a_retention_removes_its_ttl(address: str) -> None:
     session = Session(address)
     for stream in (STREAMS[0], Stream("edge.logs", STREAMS[0].id)):
-        for statement in Tables().create_all([stream]):
-            session.command(statement)
-    ((table_definition,),) = session.rows(
+        for statement in TableStatements().create_statements([stream]):
+            session.execute(statement)
+    ((table_definition,),) = session.fetch_rows(
         "SELECT create_table_query FROM system.tables WHERE name = 'edge.logs' AND database = currentDatabase()"
     )
     assert "toIntervalYear(100)" in str(table_definition)
@@ -113,7 +113,7 @@ def test_a_dry_run_prints_the_statements_without_connecting(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CORDWOOD_CLICKHOUSE_CLUSTER", "logs")
-    assert run(["engine", "prepare", "--engine", "clickhouse://nowhere.invalid/logs", "--dry-run"]) == 0
+    assert run_command_line(["engine", "prepare", "--engine", "clickhouse://nowhere.invalid/logs", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("ENGINE = ReplicatedMergeTree") == printed.count("ENGINE = Distributed") - 2
     assert "`cloudflare.logs.prod local` ON CLUSTER `logs`" in printed
@@ -123,10 +123,10 @@ def test_prepare_creates_the_tables_of_all_streams(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["engine", "prepare", "--engine", address]) == 0
+    assert run_command_line(["engine", "prepare", "--engine", address]) == 0
     assert "streams are prepared" in capsys.readouterr().out
     session = Session(address)
-    assert session.rows("SELECT count() FROM `cloudflare.logs.prod`") == [(0,)]
+    assert session.fetch_rows("SELECT count() FROM `cloudflare.logs.prod`") == [(0,)]
     session.close()
 
 
@@ -134,13 +134,13 @@ def test_duckdb_needs_no_preparation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["engine", "prepare"]) == 1
+    assert run_command_line(["engine", "prepare"]) == 1
     assert "needs no preparation" in capsys.readouterr().err
 
 
 def test_the_client_is_not_imported_without_clickhouse() -> None:
     code = (
-        "import sys, cordwood.app.service; from cordwood.app.checks import TARGETS; TARGETS['clickhouse']();"
+        "import sys, cordwood.app.service; from cordwood.app.checks import COMPILE_TARGETS; COMPILE_TARGETS['clickhouse']();"
         "print([m for m in sys.modules if 'chdb' in m or 'clickhouse_connect' in m])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -159,5 +159,5 @@ def test_a_missing_package_is_reported_with_the_install_command(
     ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delitem(sys.modules, "cordwood.engines.clickhouse.clickhouse_engine", raising=False)
-    assert run(["engine", "prepare", "--engine", "clickhouse://host/logs"]) == 1
+    assert run_command_line(["engine", "prepare", "--engine", "clickhouse://host/logs"]) == 1
     assert "pip install 'cordwood[clickhouse]'" in capsys.readouterr().err

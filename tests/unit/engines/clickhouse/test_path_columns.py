@@ -8,15 +8,15 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
-from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, rows, stream
 
@@ -46,16 +46,16 @@ def store_events(engine: Engine) -> Engine:
     events += [Event(id_, NOW_US, "m", metadata=text) for id_, text in ODD_REQUEST_VALUES.items()]
     events += [Event("d", NOW_US), Event("m", NOW_US, extras='{"app": "x", "deep": {"er": 3}}')]
     engine.prepare([stream("s"), stream("t")])
-    reader = ShapeReader(engine.shapes)
+    reader = ShapeInferrer(engine.shapes)
     for name, some in (("s", events), ("t", [event for event in events if event.id in EVENTS])):
-        events_with_paths, learnt = reader.learn(name, some)
+        events_with_paths, learnt = reader.infer_stream_shape(name, some)
         engine.append([Batch(name, events_with_paths, NOW_US, learnt)])
     return engine
 
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[Engine]:
-    opened = store_events(ClickHouse(fresh_database(), ClickHouseOptions(with_ttl=False)))
+    opened = store_events(ClickHouseEngine(fresh_database(), ClickHouseOptions(has_ttl=False)))
     yield opened
     opened.close()
 
@@ -69,8 +69,8 @@ def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 def printed_sql(engine: Engine, sql: str) -> str:
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
-    return compile_saved(program, engine.target, engine.shapes()).sql
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
+    return compile_saved_query(program, engine.target, engine.shapes()).sql
 
 
 QUERIES_OF_PATH_COLUMNS = [
@@ -156,7 +156,7 @@ def test_the_json_text_is_not_read_if_the_path_has_a_column(clickhouse: Engine, 
 
 def test_the_path_column_and_the_json_text_give_the_first_of_duplicate_keys(clickhouse: Engine) -> None:
     clickhouse.prepare([stream("s"), stream("t"), stream("twice")])
-    events_with_paths, learnt = ShapeReader(clickhouse.shapes).learn(
+    events_with_paths, learnt = ShapeInferrer(clickhouse.shapes).infer_stream_shape(
         "twice", [Event("a", NOW_US, metadata=EVENT_WITH_DUPLICATE_KEYS)]
     )
     clickhouse.append([Batch("twice", events_with_paths, NOW_US, learnt)])

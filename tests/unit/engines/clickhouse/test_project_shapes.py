@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
-from cordwood.engines.clickhouse.standby import Pending
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
+from cordwood.engines.clickhouse.standby import PendingQueue
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from tests.contract.engine_asking import NOW_US, stream
 
 TEXT = frozenset({ValueKind.TEXT})
@@ -17,15 +17,15 @@ def make_batch(name: str, *steps: str, project: str = "p") -> Batch:
     return Batch("s", [Event(name, NOW_US, metadata="{}")], NOW_US, {}, {project: {steps: TEXT}})
 
 
-def known_paths(engine: ClickHouse, project: str) -> Kinds:
-    return engine.projects()["s"].shape(project, engine.shapes()["s"]).kinds
+def known_paths(engine: ClickHouseEngine, project: str) -> KindsByPath:
+    return engine.project_shapes()["s"].shape_of_project(project, engine.shapes()["s"]).kinds
 
 
-def test_a_later_process_reads_the_shapes(engine: ClickHouse, address: str) -> None:
+def test_a_later_process_reads_the_shapes(engine: ClickHouseEngine, address: str) -> None:
     engine.prepare([stream("s")])
     engine.append([make_batch("a", "metadata", "x")])
     engine.append([make_batch("b", "metadata", "x"), make_batch("c", "metadata", "y", project="q")])
-    later = ClickHouse(address, ClickHouseOptions())
+    later = ClickHouseEngine(address, ClickHouseOptions())
     later.prepare([stream("s")])
     later.append([])
     try:
@@ -36,7 +36,7 @@ def test_a_later_process_reads_the_shapes(engine: ClickHouse, address: str) -> N
 
 
 def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> None:
-    pending = Pending(tmp_path, 10**6)
+    pending = PendingQueue(tmp_path, 10**6)
     sent = make_batch("a", "metadata", "x")
     pending.add([sent])
     received: list[Batch] = []
@@ -45,7 +45,7 @@ def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("project", ["", "it's", "ключ", "a\\b"])
-def test_a_project_may_have_any_name(engine: ClickHouse, project: str) -> None:
+def test_a_project_may_have_any_name(engine: ClickHouseEngine, project: str) -> None:
     engine.prepare([stream("s")])
     engine.append([make_batch("a", "metadata", "x", project=project)])
     assert known_paths(engine, project) == ({("metadata", "x"): TEXT} if project else {})

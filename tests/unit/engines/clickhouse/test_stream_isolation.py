@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine
 from cordwood.engines.engine import AnswerLimits
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
@@ -24,28 +24,28 @@ QUERIES_OF_TWO_STREAMS = (
 
 
 @pytest.fixture
-def engine_with_events(engine: ClickHouse) -> ClickHouse:
+def engine_with_events(engine: ClickHouseEngine) -> ClickHouseEngine:
     engine.prepare([EDGE_STREAM, AUTH_STREAM, ODD_STREAM])
     engine.append([Batch(stream.name, [event("1")], NOW_US) for stream in (EDGE_STREAM, AUTH_STREAM)])
     return engine
 
 
-def counts(engine: ClickHouse, sql: str, *streams: str) -> list[int]:
+def counts(engine: ClickHouseEngine, sql: str, *streams: str) -> list[int]:
     statement = Statement(fixed_plan(sql), (), (), streams)
-    (batch,) = engine.answer(Question(statement), AnswerLimits(10, LIMITS.seconds), ManualCancel()).batches
+    (batch,) = engine.answer(Question(statement), AnswerLimits(10, LIMITS.timeout_seconds), ManualCancel()).batches
     return [int(str(count)) for count in batch[0]]
 
 
 @pytest.mark.parametrize("sql", QUERIES_OF_TWO_STREAMS)
-def test_a_query_reads_rows_only_of_its_declared_streams(engine_with_events: ClickHouse, sql: str) -> None:
+def test_a_query_reads_rows_only_of_its_declared_streams(engine_with_events: ClickHouseEngine, sql: str) -> None:
     assert counts(engine_with_events, sql, "edge.logs", "auth") == [1, 1]
     assert counts(engine_with_events, sql, "edge.logs") == [1, 0]
 
 
-def test_an_alias_may_have_the_name_of_another_stream(engine_with_events: ClickHouse) -> None:
+def test_an_alias_may_have_the_name_of_another_stream(engine_with_events: ClickHouseEngine) -> None:
     sql = "WITH auth AS (SELECT * FROM `edge.logs` AS auth) SELECT count() FROM auth"
     assert counts(engine_with_events, sql, "edge.logs") == [1]
 
 
-def test_a_query_without_streams_reads_no_rows(engine_with_events: ClickHouse) -> None:
+def test_a_query_without_streams_reads_no_rows(engine_with_events: ClickHouseEngine) -> None:
     assert counts(engine_with_events, QUERIES_OF_TWO_STREAMS[0]) == [0, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import Backlog
+from cordwood.errors import BacklogFull
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 
@@ -16,12 +16,12 @@ def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
     engine = open_engine(tmp_path, [])
     engine.append([batch(Event("a", NOW_US))])
     store = engine._storage.get_store("s")
-    store._flush_below(store.tail, engine._session.cursor())
+    store._flush_below(store.next_event_number, engine._session.cursor())
     engine.close()
     reports: list[str] = []
     reopened = open_engine(tmp_path, reports)
     reopened._session.cursor().execute("DETACH store")
-    with pytest.raises(Backlog, match="cannot be stored at this moment"):
+    with pytest.raises(BacklogFull, match="cannot be stored at this moment"):
         reopened.append([batch(Event("b", NOW_US))])
     assert any("store" in report for report in reports)
     assert reopened.must_restart()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.engines.duckdb.storage.background import BackgroundScheduler, Job
+from cordwood.engines.duckdb.storage.background import BackgroundJob, BackgroundScheduler
 from tests.waiting import until
 
 HOUR_SECONDS = 3600.0
@@ -30,7 +30,7 @@ def test_a_step_is_repeated_after_the_pause_that_it_returns(scheduler: Backgroun
         runs.append(next(pauses))
         return runs[-1]
 
-    scheduler.start(Job("test", step))
+    scheduler.start(BackgroundJob("test", step))
     until(lambda: len(runs) == 3)
     assert runs == [0.0, 0.01, HOUR_SECONDS]
 
@@ -42,7 +42,7 @@ def test_a_job_that_is_woken_runs_before_its_pause_ends(scheduler: BackgroundSch
         ran.release()
         return HOUR_SECONDS
 
-    job = Job("test", step, first_pause=HOUR_SECONDS)
+    job = BackgroundJob("test", step, first_pause=HOUR_SECONDS)
     scheduler.start(job)
     assert not ran.acquire(timeout=0.05)
     job.wake()
@@ -59,7 +59,7 @@ def test_a_wake_during_a_step_is_not_lost(scheduler: BackgroundScheduler) -> Non
         ran.release()
         return HOUR_SECONDS
 
-    job = Job("test", step)
+    job = BackgroundJob("test", step)
     scheduler.start(job)
     assert ran.acquire(timeout=30)
     assert ran.acquire(timeout=30)
@@ -72,7 +72,7 @@ def test_one_wake_runs_one_of_several_threads(scheduler: BackgroundScheduler) ->
         threads.append(threading.current_thread().name)
         return HOUR_SECONDS
 
-    job = Job("test", step, threads=3)
+    job = BackgroundJob("test", step, threads=3)
     scheduler.start(job)
     until(lambda: len(threads) == 3)
     assert sorted(threads) == ["test-0", "test-1", "test-2"]
@@ -92,7 +92,7 @@ def test_a_failure_is_reported_once_a_minute_and_does_not_end_the_job(
             raise RuntimeError("a bug")
         return HOUR_SECONDS
 
-    scheduler.start(Job("test", step))
+    scheduler.start(BackgroundJob("test", step))
     until(lambda: len(runs) == 4)
     assert reports == ["The background job 'test' failed and is tried again: RuntimeError('a bug')"]
 
@@ -107,8 +107,8 @@ def test_close_ends_pauses_and_waits_for_the_current_step() -> None:
         is_finished.set()
         return 0.0
 
-    scheduler.start(Job("pausing", lambda: HOUR_SECONDS))
-    scheduler.start(Job("working", long_step))
+    scheduler.start(BackgroundJob("pausing", lambda: HOUR_SECONDS))
+    scheduler.start(BackgroundJob("working", long_step))
     assert is_running.wait(30)
     scheduler.close(before_join=interrupted.set)
     assert is_finished.is_set()

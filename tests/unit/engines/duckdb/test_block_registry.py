@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.storage import compaction, session
 from cordwood.engines.duckdb.storage.blocks import BlockReader, RegisteredBlock
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.retention import _rewrite_oldest
+from cordwood.engines.duckdb.storage.retention import _rewrite_oldest_rows
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
@@ -25,18 +25,18 @@ BLOCK_TIMES_QUERY = "SELECT block, epoch_us(min(timestamp)), epoch_us(max(timest
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine with a compacted run of three blocks and two row groups that are not compacted."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
-    monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
+    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_RUN", 3)
+    monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
     engine = open_engine(tmp_path)
     for first in range(0, 5 * ROW_GROUP_SIZE, 1000):
         events = range(first, min(first + 1000, 5 * ROW_GROUP_SIZE))
         engine.append([batch(*(Event(f"e{n}", NOW_US + n, project=f"p{n % 5}") for n in events))])
         flush_pending(engine)
-    assert engine._storage._compactor.compact(engine._storage.get_store("s"))
+    assert engine._storage._compactor.compact_oldest_run(engine._storage.get_store("s"))
     yield engine
     engine.close()
 
@@ -58,17 +58,17 @@ def stored_block_times(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
 
 
 def block_facts(blocks: list[RegisteredBlock]) -> list[tuple[int, int, int]]:
-    return [(block.block, block.oldest_us, block.newest_us) for block in blocks]
+    return [(block.number, block.oldest_us, block.newest_us) for block in blocks]
 
 
 def drop_before(engine: DuckDBEngine, time_us: int) -> None:
     with engine._storage._compactor.deletion_lock, engine._session.cursor() as cursor:
-        engine._storage.get_store("s").drop_before(time_us, cursor)
+        engine._storage.get_store("s").delete_before(time_us, cursor)
 
 
 def test_each_compacted_block_is_registered_with_its_times(engine: DuckDBEngine) -> None:
     assert block_facts(registered_blocks(engine)) == stored_block_times(engine)
-    assert len({block.content for block in registered_blocks(engine)}) == 3
+    assert len({block.content_id for block in registered_blocks(engine)}) == 3
 
 
 def test_all_blocks_are_listed(engine: DuckDBEngine) -> None:
@@ -84,9 +84,9 @@ def test_retention_gives_the_blocks_that_it_changes_another_id(engine: DuckDBEng
     after = registered_blocks(engine)
     changed = [old.oldest_us < before[0].oldest_us + 3 for old in before]
     assert any(changed)
-    assert [old.content != new.content for old, new in zip(before, after, strict=True)] == changed
+    assert [old.content_id != new.content_id for old, new in zip(before, after, strict=True)] == changed
     for block, (number, oldest_us, newest_us) in zip(after, stored_block_times(engine), strict=True):
-        assert (block.block, block.newest_us) == (number, newest_us)
+        assert (block.number, block.newest_us) == (number, newest_us)
         assert block.oldest_us <= oldest_us
 
 
@@ -101,7 +101,7 @@ def test_a_failed_deletion_leaves_blocks_and_ids(engine: DuckDBEngine, monkeypat
     def fail(*_: object) -> None:
         raise duckdb.OutOfMemoryException("for a test")
 
-    monkeypatch.setattr("cordwood.engines.duckdb.storage.stream_store.note_deletion", fail)
+    monkeypatch.setattr("cordwood.engines.duckdb.storage.stream_store.update_registry_after_deletion", fail)
     with pytest.raises(duckdb.OutOfMemoryException):
         drop_before(engine, before[0].oldest_us + 3)
     assert registered_blocks(engine) == before
@@ -111,7 +111,7 @@ def test_a_failed_deletion_leaves_blocks_and_ids(engine: DuckDBEngine, monkeypat
 def test_moved_rows_keep_their_block_and_its_id(engine: DuckDBEngine) -> None:
     before = registered_blocks(engine)
     with engine._session.cursor() as cursor:
-        _rewrite_oldest(engine._storage.get_store("s").tables, 100, cursor)
+        _rewrite_oldest_rows(engine._storage.get_store("s").tables, 100, cursor)
     assert registered_blocks(engine) == before
     assert block_facts(before) == stored_block_times(engine)
 
@@ -138,11 +138,11 @@ def test_blocks_of_earlier_releases_are_registered_in_the_background(engine: Duc
 
 
 def test_a_block_whose_rows_are_compacted_again_is_unregistered(engine: DuckDBEngine) -> None:
-    old = {block.content for block in registered_blocks(engine)}
+    old = {block.content_id for block in registered_blocks(engine)}
     with engine._session.cursor() as cursor:
         cursor.execute("UPDATE store.main.s SET settled = false")
-    assert engine._storage._compactor.compact(engine._storage.get_store("s"))
-    assert len(old - {block.content for block in registered_blocks(engine)}) == 1
+    assert engine._storage._compactor.compact_oldest_run(engine._storage.get_store("s"))
+    assert len(old - {block.content_id for block in registered_blocks(engine)}) == 1
     with engine._session.cursor() as cursor:
         all_blocks = cursor.execute(BLOCK_TIMES_QUERY.replace("WHERE settled ", "")).fetchall()
     assert set(block_facts(registered_blocks(engine))) <= set(all_blocks)
@@ -154,7 +154,7 @@ def test_a_large_flushed_block_is_registered_until_it_is_compacted(engine: DuckD
     flush_pending(engine)
     (flushed,) = [block for block in registered_blocks(engine) if block not in before]
     assert (flushed.oldest_us, flushed.newest_us) == (NOW_US - 3 * ROW_GROUP_SIZE + 1, NOW_US)
-    assert engine._storage._compactor.compact(engine._storage.get_store("s"))
+    assert engine._storage._compactor.compact_oldest_run(engine._storage.get_store("s"))
     after = registered_blocks(engine)
     assert flushed not in after
     assert set(before) < set(after)

@@ -13,12 +13,12 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import compaction, flusher, memory_reclaimer, session
-from cordwood.engines.duckdb.storage.blocks import replace_ngrams
+from cordwood.engines.duckdb.storage.blocks import replace_block_filter
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -32,11 +32,11 @@ TOTALS_QUERY = "select count(*), count(distinct id), sum(cast(t.metadata.n as in
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine with small row groups, without background flushes and compaction."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
-    monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
+    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_RUN", 3)
+    monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
@@ -61,7 +61,7 @@ def append_and_flush(engine: DuckDBEngine, group_count: int, *, first: int = 0) 
 
 
 def compact_once(engine: DuckDBEngine) -> bool:
-    return engine._storage._compactor.compact(engine._storage.get_store("s"))
+    return engine._storage._compactor.compact_oldest_run(engine._storage.get_store("s"))
 
 
 def expected_totals(count: int) -> list[tuple[object, ...]]:
@@ -103,9 +103,9 @@ def test_a_compacted_stream_is_not_examined_before_its_next_flush(
     def count_examination(store: StreamStore) -> bool:
         nonlocal examined_count
         examined_count += 1
-        return Compactor.compact(work, store)
+        return Compactor.compact_oldest_run(work, store)
 
-    monkeypatch.setattr(work, "compact", count_examination)
+    monkeypatch.setattr(work, "compact_oldest_run", count_examination)
     for round_ in (1, 2):
         append_and_flush(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROW_GROUP_SIZE)
         work.on_flush()
@@ -119,11 +119,11 @@ def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, mo
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
     indexed_blocks = []
 
-    def record_indexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    def record_indexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
         indexed_blocks.append(block)
-        replace_ngrams(cursor, tables, block)
+        replace_block_filter(cursor, tables, block)
 
-    monkeypatch.setattr(compaction, "replace_ngrams", record_indexed_block)
+    monkeypatch.setattr(compaction, "replace_block_filter", record_indexed_block)
     append_and_flush(engine, 5)
     for _ in range(5):
         engine._storage._compactor.compact_all()
@@ -156,10 +156,10 @@ def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
     for module in (session, compaction, flusher):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     for name, value in {
-        "RUN_GROUPS": 3,
-        "UNCOMPACTED_GROUPS": 2,
+        "ROW_GROUPS_PER_RUN": 3,
+        "MIN_UNCOMPACTED_ROW_GROUPS": 2,
         "_POLL_SECONDS": 0.05,
-        "_CALM_SHARE": calm_share,
+        "_CALM_FLUSHING_SHARE": calm_share,
     }.items():
         monkeypatch.setattr(compaction, name, value)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
@@ -182,7 +182,7 @@ def test_compaction_waits_for_the_checkpoint_of_a_long_log(
 ) -> None:
     append_and_flush(engine, 5)
     with monkeypatch.context() as crowded:
-        crowded.setattr(session, "_LOG_BYTES", 200_000)
+        crowded.setattr(session, "_MAX_LOG_BYTES", 200_000)
         assert not compact_once(engine)
         assert compacted_row_groups(engine) == []
         # The next pass runs a checkpoint first.
@@ -283,19 +283,19 @@ from cordwood.engines.duckdb.storage import compaction
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from tests.contract.engine_asking import stream
-Flusher.flush_next = compaction.Compactor.run = lambda _: 60.0
-compaction.ROW_GROUP_ROWS, compaction.RUN_GROUPS, compaction.UNCOMPACTED_GROUPS = 2048, 3, 2
+Flusher.flush_next = compaction.Compactor.run_due_work = lambda _: 60.0
+compaction.ROW_GROUP_ROWS, compaction.ROW_GROUPS_PER_RUN, compaction.MIN_UNCOMPACTED_ROW_GROUPS = 2048, 3, 2
 engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
 engine.prepare([stream("s")])
 checkpoint = engine._session.checkpoint
 if sys.argv[2] == "before":
-    StreamTables.delete_run_rows = lambda self: os.kill(os.getpid(), 9)
+    StreamTableStatements.delete_run_rows = lambda self: os.kill(os.getpid(), 9)
 else:
     engine._session.checkpoint = lambda _: os.kill(os.getpid(), 9)
-engine._storage._compactor.compact(engine._storage.get_store("s"))
+engine._storage._compactor.compact_oldest_run(engine._storage.get_store("s"))
 """
 
 

@@ -8,10 +8,10 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.rules.digests import (
-    FINGERPRINT,
+    FARM_FINGERPRINT_SQL,
     MAX_FINGERPRINT_BYTES,
     MAX_SHA512_BYTES,
-    SHA512,
+    SHA512_SQL,
     farm_fingerprint,
 )
 
@@ -23,8 +23,8 @@ def sha512_of(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("template", "max_bytes", "reference"),
     [
-        (FINGERPRINT, MAX_FINGERPRINT_BYTES, farm_fingerprint),
-        (SHA512, MAX_SHA512_BYTES, sha512_of),
+        (FARM_FINGERPRINT_SQL, MAX_FINGERPRINT_BYTES, farm_fingerprint),
+        (SHA512_SQL, MAX_SHA512_BYTES, sha512_of),
     ],
     ids=["FARM_FINGERPRINT", "SHA512"],
 )

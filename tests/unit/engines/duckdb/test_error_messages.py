@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.faults import fault_of
+from cordwood.engines.duckdb.faults import fault_of_error
 from cordwood.errors import OutOfMemory
 
 BINDER_MESSAGES = [
@@ -29,7 +29,7 @@ BINDER_MESSAGES = [
 
 @pytest.mark.parametrize(("engine_message", "expected_message"), BINDER_MESSAGES)
 def test_binder_errors_are_worded_as_in_bigquery(engine_message: str, expected_message: str) -> None:
-    assert fault_of(duckdb.BinderException(f"Binder Error: {engine_message}")).message == expected_message
+    assert fault_of_error(duckdb.BinderException(f"Binder Error: {engine_message}")).message == expected_message
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_binder_errors_are_worded_as_in_bigquery(engine_message: str, expected_m
     ],
 )
 def test_out_of_memory_is_recognized_also_in_a_failed_commit(problem: duckdb.Error) -> None:
-    assert isinstance(fault_of(problem), OutOfMemory)
+    assert isinstance(fault_of_error(problem), OutOfMemory)
 
 
 def test_a_query_cannot_fake_out_of_memory() -> None:
     problem = duckdb.InvalidInputException("Invalid Input Error: out of memory")
-    assert not isinstance(fault_of(problem), OutOfMemory)
+    assert not isinstance(fault_of_error(problem), OutOfMemory)
 
 
 VALUE_ERRORS = [
@@ -65,7 +65,7 @@ VALUE_ERRORS = [
 def test_value_errors_omit_duckdbs_hints(sql: str, expected_message: str) -> None:
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()
-    assert fault_of(raised.value).message == expected_message
+    assert fault_of_error(raised.value).message == expected_message
 
 
 def test_a_quoted_line_with_another_message_is_ignored() -> None:
@@ -73,4 +73,4 @@ def test_a_quoted_line_with_another_message_is_ignored() -> None:
     sql = "SELECT CASE WHEN x = 0 THEN error('cordwood: division by zero') END, 'abc'::INTEGER FROM (VALUES (1)) t(x)"
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()
-    assert fault_of(raised.value).message == "Could not convert string 'abc' to INT64"
+    assert fault_of_error(raised.value).message == "Could not convert string 'abc' to INT64"

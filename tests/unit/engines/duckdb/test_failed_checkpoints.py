@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.faults import fault_of
+from cordwood.engines.duckdb.faults import fault_of_error
 from cordwood.engines.duckdb.storage import session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
@@ -33,7 +33,7 @@ ROW_GROUP_SIZE = 4096
 @pytest.fixture(autouse=True)
 def _no_background_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def test_the_next_checkpoint_is_delayed_after_a_failure(disk: Path, monkeypatch:
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint_when_due(cursor, now=True)
             assert not engine._session.checkpoint_when_due(cursor, now=True)
-            monkeypatch.setattr(session, "_AFTER_FAILURE_SECONDS", 0.0)
+            monkeypatch.setattr(session, "_CHECKPOINT_RETRY_SECONDS", 0.0)
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint_when_due(cursor, now=True)
 
@@ -157,16 +157,16 @@ def test_a_checkpoint_that_lacked_disk_is_retried_once_there_is_space(disk: Path
 
 def test_flushes_stop_while_a_long_log_cannot_be_checkpointed(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB holds its log in memory, so a longer log would leave less memory to queries."""
-    monkeypatch.setattr(session, "_LOG_BYTES", 1_000_000)
+    monkeypatch.setattr(session, "_MAX_LOG_BYTES", 1_000_000)
     with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
         flusher = engine._storage._flusher
-        monkeypatch.setattr(flusher, "_is_due", lambda _: True)
+        monkeypatch.setattr(flusher, "_is_flush_due", lambda _: True)
         count = flush_incomplete_row_group(engine)
         engine.append([batch(Event("later", NOW_US, metadata='{"a": "x"}'))])
         with fill_disk(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
-            assert engine._session.is_stuck
+            assert engine._session.is_checkpoint_stuck
             assert not flusher._flush_due()
             assert_readable(engine, count + 1)
         assert flusher._flush_due()
@@ -209,4 +209,4 @@ def test_a_query_of_an_invalidated_file_fails_with_a_retriable_fault(tmp_path: P
         set_memory(cursor, "256MB")
         with pytest.raises(duckdb.IOException) as raised:
             cursor.execute("SELECT count(*) FROM store.events")
-        assert isinstance(fault_of(raised.value), Cancelled)
+        assert isinstance(fault_of_error(raised.value), Cancelled)

@@ -10,7 +10,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         engine.append([batch(*(Event(f"e{number}", NOW_US + number * SECOND_US, f"m{number}") for number in numbers))])
         flush_pending(engine)
     with engine._session.cursor() as cursor:
-        assert engine._storage.get_store("s").drop_before(NOW_US + DELETED_COUNT * SECOND_US, cursor) == DELETED_COUNT
+        assert engine._storage.get_store("s").delete_before(NOW_US + DELETED_COUNT * SECOND_US, cursor) == DELETED_COUNT
     engine.close()
     return folder
 
@@ -69,16 +69,19 @@ def columns_of(scan: dict[str, Any]) -> object:
 
 
 def test_newest_and_oldest_are_read_from_two_row_groups(folder: Path) -> None:
-    assert row_groups_read(folder, StreamTables("s").newest_and_oldest()) == [(1, GROUP_COUNT), (1, GROUP_COUNT)]
+    assert row_groups_read(folder, StreamTableStatements("s").select_newest_and_oldest()) == [
+        (1, GROUP_COUNT),
+        (1, GROUP_COUNT),
+    ]
 
 
 def test_text_sizes_are_read_from_one_row_group(folder: Path) -> None:
-    assert row_groups_read(folder, StreamTables("s").text_bytes()) == [(1, GROUP_COUNT)]
+    assert row_groups_read(folder, StreamTableStatements("s").select_average_event_bytes()) == [(1, GROUP_COUNT)]
 
 
 def test_count_and_times_are_correct(folder: Path) -> None:
     engine = open_engine(folder)
-    facts = engine.facts()["s"]
+    facts = engine.stream_stats()["s"]
     engine.close()
     assert facts.events == EVENT_COUNT - DELETED_COUNT
     assert facts.oldest_us == NOW_US + DELETED_COUNT * SECOND_US

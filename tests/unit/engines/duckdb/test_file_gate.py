@@ -6,9 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from cordwood.engines.duckdb.storage.locks import ExclusiveWait, FileAccess, FileGate
+from cordwood.engines.duckdb.storage.locks import ExclusiveWaitLimits, FileAccess, FileGate
 
-WAIT_WITHOUT_GRACE = ExclusiveWait(0.0, 20.0, 0.1)
+WAIT_WITHOUT_GRACE = ExclusiveWaitLimits(0.0, 20.0, 0.1)
 
 
 @pytest.fixture

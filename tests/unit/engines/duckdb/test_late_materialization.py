@@ -13,15 +13,15 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query import scan_planning
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.plans import flushed_sql
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 OBJECT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.NUMBER))
-LEARNT_SHAPE: Kinds = {
+LEARNT_SHAPE: KindsByPath = {
     ("metadata",): OBJECT,
     ("metadata", "status"): NUMBER,
     ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
@@ -70,8 +70,8 @@ def open_engine(folder: Path) -> Iterator[DuckDBEngine]:
 
 
 def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
-    return compile_saved(program, engine.target, engine.shapes())
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
+    return compile_saved_query(program, engine.target, engine.shapes())
 
 
 def printed_sql(engine: DuckDBEngine, sql: str) -> str:

@@ -13,11 +13,11 @@ from cordwood.engines.duckdb.storage import session
 from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.model.event import Batch, Event, Shape, ValueKind
-from cordwood.observe.observation import note_nothing
+from cordwood.observe.observation import ignore_observation
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.waiting import until
 
@@ -29,7 +29,7 @@ NESTED_TOO_DEEPLY = '{"a":' * 3_000 + "1" + "}" * 3_000
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY_BYTES))
     engine.prepare([stream("s")])
     yield engine
@@ -62,11 +62,11 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
     with engine._session.cursor() as cursor:
         # A checkpoint is refused while the flusher writes.
         until(lambda: engine._session.checkpoint(cursor), 60)
-        monkeypatch.setattr(session, "_UNSHREDDED_SECONDS", 0.0)
-        engine._session.shred_when_due(cursor)
+        monkeypatch.setattr(session, "_SHREDDING_PAUSE_SECONDS", 0.0)
+        engine._session.resume_shredding_when_due(cursor)
         assert shredded_rows(engine) == -1
         engine._session.stop_shredding(cursor)
-        engine._session.shred_when_due(cursor)
+        engine._session.resume_shredding_when_due(cursor)
         assert shredded_rows(engine) == session._SHREDDED_ROWS
     count_sql = "select count(*) as n, countif(json_value(metadata, '$.a.b') = '1') as good from s"
     assert rows(engine, count_sql) == [(ROW_GROUP_ROWS + 5_000, ROW_GROUP_ROWS + 4_980)]
@@ -75,7 +75,7 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
 def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEngine) -> None:
     """Shredding these 8 MB takes 3 GB, which DuckDB does not count, so that the memory watchdog would end the engine."""
     store = engine._storage.get_store("s")
-    store.learn({("metadata",): frozenset({ValueKind.UNLISTED})})
+    store.add_kinds({("metadata",): frozenset({ValueKind.UNLISTED})})
     append_events(engine, 0, 2_000, many_field_events=2_000)
     until(lambda: store.flushed_to >= 2_000, 60)
     assert shredded_rows(engine) == -1
@@ -127,10 +127,10 @@ def test_the_fields_of_events_are_counted_if_one_has_many_or_not_all_are_listed(
 
 def test_unflushed_events_with_many_fields_are_inserted_in_small_chunks() -> None:
     documents = [{f"f{n}_{field}": 1 for field in range(5_000)} for n in range(100)]
-    parts = list(fields_of(*documents).split())
+    parts = list(fields_of(*documents).split_for_insert())
     assert [len(part.events) for part in parts] == [15] * 6 + [10]
     assert [event for part in parts for event in part.events] == fields_of(*documents).events
-    assert len(list(fields_of(*([{"a": 1}] * 4_000)).split())) == 1
+    assert len(list(fields_of(*([{"a": 1}] * 4_000)).split_for_insert())) == 1
 
 
 def test_parts_of_a_row_group_are_checkpointed(engine: DuckDBEngine) -> None:
@@ -151,7 +151,7 @@ def test_parts_of_a_row_group_are_checkpointed(engine: DuckDBEngine) -> None:
 def test_a_write_that_runs_out_of_memory_is_retried_without_shredding(engine: DuckDBEngine) -> None:
     compactor, tries = engine._storage._compactor, list[int]()
 
-    def change(_: StreamTables) -> bool:
+    def change(_: StreamTableStatements) -> bool:
         tries.append(shredded_rows(engine))
         if len(tries) == 1:
             raise duckdb.OutOfMemoryException("could not allocate block")
@@ -175,6 +175,6 @@ def test_out_of_memory_in_the_statement_check_is_not_a_breach() -> None:
             error_text = "failed to allocate data of size 8.0 KiB (209.5 MiB/209.5 MiB used)"
             return [(json.dumps({"error": True, "error_type": "out of memory", "error_message": error_text}),)]
 
-    check = StatementCheck(IsolationCheck("duckdb", note_nothing))
+    check = StatementCheck(IsolationCheck("duckdb", ignore_observation))
     with pytest.raises(duckdb.OutOfMemoryException):
         check.check(Cursor(), "SELECT 1", ["s"])  # type: ignore[arg-type] # the check calls only these methods

@@ -7,14 +7,14 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
-from cordwood.engines.duckdb.query.answers import _extract_select
+from cordwood.engines.duckdb.query.answers import _parse_select
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.locks import FileAccess
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
-from cordwood.sql.plan import BlockFilter, Plan, Segment, Variant
+from cordwood.sql.plan import BlockFilter, Plan, PlanVariant, Segment
 from cordwood.sql.stages import Question, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
@@ -29,7 +29,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     """Yield an engine whose events are all in its file, without background compaction, which counts as idle at once."""
     monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", MAX_CACHED_BYTES)
     monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", 1e-6)
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     options = DuckDBOptions(memory_bytes=MEMORY_BYTES)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     first.prepare([stream("s")])
@@ -55,7 +55,7 @@ def reclaim_repeatedly(engine: DuckDBEngine) -> None:
     reclaimer = engine._storage._compactor.memory_reclaimer
     with engine._session.cursor() as cursor:
         for _ in range(5):
-            reclaimer.mark_active()
+            reclaimer.record_activity()
             reclaimer.reclaim_when_quiet(cursor)
 
 
@@ -124,7 +124,7 @@ def test_a_statement_with_more_than_one_select_is_refused(
     engine: DuckDBEngine, sql: str, filters: tuple[Segment, ...]
 ) -> None:
     before = memory_limit(engine)
-    statement = Statement(Plan((Variant((sql, *filters)),)), (), (), ("s",), column_names=("a",))
+    statement = Statement(Plan((PlanVariant((sql, *filters)),)), (), (), ("s",), column_names=("a",))
     with pytest.raises(Fault):
         engine.answer(Question(statement), LIMITS, NEVER_CANCELLED)
     assert memory_limit(engine) == before
@@ -133,4 +133,4 @@ def test_a_statement_with_more_than_one_select_is_refused(
 @pytest.mark.parametrize("sql", ["SELECT 1; SET memory_limit = '1TB'", "SET threads = 1"])
 def test_only_a_single_select_is_accepted(engine: DuckDBEngine, sql: str) -> None:
     with engine._session.cursor() as cursor, pytest.raises(QueryRefused):
-        _extract_select(cursor, sql)
+        _parse_select(cursor, sql)

@@ -15,10 +15,10 @@ from cordwood.engines.duckdb.storage.blocks import NgramIndex, extract_ngrams
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.definitions import Endpoint, Parameter, TextKind
+from cordwood.model.definitions import Endpoint, Parameter, TextParameterKind
 from cordwood.model.event import Event
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.plans import flushed_sql
@@ -33,7 +33,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     folder: Path = tmp_path_factory.mktemp("pieces")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Flusher, "flush_next", lambda _: 60.0)
-        patched.setattr(Compactor, "run", lambda _: 60.0)
+        patched.setattr(Compactor, "run_due_work", lambda _: 60.0)
         engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
         engine.prepare([stream("s")])
         store = engine._storage.get_store("s")
@@ -81,8 +81,8 @@ def event(number: int) -> Event:
 
 
 def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
-    return compile_saved(program, engine.target, engine.shapes())
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
+    return compile_saved_query(program, engine.target, engine.shapes())
 
 
 def candidate_blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
@@ -158,12 +158,17 @@ def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
 
     monkeypatch.setattr(NgramIndex, "find_candidate_blocks", record_searches)
     names = re.findall(r"@(\w+)", condition)
-    parameters = tuple(Parameter(name, kind=TextKind.REGEX if name == "pattern" else TextKind.PLAIN) for name in names)
+    parameters = tuple(
+        Parameter(name, kind=TextParameterKind.REGEX if name == "pattern" else TextParameterKind.PLAIN)
+        for name in names
+    )
     sql = f"select id from `s` where {condition} order by id"
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000, parameters=parameters))
-    statement = compile_saved(program, engine.target, engine.shapes())
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000, parameters=parameters))
+    statement = compile_saved_query(program, engine.target, engine.shapes())
 
-    answer = engine.answer(bind(statement, parameter_values, NOW_US, engine.is_regex), LIMITS, NEVER_CANCELLED)
+    answer = engine.answer(
+        bind_parameters(statement, parameter_values, NOW_US, engine.regex_error), LIMITS, NEVER_CANCELLED
+    )
 
     assert [row[0] for part in answer.batches for row in part] == expected
     assert bool(searched) is any(extract_ngrams([value]) and "|H" not in value for value in parameter_values.values())
@@ -283,7 +288,7 @@ def test_ngrams_are_of_six_letters_or_digits(texts: list[str], pieces: tuple[str
 
 def test_a_new_block_is_a_candidate_until_it_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([batch(*map(event, range(EVENTS_PER_BLOCK)))])

@@ -17,9 +17,9 @@ from cordwood.model.datatype import Kind, Row
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_saved, read_endpoint
-from cordwood.sql.plan import OptionalPredicate, Plan, Variant, print_segments
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
+from cordwood.sql.plan import OptionalPredicate, Plan, PlanVariant, print_segments
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, stream
@@ -73,28 +73,28 @@ def event(number: int) -> Event:
 
 def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
     endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
-    return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes(), redaction)
+    return compile_saved_query(parse_and_check_endpoint(endpoint), engine.target, engine.shapes(), redaction)
 
 
 def without_optional_predicates(statement: Statement) -> Statement:
     """Return the statement with both sides of its optional predicates for all values."""
     variants = [
-        Variant((print_segments(variant.segments),), variant.reads, variant.is_optimistic)
+        PlanVariant((print_segments(variant.segments),), variant.event_range, variant.is_optimistic)
         for variant in statement.plan.variants
     ]
     return msgspec.structs.replace(statement, plan=Plan(tuple(variants)))
 
 
 def variants_of(statement: Statement) -> set[tuple[str, bool]]:
-    return {(variant.reads.value, variant.is_optimistic) for variant in statement.plan.variants}
+    return {(variant.event_range.value, variant.is_optimistic) for variant in statement.plan.variants}
 
 
-def has_optional(variant: Variant) -> bool:
+def has_optional(variant: PlanVariant) -> bool:
     return any(isinstance(segment, OptionalPredicate) for segment in variant.segments)
 
 
 def answer_rows(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]) -> list[Row]:
-    question = bind(statement, values, NOW_US, engine.is_regex)
+    question = bind_parameters(statement, values, NOW_US, engine.regex_error)
     return [row for part in engine.answer(question, LIMITS, NEVER_CANCELLED).batches for row in part]
 
 

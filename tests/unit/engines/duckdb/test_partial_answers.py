@@ -15,7 +15,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.query import partial_answers
-from cordwood.engines.duckdb.query.partial_answers import FOLDER, ReuseLimits
+from cordwood.engines.duckdb.query.partial_answers import PARTIAL_ANSWERS_FOLDER, PartialAnswerLimits
 from cordwood.engines.duckdb.storage import compaction, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
@@ -27,8 +27,8 @@ from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Event
 from cordwood.model.redaction import RedactMode
 from cordwood.observe.observation import PartialAnswersUsed
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import ad_hoc_endpoint, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import ad_hoc_endpoint, compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import Plan
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
@@ -41,8 +41,8 @@ PARAMETERS = (
     Parameter("since", Kind.TIMESTAMP),
     Parameter("unit"),
 )
-LIMITS_FROM_FIRST_USE = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20, asked=1)
-LIMITS_FROM_SECOND_USE = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20)
+LIMITS_FROM_FIRST_USE = PartialAnswerLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20, min_calls=1)
+LIMITS_FROM_SECOND_USE = PartialAnswerLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20)
 
 QUERIES = {
     "by hour": "select timestamp_trunc(t.timestamp, hour) as h, count(*) as c, countif(m.status >= 500) as e from `s` as t"
@@ -86,11 +86,11 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let blocks be small, without background flushes and compaction."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
-    monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
+    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_RUN", 3)
+    monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +106,8 @@ def count_outcome(observation: object) -> None:
         OUTCOME_COUNTS[observation.outcome] += 1
 
 
-def open_engine(folder: Path, reuse: ReuseLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
-    options = DuckDBOptions(reuse=reuse, note=count_outcome)
+def open_engine(folder: Path, reuse: PartialAnswerLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
+    options = DuckDBOptions(partial_answer_limits=reuse, note=count_outcome)
     engine = DuckDBEngine(folder, DuckDBTarget(), options, clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     return engine
@@ -133,7 +133,7 @@ def compacted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compacted") / "data"
     with pytest.MonkeyPatch.context() as patch:
         use_small_blocks(patch)
-        engine = open_engine(folder, ReuseLimits())
+        engine = open_engine(folder, PartialAnswerLimits())
         filling = EventSource()
         filling.append_and_flush(engine, 12 * ROW_GROUP_SIZE)
         while compact_all(engine):
@@ -143,7 +143,7 @@ def compacted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def open_copy(compacted_folder: Path, folder: Path, reuse: ReuseLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
+def open_copy(compacted_folder: Path, folder: Path, reuse: PartialAnswerLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
     """Open a copy of the folder; its last events are in the memtable."""
     shutil.copytree(compacted_folder, folder)
     engine = open_engine(folder, reuse)
@@ -183,21 +183,21 @@ def flush_all(engine: DuckDBEngine) -> None:
 
 
 def compact_all(engine: DuckDBEngine) -> bool:
-    return engine._storage._compactor.compact(engine._storage.get_store("s"))
+    return engine._storage._compactor.compact_oldest_run(engine._storage.get_store("s"))
 
 
 def drop_before(engine: DuckDBEngine, time_us: int) -> None:
     with engine._storage._compactor.deletion_lock, engine._session.cursor() as cursor:
-        engine._storage.get_store("s").drop_before(time_us, cursor)
+        engine._storage.get_store("s").delete_before(time_us, cursor)
 
 
 def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
     endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
-    return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes())
+    return compile_saved_query(parse_and_check_endpoint(endpoint), engine.target, engine.shapes())
 
 
 def answer(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
-    question = bind(statement, values, now_us, engine.is_regex)
+    question = bind_parameters(statement, values, now_us, engine.regex_error)
     return [row for part in engine.answer(question, LIMITS, NEVER_CANCELLED).batches for row in part]
 
 
@@ -214,7 +214,7 @@ def assert_equal_answers(engine: DuckDBEngine, sql: str, values: Mapping[str, st
 def test_an_aggregation_over_one_stream_has_a_partial_plan(engine: DuckDBEngine, query: str) -> None:
     filling = EventSource()
     filling.append_and_flush(engine, 10)
-    assert compile_query(engine, QUERIES[query]).plan.partial is not None
+    assert compile_query(engine, QUERIES[query]).plan.partial_plan is not None
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -259,7 +259,7 @@ def test_a_repeated_answer_is_put_together_from_blocks(
 def test_other_queries_have_no_partial_plan(engine: DuckDBEngine, sql: str) -> None:
     filling = EventSource()
     filling.append_and_flush(engine, 10)
-    assert compile_query(engine, sql).plan.partial is None
+    assert compile_query(engine, sql).plan.partial_plan is None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -358,7 +358,7 @@ def test_a_restored_folder_has_the_answers_of_its_own_events(compacted_folder: P
         for _ in range(3):
             assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
         engine.close()
-        answers_folder = tmp_path / "data" / FOLDER
+        answers_folder = tmp_path / "data" / PARTIAL_ANSWERS_FOLDER
         shutil.copytree(answers_folder, tmp_path / "kept", dirs_exist_ok=True)
         shutil.rmtree(tmp_path / "data")
         shutil.copytree(tmp_path / "backup", tmp_path / "data")
@@ -403,12 +403,12 @@ def test_a_damaged_file_is_computed_again(
     for _ in range(3):
         expected = answer(engine, compile_query(engine, COUNTS_SQL), COUNTS_VALUES)
     engine.close()
-    (file,) = (tmp_path / "data" / FOLDER).iterdir()
+    (file,) = (tmp_path / "data" / PARTIAL_ANSWERS_FOLDER).iterdir()
     file.write_bytes(damage or file.read_bytes()[:-1])
     reopened = open_engine(tmp_path / "data", LIMITS_FROM_SECOND_USE)
     assert answer(reopened, compile_query(reopened, COUNTS_SQL), COUNTS_VALUES) == expected
     assert outcomes == {"computed": 2, "reused": 1}
-    assert not list((tmp_path / "data" / FOLDER).iterdir())
+    assert not list((tmp_path / "data" / PARTIAL_ANSWERS_FOLDER).iterdir())
     reopened.close()
 
 
@@ -418,7 +418,7 @@ def test_a_file_of_another_question_is_not_read(compacted_folder: Path, tmp_path
     for _ in range(2):
         expected = [answer(engine, statement, {"project": project}) for project in ("p1", "p2")]
     engine.close()
-    first, second = (tmp_path / "data" / FOLDER).iterdir()
+    first, second = (tmp_path / "data" / PARTIAL_ANSWERS_FOLDER).iterdir()
     swapped = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(swapped)
@@ -430,7 +430,7 @@ def test_a_file_of_another_question_is_not_read(compacted_folder: Path, tmp_path
 
 def test_a_full_disk_costs_only_the_files(compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
     engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_FIRST_USE)
-    (tmp_path / "data" / FOLDER).write_text("no folder can be made here")
+    (tmp_path / "data" / PARTIAL_ANSWERS_FOLDER).write_text("no folder can be made here")
     for _ in range(3):
         assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
     assert outcomes == {"computed": 1, "reused": 2}
@@ -440,7 +440,7 @@ def test_a_full_disk_costs_only_the_files(compacted_folder: Path, tmp_path: Path
 def test_without_space_each_answer_is_computed_from_all_events(
     compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
-    engine = open_copy(compacted_folder, tmp_path / "data", ReuseLimits())
+    engine = open_copy(compacted_folder, tmp_path / "data", PartialAnswerLimits())
     for _ in range(3):
         assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
     assert not outcomes
@@ -450,7 +450,7 @@ def test_without_space_each_answer_is_computed_from_all_events(
 def test_partial_answers_with_too_many_groups_are_not_stored(
     compacted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
 ) -> None:
-    monkeypatch.setattr(partial_answers, "MAX_ROWS_OF_QUESTION", 20)
+    monkeypatch.setattr(partial_answers, "MAX_PARTIAL_ROWS", 20)
     engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     for _ in range(3):
         assert_equal_answers(engine, QUERIES["all aggregates"], COUNTS_VALUES)
@@ -467,7 +467,7 @@ def test_a_sum_that_fails_in_parts_is_computed_as_a_whole(
         "select sum(if(mod(length(t.id), 2) = 0, 1, -1) * 0 + case when t.id = 'e1' or t.id = 'e2' or t.id = 'e3'"
         f" then {largest} when t.id in ('e20001', 'e20002', 'e20003') then -{largest} else 1 end) as s from `s` as t"
     )
-    assert compile_query(engine, sql).plan.partial is not None
+    assert compile_query(engine, sql).plan.partial_plan is not None
     for _ in range(2):
         assert_equal_answers(engine, sql, COUNTS_VALUES)
     assert outcomes == {"failed": 1}
@@ -480,12 +480,14 @@ def test_all_attempts_of_one_answer_share_its_time_limit(
     limits = AnswerLimits(10, 0.2)
 
     def run_out_of_memory_slowly(*_: object) -> None:
-        time.sleep(2 * limits.seconds)
+        time.sleep(2 * limits.timeout_seconds)
         raise OutOfMemory("There is too little memory.")
 
     engine = open_copy(compacted_folder, tmp_path / "data")
-    question = bind(compile_query(engine, QUERIES["by hour"]), PARAMETER_VALUES[0], NOW_US, engine.is_regex)
-    monkeypatch.setattr(partial_answers.PartialReuse, "prepare", run_out_of_memory_slowly)
+    question = bind_parameters(
+        compile_query(engine, QUERIES["by hour"]), PARAMETER_VALUES[0], NOW_US, engine.regex_error
+    )
+    monkeypatch.setattr(partial_answers.PartialReuse, "prepare_variant", run_out_of_memory_slowly)
     with pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
         engine.answer(question, limits, NEVER_CANCELLED)
     engine.close()
@@ -495,16 +497,16 @@ def test_callers_own_queries_have_no_partial_plan(engine: DuckDBEngine) -> None:
     filling = EventSource()
     filling.append_and_flush(engine, 10)
     sql = "with logs as (select t.id, t.project from `s` as t) select project, count(*) as c from logs group by 1"
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", sandbox=True))
-    own = compile_sandbox(program, "select count(*) as c from logs", engine.target, engine.shapes())
-    assert own.plan.partial is None
-    ad_hoc = read_endpoint(ad_hoc_endpoint(COUNTS_SQL, ["s"]))
-    assert compile_saved(ad_hoc, engine.target, engine.shapes()).plan.partial is None
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", sandbox=True))
+    own = compile_sandbox_query(program, "select count(*) as c from logs", engine.target, engine.shapes())
+    assert own.plan.partial_plan is None
+    ad_hoc = parse_and_check_endpoint(ad_hoc_endpoint(COUNTS_SQL, ["s"]))
+    assert compile_saved_query(ad_hoc, engine.target, engine.shapes()).plan.partial_plan is None
 
 
 def test_redacted_answers_have_no_partial_plan(engine: DuckDBEngine) -> None:
     filling = EventSource()
     filling.append_and_flush(engine, 10)
-    program = read_endpoint(Endpoint("test", UUID(int=1), COUNTS_SQL, "1"))
-    redacted = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
-    assert redacted.plan.partial is None
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), COUNTS_SQL, "1"))
+    redacted = compile_saved_query(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+    assert redacted.plan.partial_plan is None

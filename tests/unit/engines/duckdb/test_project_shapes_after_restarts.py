@@ -9,8 +9,8 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
-from cordwood.model.event import Path as Steps
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import EventPath as Steps
 from tests.contract.engine_asking import NOW_US, stream
 from tests.waiting import until_flushed
 
@@ -18,11 +18,11 @@ OpenEngine = Callable[..., DuckDBEngine]
 TEXT = frozenset({ValueKind.TEXT})
 
 
-def kinds_of_paths(*paths: Steps) -> Kinds:
+def kinds_of_paths(*paths: Steps) -> KindsByPath:
     return dict.fromkeys(paths, TEXT)
 
 
-def make_batch(name: str, count: int = 1, **by_project: Kinds) -> Batch:
+def make_batch(name: str, count: int = 1, **by_project: KindsByPath) -> Batch:
     events = [Event(f"{name}{number}", NOW_US, metadata="{}") for number in range(count)]
     return Batch("s", events, NOW_US, {}, by_project)
 
@@ -44,8 +44,8 @@ def open_engine(tmp_path: Path) -> Iterator[OpenEngine]:
         opened.pop().close()
 
 
-def known_paths(engine: DuckDBEngine, project: str) -> Kinds:
-    return engine.projects()["s"].shape(project, engine.shapes()["s"]).kinds
+def known_paths(engine: DuckDBEngine, project: str) -> KindsByPath:
+    return engine.project_shapes()["s"].shape_of_project(project, engine.shapes()["s"]).kinds
 
 
 def test_project_shapes_survive_restarts(open_engine: OpenEngine) -> None:

@@ -18,18 +18,18 @@ from cordwood.engines.duckdb.query.answers import RunLimits
 from cordwood.engines.duckdb.storage import recent_cache
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.memtable import RecentView
-from cordwood.engines.duckdb.storage.recent_cache import MAX_STREAMS, RecentCache
+from cordwood.engines.duckdb.storage.recent_cache import MAX_CACHED_STREAMS, RecentCache
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import StoppableQuery, Storage, StorageLimits
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event, ValueKind
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.bind import bind_parameters
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange, Plan
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question
@@ -79,9 +79,9 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
 
 
 def question(engine: DuckDBEngine, sql: str, limit: int = 5000, redaction: Redaction | None = None) -> Question:
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limit))
-    statement = compile_saved(program, engine.target, engine.shapes(), redaction)
-    return bind(statement, {}, NOW_US, engine.is_regex)
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limit))
+    statement = compile_saved_query(program, engine.target, engine.shapes(), redaction)
+    return bind_parameters(statement, {}, NOW_US, engine.regex_error)
 
 
 def fill_cache(engine: DuckDBEngine) -> None:
@@ -92,7 +92,7 @@ def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> lis
     """Return the answer from the recent cache, or None if the cache cannot answer."""
     engine._query_runner._recent_misses.clear()
     limits = RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=limit))
-    recent_rows = engine._query_runner._answer_from_recent(question(engine, sql, limit), limits, NEVER_CANCELLED)
+    recent_rows = engine._query_runner._answer_from_recent_table(question(engine, sql, limit), limits, NEVER_CANCELLED)
     return None if recent_rows is None else [row for part in recent_rows.batches for row in part]
 
 
@@ -103,7 +103,9 @@ def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
 
 def without_recent_variant(page_question: Question) -> Question:
     plan = Plan(
-        tuple(variant for variant in page_question.statement.plan.variants if variant.reads is not EventRange.RECENT)
+        tuple(
+            variant for variant in page_question.statement.plan.variants if variant.event_range is not EventRange.RECENT
+        )
     )
     return msgspec.structs.replace(page_question, statement=msgspec.structs.replace(page_question.statement, plan=plan))
 
@@ -155,7 +157,7 @@ def test_the_cache_answers_a_page_with_the_rows_of_the_file(engine: DuckDBEngine
     ],
 )
 def test_other_queries_have_no_variant_for_the_cache(engine: DuckDBEngine, sql: str) -> None:
-    assert question(engine, sql).statement.plan.choose(EventRange.RECENT) is None
+    assert question(engine, sql).statement.plan.choose_variant(EventRange.RECENT) is None
 
 
 # Answers
@@ -167,7 +169,7 @@ def test_a_full_page_does_not_read_the_file(engine: DuckDBEngine) -> None:
     engine.append([events(40)])
     flush_pending(engine)
     with engine._session.cursor() as cursor:
-        cursor.execute(f"DELETE FROM {StreamTables('s').table}")
+        cursor.execute(f"DELETE FROM {StreamTableStatements('s').table}")
     assert [row[0] for row in rows(engine, PAGE_QUERY)] == ["e00040", *(row[0] for row in expected[:4])]
 
 
@@ -183,13 +185,13 @@ def test_the_cache_is_not_tried_again_for_a_while_after_a_miss(
 ) -> None:
     fill_cache(engine)
     opened_streams: list[str] = []
-    open_recent_view = engine._storage.recent
+    open_recent_view = engine._storage.recent_view
 
     def record_stream(name: str, query: StoppableQuery) -> AbstractContextManager[RecentView | None]:
         opened_streams.append(name)
         return open_recent_view(name, query)
 
-    monkeypatch.setattr(engine._storage, "recent", record_stream)
+    monkeypatch.setattr(engine._storage, "recent_view", record_stream)
     for day in range(3):
         sql = f"select id from `s` where id < 'e00003' order by timestamp desc limit {5 + day % 2}"
         assert len(rows(engine, sql)) == 3
@@ -203,7 +205,9 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, redaction=Redaction(RedactMode.REPLACE))
     engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
-    recent_rows = engine._query_runner._answer_from_recent(page_question, RunLimits.from_now(LIMITS), NEVER_CANCELLED)
+    recent_rows = engine._query_runner._answer_from_recent_table(
+        page_question, RunLimits.from_now(LIMITS), NEVER_CANCELLED
+    )
     assert recent_rows is not None
     (page,) = recent_rows.batches
     assert len(page) == 5
@@ -218,7 +222,7 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
 def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, limit=3)
-    recent_rows = engine._query_runner._answer_from_recent(
+    recent_rows = engine._query_runner._answer_from_recent_table(
         page_question, RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=3)), NEVER_CANCELLED
     )
     assert recent_rows is not None
@@ -281,7 +285,7 @@ def test_events_past_their_retention_are_not_answered(engine: DuckDBEngine) -> N
     assert len(answer_from_recent(engine, sql) or ()) == 30
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
-        assert store.drop_before(NOW_US + 20, cursor) == 20
+        assert store.delete_before(NOW_US + 20, cursor) == 20
     assert answer_from_recent(engine, sql) is None
     assert len(rows(engine, sql)) == 20
     assert answer_from_recent(engine, PAGE_QUERY) == answer_from_file(engine, PAGE_QUERY)
@@ -300,7 +304,7 @@ def replace_time(event: Event, timestamp_us: int) -> Event:
 
 def cached_ids(engine: DuckDBEngine) -> list[str]:
     with engine._session.cursor() as cursor:
-        result_rows = cursor.execute(f"SELECT id FROM {StreamTables('s').recent} ORDER BY id").fetchall()
+        result_rows = cursor.execute(f"SELECT id FROM {StreamTableStatements('s').recent} ORDER BY id").fetchall()
     return [str(row[0]) for row in result_rows]
 
 
@@ -345,12 +349,12 @@ def test_the_cache_expires_without_queries(engine: DuckDBEngine, monkeypatch: py
 
 
 def test_only_the_most_recently_queried_streams_are_cached(engine: DuckDBEngine) -> None:
-    names = [f"t{number}" for number in range(MAX_STREAMS + 1)]
+    names = [f"t{number}" for number in range(MAX_CACHED_STREAMS + 1)]
     engine.prepare(list(map(stream, names)))
     stores = [engine._storage.get_store(name) for name in names]
     cached_streams = RecentCache(engine._session, 10**6, lambda _: None)
     for store in stores:
-        cached_streams.request(store)
+        cached_streams.request_fill(store)
         cached_streams.fill(store)
     cached_streams.drop_expired()
     assert [store.recent.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
@@ -389,17 +393,17 @@ def test_a_flush_or_deletion_during_a_fill_discards_the_fill(
 ) -> None:
     store = storage.get_store("s")
     storage.append([events(1)])
-    create = StreamTables.create_recent
+    create = StreamTableStatements.create_recent
 
-    def change_during_fill(tables: StreamTables) -> str:
+    def change_during_fill(tables: StreamTableStatements) -> str:
         with session.cursor() as cursor:
-            flush_one(store, cursor) if change == "sealed" else store.drop_before(NOW_US, cursor)
+            flush_one(store, cursor) if change == "sealed" else store.delete_before(NOW_US, cursor)
         return create(tables)
 
-    monkeypatch.setattr(StreamTables, "create_recent", change_during_fill)
+    monkeypatch.setattr(StreamTableStatements, "create_recent", change_during_fill)
     storage.recent_cache.fill(store)
     assert not store.recent.is_maintained
-    monkeypatch.setattr(StreamTables, "create_recent", create)
+    monkeypatch.setattr(StreamTableStatements, "create_recent", create)
     storage.recent_cache.fill(store)
     assert store.recent.is_maintained
 
@@ -419,7 +423,7 @@ def test_a_flush_of_events_that_are_not_cached_drops_the_cache(storage: Storage)
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])
-    store.recent.on_flush(store.tail)
+    store.recent.on_flush(store.next_event_number)
     assert not store.recent.is_maintained
 
 
@@ -478,7 +482,7 @@ class ConcurrentWork:
 
     def _check_cache(self) -> None:
         oldest_id = self.acknowledged
-        with self._storage.recent("s") as cached_table:
+        with self._storage.recent_view("s") as cached_table:
             if cached_table is None:
                 return
             cached_rows = [
@@ -498,7 +502,7 @@ def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])
-    with storage.recent("s") as cached_table:
+    with storage.recent_view("s") as cached_table:
         assert cached_table is not None
         assert cached_table.is_still_valid()
         in_another_thread(lambda: storage.recent_cache._drop(store))

@@ -30,16 +30,16 @@ def test_the_newest_ids_are_known_without_lookup() -> None:
     recorded = RecordedIds()
     recorded.add_taken(0, 2 * DEDUPLICATION_WINDOW_EVENTS)
     ids = ["new", f"taken{DEDUPLICATION_WINDOW_EVENTS}", "taken" + str(2 * DEDUPLICATION_WINDOW_EVENTS - 1), "new"]
-    assert recorded.ids.duplicates(ids, NOW_US) == {1, 2, 3}
+    assert recorded.ids.find_duplicates(ids, NOW_US) == {1, 2, 3}
     assert not recorded.looked_up
 
 
 def test_earlier_ids_are_known_until_the_window_ends() -> None:
     recorded = RecordedIds()
     recorded.add_taken(0, 3 * DEDUPLICATION_WINDOW_EVENTS)
-    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + DEDUPLICATION_WINDOW_US) == {0}
+    assert recorded.ids.find_duplicates(["taken7", "new"], NOW_US + DEDUPLICATION_WINDOW_US) == {0}
     assert recorded.looked_up == ["taken7"]
-    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + DEDUPLICATION_WINDOW_US + 1) == set()
+    assert recorded.ids.find_duplicates(["taken7", "new"], NOW_US + DEDUPLICATION_WINDOW_US + 1) == set()
 
 
 def test_ids_of_a_fast_stream_are_known_until_the_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,17 +50,17 @@ def test_ids_of_a_fast_stream_are_known_until_the_window_ends(monkeypatch: pytes
             minute * DEDUPLICATION_WINDOW_EVENTS, DEDUPLICATION_WINDOW_EVENTS, NOW_US + minute * 60_000_000
         )
     ids = [f"taken{minute * DEDUPLICATION_WINDOW_EVENTS}" for minute in range(8)]
-    assert recorded.ids.duplicates(ids, NOW_US + 8 * 60_000_000) == set(range(8))
+    assert recorded.ids.find_duplicates(ids, NOW_US + 8 * 60_000_000) == set(range(8))
     # A Bloom filter that holds the ids of two minutes becomes full a minute after its last id, and is kept for ten more
     # minutes.
-    assert recorded.ids.duplicates(ids, NOW_US + 12 * 60_000_000) == set(range(8))
-    assert recorded.ids.duplicates(ids, NOW_US + 12 * 60_000_000 + 1) == {2, 3, 4, 5, 6, 7}
+    assert recorded.ids.find_duplicates(ids, NOW_US + 12 * 60_000_000) == set(range(8))
+    assert recorded.ids.find_duplicates(ids, NOW_US + 12 * 60_000_000 + 1) == {2, 3, 4, 5, 6, 7}
 
 
 def test_new_ids_are_rarely_looked_up_after_two_million() -> None:
     recorded = RecordedIds()
     recorded.add_taken(0, 2_000_000)
     ids = [f"new{number}" for number in range(200_000)]
-    assert recorded.ids.duplicates(ids, NOW_US) == set()
+    assert recorded.ids.find_duplicates(ids, NOW_US) == set()
     # About one false positive is expected with this Bloom filter; with only three bits in one word there would be 130.
     assert len(recorded.looked_up) < 12

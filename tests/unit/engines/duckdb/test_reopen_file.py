@@ -14,8 +14,8 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.locks import ExclusiveWait, FileAccess
-from cordwood.engines.duckdb.storage.memory_reclaimer import heap_bytes
+from cordwood.engines.duckdb.storage.locks import ExclusiveWaitLimits, FileAccess
+from cordwood.engines.duckdb.storage.memory_reclaimer import used_heap_bytes
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import EngineFailed
@@ -37,9 +37,9 @@ REPORTS_HEAP = LIBRARY == "glibc" and tuple(map(int, VERSION.split("."))) >= (2,
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine with small row groups and no background work, whose reopening hardly waits for other access."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
-    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(memory_reclaimer, "URGENT_WAIT", ExclusiveWait(0.0, 0.1, 0.1))
+    monkeypatch.setattr(memory_reclaimer, "URGENT_WAIT", ExclusiveWaitLimits(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
@@ -74,9 +74,9 @@ def try_reopen(engine: DuckDBEngine) -> bool:
 @pytest.mark.skipif(not REPORTS_HEAP, reason="only glibc 2.33 and later tell what is in use")
 def test_reopening_the_file_frees_metadata_of_row_groups(engine: DuckDBEngine) -> None:
     flush_groups(engine, 40)
-    before = heap_bytes()
+    before = used_heap_bytes()
     assert try_reopen(engine)
-    after = heap_bytes()
+    after = used_heap_bytes()
     assert before is not None
     assert after is not None
     assert after < before - 2 * MEGABYTE
@@ -95,7 +95,7 @@ def test_the_file_is_not_reopened_if_the_heap_size_is_unknown(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reclaimer, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
-    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: None)
+    monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda: None)
     for session_bytes in (100 * MEGABYTE, 0):
         monkeypatch.setattr(reclaimer, "_pending_bytes", lambda bytes_in_use=session_bytes: bytes_in_use)
         reclaim_times(engine)
@@ -113,10 +113,10 @@ def test_the_file_is_reopened_once_the_heap_has_grown_by_a_share_of_the_memory_l
 ) -> None:
     before, share = file_identity(engine), engine._session.memory_bytes // 12
     for in_use in (50 * MEGABYTE, 50 * MEGABYTE + share):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda bytes_in_use=in_use: bytes_in_use)
+        monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda bytes_in_use=in_use: bytes_in_use)
         reclaim_times(engine)
         assert file_identity(engine) == before
-    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 51 * MEGABYTE + share)
+    monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda: 51 * MEGABYTE + share)
     reclaim_times(engine)
     repeat_until_done = file_identity(engine)
     assert repeat_until_done != before
@@ -144,14 +144,14 @@ def test_growth_of_the_heap_lowers_the_memory_limit(engine: DuckDBEngine, monkey
         (62, limit - 12),
         (40, limit),
     ):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda bytes_in_use=in_use: bytes_in_use * MEGABYTE)
+        monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda bytes_in_use=in_use: bytes_in_use * MEGABYTE)
         reclaim_times(engine, 12)
         assert memory_limit_mb(engine) == pytest.approx(expected_megabytes, abs=0.2)
 
 
 def test_releasing_blocks_keeps_the_lowered_memory_limit(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     for in_use in (50, 70):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda bytes_in_use=in_use: bytes_in_use * MEGABYTE)
+        monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda bytes_in_use=in_use: bytes_in_use * MEGABYTE)
         reclaim_times(engine, 6)
     with engine._session.cursor() as cursor:
         engine._session.release_blocks(cursor)
@@ -163,14 +163,14 @@ def test_a_short_peak_of_the_heap_does_not_reopen_the_file(
 ) -> None:
     before, share = file_identity(engine), engine._session.memory_bytes // 12
     uses = cycle([50 * MEGABYTE, 60 * MEGABYTE + share, 70 * MEGABYTE + share])
-    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: next(uses))
+    monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda: next(uses))
     reclaim_times(engine, 30)
     assert file_identity(engine) == before
 
 
 def test_pending_events_are_not_counted_as_metadata(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, reported_bytes = file_identity(engine), 0
-    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 50 * MEGABYTE + reported_bytes)
+    monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda: 50 * MEGABYTE + reported_bytes)
     monkeypatch.setattr(engine._storage._compactor.memory_reclaimer, "_pending_bytes", lambda: reported_bytes)
     reclaim_times(engine)
     reported_bytes = engine._session.memory_bytes
@@ -204,7 +204,7 @@ def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEng
     tasks: list[Callable[[], bool]] = [
         lambda: rows(engine, COUNTS_QUERY) == [(count, count, count)],
         lambda: [appended.accepted for appended in engine.append([batch(known)])] == [0],
-        lambda: engine.is_regex("a+") is None,
+        lambda: engine.regex_error("a+") is None,
     ]
     task_threads = [threading.Thread(target=repeat_until_done, args=(work,)) for work in tasks]
     for other in task_threads:

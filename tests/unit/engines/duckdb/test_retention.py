@@ -131,8 +131,8 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
     # forty in this test.
     used = engine._session.used_bytes(engine._session.cursor())
     assert used <= limit + _BLOCK_BYTES
-    oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.facts().items())]
-    newest = [facts.newest_us or 0 for name, facts in sorted(engine.facts().items())]
+    oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
+    newest = [facts.newest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
     assert newest[1] > clock.now_us - DAY_US
     assert newest[0] > clock.now_us - 2 * DAY_US
     assert min(oldest) > NOW_US + DAY_US
@@ -175,7 +175,7 @@ def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
     cursor = engine._session.cursor()
     engine._session.checkpoint(cursor)
     used = engine._session.used_bytes(cursor)
-    sizes = engine.sizes()
+    sizes = engine.stored_bytes_by_stream()
     engine.close()
     assert 0.8 * used < sizes["s"] <= used
     assert sizes["t"] == 0
@@ -191,10 +191,10 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
             engine.append([batch(*(Event(f"{n}", NOW_US, long_text[: n * 7919 % 2000]) for n in range(count)), to="s")])
             engine.append([batch(*(Event(f"{n}", NOW_US, "x") for n in range(count)), to="t")])
             until_flushed(tmp_path / "data")
-            waiting = engine.sizes()["none"]
+            waiting = engine.stored_bytes_by_stream()["none"]
             engine.append([batch(Event("waits", NOW_US, long_text), to="none")])
-            assert waiting == 0 < len(long_text) <= engine.sizes()["none"]
-        sizes = engine.sizes()
+            assert waiting == 0 < len(long_text) <= engine.stored_bytes_by_stream()["none"]
+        sizes = engine.stored_bytes_by_stream()
         with engine._session.cursor() as cursor:
             used = engine._session.used_bytes(cursor)
         engine.close()

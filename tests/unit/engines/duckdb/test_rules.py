@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.faults import translate_duckdb_errors
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import QueryUnsupported, QueryValue
-from cordwood.sql.compile import compile_standalone
-from cordwood.sql.rules.strings import count_groups, group_is_optional
+from cordwood.errors import BadQueryValue, QueryUnsupported
+from cordwood.sql.compile import compile_standalone_query
+from cordwood.sql.rules.strings import count_groups, has_optional_group
 
 
 def compile_sql(sql: str) -> str:
-    return compile_standalone(sql, DuckDBTarget()).sql
+    return compile_standalone_query(sql, DuckDBTarget()).sql
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_format_that_is_not_a_literal_is_refused() -> None:
 
 
 def test_more_than_one_capturing_group_is_an_error_with_a_position() -> None:
-    with pytest.raises(QueryValue, match="more than 1 capturing group") as caught:
+    with pytest.raises(BadQueryValue, match="more than 1 capturing group") as caught:
         compile_sql("select regexp_extract('ab', '(a)(b)') as x")
     assert caught.value.span is not None
 
@@ -73,12 +73,12 @@ def test_groups_are_counted_as_re2_does(pattern: str, count: int) -> None:
 
 @pytest.mark.parametrize("pattern", ["(z)?b", "a|(b)", "(?:a|(b))", "(?:(a)b)*", "((?:a))?"])
 def test_a_capturing_group_that_may_not_match_is_optional(pattern: str) -> None:
-    assert group_is_optional(pattern)
+    assert has_optional_group(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(a|b)c", "(?:(a)b)+", "[|](a)", r"\|(b)", "(?:a|b)(c)", "(z?)"])
 def test_a_capturing_group_that_always_matches_is_not_optional(pattern: str) -> None:
-    assert not group_is_optional(pattern)
+    assert not has_optional_group(pattern)
 
 
 def test_runtime_errors_have_our_messages(connection: duckdb.DuckDBPyConnection) -> None:
@@ -96,7 +96,7 @@ def test_runtime_errors_have_our_messages(connection: duckdb.DuckDBPyConnection)
 
 @pytest.mark.parametrize("expression", ["mod(1, x)", "div(1, x)"])
 def test_messages_omit_duckdbs_hints(connection: duckdb.DuckDBPyConnection, expression: str) -> None:
-    with pytest.raises(QueryValue) as caught, duckdb_faults():
+    with pytest.raises(BadQueryValue) as caught, translate_duckdb_errors():
         answer(connection, f"{expression} from unnest([0]) as x")
     assert caught.value.message == "Division by zero"
 

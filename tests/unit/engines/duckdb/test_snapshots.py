@@ -40,7 +40,7 @@ def write_snapshot(file: BackupFile, folder: Path) -> None:
 
 
 def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_LOG_BYTES", 1)
+    monkeypatch.setattr(session, "_MAX_LOG_BYTES", 1)
     engine = open_engine(tmp_path / "data")
     engine.append([batch(*make_events(0, ROW_GROUP_ROWS + 5000))])
     with engine.snapshot() as files:
@@ -78,7 +78,7 @@ def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, mon
     engine.append([batch(*make_events(0, 5000))])
     until_flushed(tmp_path / "data")
     assert log.stat().st_size > 0
-    monkeypatch.setattr(session, "_LOG_BYTES", 1)
+    monkeypatch.setattr(session, "_MAX_LOG_BYTES", 1)
     engine.append([batch(*make_events(5000, 5000))])
     until_flushed(tmp_path / "data")
     deadline = time.monotonic() + 30

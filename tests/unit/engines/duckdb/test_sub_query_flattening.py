@@ -9,12 +9,12 @@ from cordwood.engines.duckdb import target
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event, Kinds, ValueKind
-from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.plans import flushed_sql
 
-LEARNT_SHAPE: Kinds = {
+LEARNT_SHAPE: KindsByPath = {
     ("metadata",): frozenset({ValueKind.OBJECT}),
     ("metadata", "status"): frozenset({ValueKind.NUMBER}),
     ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
@@ -65,8 +65,8 @@ def event(number: int) -> Event:
 
 def select_count(engine: DuckDBEngine, sql: str) -> int:
     """Return the number of SELECTs above the one that replaces the stream."""
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
-    at_rest = flushed_sql(compile_saved(program, engine.target, engine.shapes()))
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
+    at_rest = flushed_sql(compile_saved_query(program, engine.target, engine.shapes()))
     return str(at_rest).count("SELECT") - 1
 
 
@@ -89,6 +89,8 @@ def test_other_sub_queries_are_not_flattened(engine: DuckDBEngine, sql: str) -> 
 
 
 def test_a_scan_names_only_the_columns_that_are_read(engine: DuckDBEngine) -> None:
-    program = read_endpoint(Endpoint("test", UUID(int=1), "select count(*) as n from `s` where project = 'p1'", "1"))
-    at_rest = str(flushed_sql(compile_saved(program, engine.target, engine.shapes())))
+    program = parse_and_check_endpoint(
+        Endpoint("test", UUID(int=1), "select count(*) as n from `s` where project = 'p1'", "1")
+    )
+    at_rest = str(flushed_sql(compile_saved_query(program, engine.target, engine.shapes())))
     assert '(SELECT "project" FROM' in at_rest

@@ -97,7 +97,7 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
 ) -> None:
     engine.append([batch(*(Event(f"e{number}", NOW_US) for number in range(10_000)))])
     filled: list[int] = []
-    fill = StreamStore._fill_memtable
+    fill = StreamStore._fill_memtable_with
 
     def fill_slowly(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         fill(store, chunk, cursor)
@@ -105,7 +105,7 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
         is_over.wait(0 if is_over.is_set() else 0.3)
 
     is_over = threading.Event()
-    monkeypatch.setattr(StreamStore, "_fill_memtable", fill_slowly)
+    monkeypatch.setattr(StreamStore, "_fill_memtable_with", fill_slowly)
     with pytest.raises(Busy):
         rows(engine, SQL, SHORT_LIMITS)
     filled_first = sum(filled)

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.settings.settings import DuckDB, Ingest, Limits, Serve, Settings, Web
+from cordwood.app.in_process import InProcessApp, open_in_process_app
+from cordwood.settings.settings import (
+    DuckDBSettings,
+    IngestSettings,
+    LimitSettings,
+    ServeSettings,
+    Settings,
+    WebSettings,
+)
 
 STREAMS = """
 [[stream]]
@@ -74,11 +81,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShipperSite]:
     tmp_path: Path = tmp_path_factory.mktemp("shippers")
     (tmp_path / "streams.toml").write_text(STREAMS)
     settings = Settings(
-        serve=Serve(data_dir=str(tmp_path / "data"), streams=str(tmp_path / "streams.toml")),
-        web=Web(log_level="error"),
-        limits=Limits(memory=500 * 10**6),
-        duckdb=DuckDB(threads=1),
-        ingest=Ingest(stream_map="nginx*=edge,slow*=slow,gone=nowhere"),
+        serve=ServeSettings(data_dir=str(tmp_path / "data"), streams=str(tmp_path / "streams.toml")),
+        web=WebSettings(log_level="error"),
+        limits=LimitSettings(memory=500 * 10**6),
+        duckdb=DuckDBSettings(threads=1),
+        ingest=IngestSettings(stream_map="nginx*=edge,slow*=slow,gone=nowhere"),
     )
-    with open_service(settings) as inside:
+    with open_in_process_app(settings) as inside:
         yield ShipperSite(inside)

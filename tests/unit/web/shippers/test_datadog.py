@@ -7,7 +7,7 @@ import zlib
 import pytest
 from backports import zstd
 
-from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow, UnknownStream
+from cordwood.errors import BacklogFull, BodyTooLarge, EngineUnreachable, Fault, OutOfDisk, TooSlow, UnknownStream
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.datadog import render_error
 from tests.fakes.callers import http_scope
@@ -156,10 +156,10 @@ def test_scopes_and_pins_of_a_key_apply(site: ShipperSite) -> None:
     ("fault", "status"),
     [
         (OutOfDisk("full"), 503),
-        (Backlog("busy", retry_after=3), 429),
+        (BacklogFull("busy", retry_after=3), 429),
         (EngineUnreachable("away"), 503),
         (TooSlow("slow"), 408),
-        (TooLarge("large"), 413),
+        (BodyTooLarge("large"), 413),
         (UnknownStream("none"), 400),
     ],
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow
-from cordwood.observe.observation import Audited, Observer
+from cordwood.errors import BacklogFull, BodyTooLarge, EngineUnreachable, Fault, OutOfDisk, TooSlow
+from cordwood.observe.observation import ActionAudited, Observer
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.elastic import render_error
 from tests.fakes.callers import http_scope
@@ -212,11 +212,11 @@ def test_keys_are_read_from_the_authorization_schemes_of_the_protocol(site: Ship
 
 def test_scopes_and_pins_of_a_key_apply(site: ShipperSite, monkeypatch: pytest.MonkeyPatch) -> None:
     observations: list[object] = []
-    monkeypatch.setattr(Observer, "note", lambda _, observation: observations.append(observation))
+    monkeypatch.setattr(Observer, "record", lambda _, observation: observations.append(observation))
     lines = ({"create": {"_index": "app"}}, {"message": "may not"}, {"create": {"_index": "edge"}}, {"message": "may"})
     response = send_bulk(site, *lines, key=site.create_key(scopes="ingest:source:edge"))
     assert statuses(response) == [403, 201]
-    assert [item.action for item in observations if isinstance(item, Audited)] == ["key.created", "refused"]
+    assert [item.action for item in observations if isinstance(item, ActionAudited)] == ["key.created", "refused"]
     pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
     response = send_bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
     assert statuses(response) == [400]
@@ -288,10 +288,10 @@ def test_templates_are_accepted_and_pipelines_refused(site: ShipperSite) -> None
     ("fault", "status", "kind"),
     [
         (OutOfDisk("full"), 429, "cluster_block_exception"),
-        (Backlog("busy", retry_after=3), 429, "es_rejected_execution_exception"),
+        (BacklogFull("busy", retry_after=3), 429, "es_rejected_execution_exception"),
         (EngineUnreachable("away"), 503, "unavailable_shards_exception"),
         (TooSlow("slow"), 503, "unavailable_shards_exception"),
-        (TooLarge("large"), 413, "content_too_long_exception"),
+        (BodyTooLarge("large"), 413, "content_too_long_exception"),
     ],
 )
 def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int, kind: str) -> None:

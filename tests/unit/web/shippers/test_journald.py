@@ -8,10 +8,10 @@ from unittest import mock
 
 import pytest
 
-from cordwood.app.in_process import _asgi_scope, _exchange
+from cordwood.app.in_process import _asgi_scope, _run_request
 from cordwood.errors import OutOfDisk
 from cordwood.ingest.accept import Intake
-from cordwood.ingest.formats.journald import MEDIA
+from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE
 from cordwood.web import receiving
 from cordwood.web.asgi import Message
 from cordwood.web.shippers import journald
@@ -23,7 +23,7 @@ def journal_entry(name: str, *, app: str = "app") -> bytes:
 
 
 def upload(
-    site: ShipperSite, body: bytes, path: str = "/upload", *, media: str = MEDIA, **headers: str
+    site: ShipperSite, body: bytes, path: str = "/upload", *, media: str = JOURNAL_MEDIA_TYPE, **headers: str
 ) -> tuple[int, bytes]:
     answered = site.send("POST", path, body, content_type=media, **headers)
     return answered.status, answered.body
@@ -33,7 +33,7 @@ class UploadClient:
     """A client that sends a body in chunks when the test does, and collects the answer."""
 
     def __init__(self, site: ShipperSite, *, path: str = "/upload") -> None:
-        headers = {"content-type": MEDIA, "x-api-key": site.inside.key}
+        headers = {"content-type": JOURNAL_MEDIA_TYPE, "x-api-key": site.inside.key}
         self.chunks: asyncio.Queue[Message] = asyncio.Queue()
         self.sent: list[Message] = []
         self._app, self._asgi_scope = site.inside.app, _asgi_scope("POST", path, headers)
@@ -85,14 +85,19 @@ async def until_stored(message: str, site: ShipperSite) -> None:
     answer_body = b""
     while message.encode() not in answer_body:
         scope = _asgi_scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
-        _, _, answer_body = await _exchange(site.inside.app, scope, b"", None)
+        _, _, answer_body = await _run_request(site.inside.app, scope, b"", None)
 
 
 @pytest.mark.parametrize("secret", ["user:{key}", "{key}:"])
 def test_the_key_may_be_in_basic_credentials(site: ShipperSite, secret: str) -> None:
     credentials = base64.b64encode(secret.format(key=site.inside.key).encode()).decode()
     answered = site.send(
-        "POST", "/upload", journal_entry("basic"), key="", content_type=MEDIA, authorization=f"Basic {credentials}"
+        "POST",
+        "/upload",
+        journal_entry("basic"),
+        key="",
+        content_type=JOURNAL_MEDIA_TYPE,
+        authorization=f"Basic {credentials}",
     )
     assert answered.status == 202
 
@@ -142,13 +147,13 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -
         assert upload(site, journal_entry("full-1") + journal_entry("full-2"))[0] == 202
         assert attempts == [[2]] * 3
         attempts.clear()
-        with mock.patch.object(journald, "RETRY_SECONDS", 0.0):
+        with mock.patch.object(journald, "STORE_RETRY_SECONDS", 0.0):
             assert upload(site, journal_entry("full-3"))[0] == 507
     assert sorted(site.messages("app", "full-")) == ["full-1", "full-2"]
 
 
 def test_an_upload_above_the_rate_is_refused_after_a_wait(site: ShipperSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journald, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(journald, "STORE_RETRY_SECONDS", 0.0)
     assert upload(site, journal_entry("slow-1") + journal_entry("slow-2"), "/journald/slow/upload")[0] == 202
     assert upload(site, journal_entry("slow-3"), "/journald/slow/upload")[0] == 429
 
@@ -157,12 +162,12 @@ def test_a_stalled_or_slow_upload_is_refused(site: ShipperSite, monkeypatch: pyt
     async def pause() -> None:
         sender = UploadClient(site)
         sender.send(journal_entry("pause-1"))
-        monkeypatch.setattr(receiving, "STALL_SECONDS", 0.05)
+        monkeypatch.setattr(receiving, "MAX_READ_STALL_SECONDS", 0.05)
         assert await sender.run() == 408
 
     run_upload(site, pause)
     monkeypatch.undo()
-    monkeypatch.setattr(journald, "GRACE_SECONDS", -1.0)
+    monkeypatch.setattr(journald, "RATE_GRACE_SECONDS", -1.0)
 
     async def drip() -> None:
         sender = UploadClient(site)

@@ -8,8 +8,17 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from cordwood.errors import Backlog, EngineUnreachable, Fault, Forbidden, OutOfDisk, TooLarge, TooSlow, UnknownStream
-from cordwood.ingest.formats.protobuf import written_field, written_number
+from cordwood.errors import (
+    BacklogFull,
+    BodyTooLarge,
+    EngineUnreachable,
+    Fault,
+    Forbidden,
+    OutOfDisk,
+    TooSlow,
+    UnknownStream,
+)
+from cordwood.ingest.formats.protobuf import encode_bytes_field, encode_varint
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.loki import render_error
 from tests.fakes.callers import http_scope
@@ -32,9 +41,9 @@ def push_streams(
 
 
 def protobuf_body(labels: str, *lines: str) -> bytes:
-    timestamp = written_field(1, written_number(1 << 3) + written_number(UNIX_SECONDS))
-    entries = b"".join(written_field(2, timestamp + written_field(2, line.encode())) for line in lines)
-    return written_field(1, written_field(1, labels.encode()) + entries)
+    timestamp = encode_bytes_field(1, encode_varint(1 << 3) + encode_varint(UNIX_SECONDS))
+    entries = b"".join(encode_bytes_field(2, timestamp + encode_bytes_field(2, line.encode())) for line in lines)
+    return encode_bytes_field(1, encode_bytes_field(1, labels.encode()) + entries)
 
 
 def snappy_block(body: bytes) -> bytes:
@@ -164,10 +173,10 @@ def test_a_stream_above_its_rate_is_429_and_nothing_is_stored(site: ShipperSite)
     ("fault", "status"),
     [
         (OutOfDisk("full"), 503),
-        (Backlog("busy", retry_after=3), 429),
+        (BacklogFull("busy", retry_after=3), 429),
         (EngineUnreachable("away"), 503),
         (TooSlow("slow"), 503),
-        (TooLarge("large"), 400),
+        (BodyTooLarge("large"), 400),
         (UnknownStream("none"), 400),
         (Forbidden("not yours"), 403),
     ],

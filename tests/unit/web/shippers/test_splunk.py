@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cordwood.errors import Backlog, EngineFailed, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow
+from cordwood.errors import BacklogFull, BodyTooLarge, EngineFailed, EngineUnreachable, Fault, OutOfDisk, TooSlow
 from cordwood.ingest import items
-from cordwood.ingest.items import objects_of
+from cordwood.ingest.items import split_objects
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.splunk import render_error
 from tests.fakes.callers import http_scope
@@ -203,26 +203,26 @@ def test_keys_are_read_from_the_headers_and_parameters_of_the_protocol(site: Shi
 
 
 def test_concatenated_objects_are_split_within_a_limit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "_MAX_TOKENIZED", 10_000)
+    monkeypatch.setattr(items, "_MAX_TOKENIZED_CHARACTERS", 10_000)
     deep = '{"a":' + "[" * 40 + "]" * 40 + "}"
-    assert list(objects_of('{"a":"}{"} {}' + deep, 9)) == ['{"a":"}{"}', "{}", deep]
-    assert list(objects_of("{}{", 9)) == ["{}", None]
-    assert list(objects_of('{}{"', 9)) == ["{}", None]
-    objects = list(objects_of(deep * 1000, 10**6))
+    assert list(split_objects('{"a":"}{"} {}' + deep, 9)) == ['{"a":"}{"}', "{}", deep]
+    assert list(split_objects("{}{", 9)) == ["{}", None]
+    assert list(split_objects('{}{"', 9)) == ["{}", None]
+    objects = list(split_objects(deep * 1000, 10**6))
     assert objects == [deep] * (10_000 // len(deep)) + [None]
-    assert list(objects_of("{" * 10**5, 9)) == [None]
-    with pytest.raises(TooLarge):
-        list(objects_of("{}" * 4, 3))
+    assert list(split_objects("{" * 10**5, 9)) == [None]
+    with pytest.raises(BodyTooLarge):
+        list(split_objects("{}" * 4, 3))
 
 
 @pytest.mark.parametrize(
     ("fault", "status", "code"),
     [
         (OutOfDisk("full"), 503, 9),
-        (Backlog("busy", retry_after=3), 503, 9),
+        (BacklogFull("busy", retry_after=3), 503, 9),
         (EngineUnreachable("away"), 503, 9),
         (TooSlow("slow"), 503, 9),
-        (TooLarge("large"), 413, 27),
+        (BodyTooLarge("large"), 413, 27),
         (EngineFailed("failed"), 500, 8),
     ],
 )

@@ -18,9 +18,9 @@ from cordwood.engines.clickhouse.rules import (
     time_text,
     times,
 )
-from cordwood.sql.lowering import Rules, merge_rule_sets
+from cordwood.sql.lowering import LoweringRules, merge_rule_sets
 
-RULES: Final[Rules] = merge_rule_sets(
+RULES: Final[LoweringRules] = merge_rule_sets(
     [
         aggregates.RULES,
         byte_functions.HASH_RULES,
@@ -33,7 +33,7 @@ RULES: Final[Rules] = merge_rule_sets(
         events.REDACTION_RULES,
         internal_functions.RULES,
         json_functions.RULES,
-        json_functions.JSON_TEXT_RULES,
+        json_functions.JSON_PRINTER_RULES,
         numbers.RULES,
         numbers.NUMBER_RULES.rules(),
         relations.RULES,

@@ -9,53 +9,60 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import MAY_BE_NULL, NAMES, fail_if, once, read_as, type_part
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    MAY_BE_NULL_KEY,
+    TYPE_NAMES,
+    fail_if,
+    fill_template,
+    read_as,
+    type_name_part,
+)
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
-from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBERS, Kind
-from cordwood.sql.budget import copied
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBER_KINDS, Kind
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, placeholders, quoted_constant, unsupported
-from cordwood.sql.nodes import constant, constant_int, is_small_integer
+from cordwood.sql.lowering import Rule, RuleSet, fragment, placeholder_list, quoted_constant, raise_unsupported
+from cordwood.sql.nodes import constant_int, constant_python_value, is_small_integer
 from cordwood.sql.rules.aggregates import (
-    Argument,
+    AggregateArgument,
     combine_aggregates,
     distribute_window,
-    drop_modifier,
+    drop_nulls_modifier,
     event_value_kind,
     has_window,
     nan_for_single_infinite,
-    read_argument,
+    read_aggregate_argument,
     read_quantiles,
 )
 
 
-def collect_values(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
+def collect_values(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
     """Return an aggregate that collects the values, the template of an ordered array over it, and the template's parts.
 
     Values are collected inside tuples, because groupArray skips NULLs.
     """
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
     keys = [item.this if isinstance(item, exp.Ordered) else item for item in ordered]
-    row = f"tuple({placeholders(len(keys) + 1)})"
+    row = f"tuple({placeholder_list(len(keys) + 1)})"
     if skip_nulls:
         aggregate = fragment(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
     else:
         aggregate = fragment(f"groupArray({row})", value, *keys)
-    template = "arrayDistinct({0})" if argument.distinct else "{0}"
-    template = f"arrayMap(_t -> _t.1, {_sorted(template, ordered)})"
+    template = "arrayDistinct({0})" if argument.is_distinct else "{0}"
+    template = f"arrayMap(_t -> _t.1, {_sort_template(template, ordered)})"
     if argument.limit is not None:
         return aggregate, f"arraySlice({template}, 1, {{1}})", [argument.limit]
     return aggregate, template, []
 
 
-def collect_array(argument: Argument, *, skip_nulls: bool) -> exp.Expr:
+def collect_array(argument: AggregateArgument, *, skip_nulls: bool) -> exp.Expr:
     """Return the values of the group as an array."""
     aggregate, template, parts = collect_values(argument, skip_nulls=skip_nulls)
     return fragment(template, aggregate, *parts)
 
 
-def _sorted(template: str, ordered: list[exp.Expr]) -> str:
+def _sort_template(template: str, ordered: list[exp.Expr]) -> str:
     """Return the template sorted by each key, the last key first: ClickHouse's sort is stable."""
     for index, item in reversed(list(enumerate(ordered))):
         is_descending = isinstance(item, exp.Ordered) and bool(item.args.get("desc"))
@@ -67,17 +74,17 @@ def _sorted(template: str, ordered: list[exp.Expr]) -> str:
     return template
 
 
-def _array_agg(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
-    aggregate, template, parts = collect_values(argument, skip_nulls=bool(argument.ignore_nulls))
+def _translate_array_agg(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
+    aggregate, template, parts = collect_values(argument, skip_nulls=bool(argument.ignores_nulls))
     return apply_outside_window(node, aggregate, template, *parts)
 
 
-def _array_concat_agg(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
+def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
     aggregate, template, parts = collect_values(argument, skip_nulls=False)
     datatype = datatype_of(argument.value)
-    name = type_part(datatype)
+    name = type_name_part(datatype)
     if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
         return apply_outside_window(node, aggregate, f"arrayFlatten({template})", *parts)
     # ClickHouse's arrayFlatten would also join arrays inside the elements.
@@ -85,8 +92,8 @@ def _array_concat_agg(node: exp.Expr) -> exp.Expr:
     return apply_outside_window(node, aggregate, joined, *parts, name)
 
 
-def _string_agg(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
+def _translate_string_agg(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
     if kind_of(argument.value) not in (None, Kind.STRING, Kind.BYTES):
         argument.value = cast_to(node, argument.value, STRING)
@@ -97,13 +104,13 @@ def _string_agg(node: exp.Expr) -> exp.Expr:
     return apply_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
 
 
-def _simple(name: str, *, cast: str | None = None) -> Rule:
+def _aggregate_rule(name: str, *, cast: str | None = None) -> Rule:
     """Return the rule of an aggregate that ClickHouse has under this name."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
-        suffix = "Distinct" if argument.distinct else ""
-        return _cast_aggregate(node, fragment(f"{name}{suffix}({{0}})", _value(argument, node)), cast)
+        argument = read_aggregate_argument(node)
+        suffix = "Distinct" if argument.is_distinct else ""
+        return _cast_aggregate(node, fragment(f"{name}{suffix}({{0}})", _aggregated_value(argument, node)), cast)
 
     return rule
 
@@ -124,106 +131,110 @@ def apply_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *pa
     return fragment(template, aggregate, *parts)
 
 
-def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
+def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
     kind = event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return read_as(argument.value, kind)
     return argument.value
 
 
-def _sum(node: exp.Expr) -> exp.Expr:
+def _translate_sum(node: exp.Expr) -> exp.Expr:
     """Lower SUM: NULL for no rows; a sum of INT64 fails on overflow, where ClickHouse's own would wrap around."""
-    argument = read_argument(node)
+    argument = read_aggregate_argument(node)
     kind = kind_of(node)
-    suffix = "Distinct" if argument.distinct else ""
-    value = _value(argument, node)
-    if kind is Kind.INT64 and not node.meta_get(_SMALL):
+    suffix = "Distinct" if argument.is_distinct else ""
+    value = _aggregated_value(argument, node)
+    if kind is Kind.INT64 and not node.meta_get(_CANNOT_OVERFLOW_KEY):
         aggregate = fragment(f"sumOrNull{suffix}(toInt128({{0}}))", value)
         return apply_outside_window(node, aggregate, "accurateCast({0}, 'Nullable(Int64)')")
     aggregate = fragment(f"sumOrNull{suffix}({{0}})", value)
     return _cast_aggregate(
-        node, aggregate, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT_NUMERIC_KINDS) and kind else None
+        node,
+        aggregate,
+        f"Nullable({TYPE_NAMES[kind]})" if kind in (Kind.INT64, *EXACT_NUMERIC_KINDS) and kind else None,
     )
 
 
 # The meta key of a sum that cannot overflow, for which ClickHouse's own sum is used: it is three times as fast.
-_SMALL: Final = "small"
+_CANNOT_OVERFLOW_KEY: Final = "small"
 
 
-def _note_small(node: exp.Expr) -> exp.Expr:
-    node.meta[_SMALL] = _is_small(read_argument(node).value)
+def _mark_small_sum(node: exp.Expr) -> exp.Expr:
+    node.meta[_CANNOT_OVERFLOW_KEY] = _has_only_small_constants(read_aggregate_argument(node).value)
     return node
 
 
-def _is_small(node: exp.Expr | None) -> bool:
+def _has_only_small_constants(node: exp.Expr | None) -> bool:
     """Return whether the value is made only of small constants, as in counting by `SUM(IF(…, 1, 0))`."""
     if isinstance(node, exp.Case):
         branches = [branch.args.get("true") for branch in node.args["ifs"]]
-        return all(map(_is_small, [*branches, node.args.get("default")]))
+        return all(map(_has_only_small_constants, [*branches, node.args.get("default")]))
     if isinstance(node, exp.If):
-        return all(map(_is_small, (node.args.get("true"), node.args.get("false"))))
+        return all(map(_has_only_small_constants, (node.args.get("true"), node.args.get("false"))))
     if isinstance(node, exp.Cast):
         return kind_of(node.this) is Kind.BOOL
     return node is None or isinstance(node, exp.Null) or is_small_integer(node)
 
 
-def _avg(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
-    suffix = "Distinct" if argument.distinct else ""
-    value = _value(argument, node)
+def _translate_avg(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
+    suffix = "Distinct" if argument.is_distinct else ""
+    value = _aggregated_value(argument, node)
     kind = kind_of(node)
     if kind not in EXACT_NUMERIC_KINDS:
         return fragment(f"avgOrNull{suffix}({{0}})", value)
-    count = fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value))
-    return combine_aggregates(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
+    count = fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
+    return combine_aggregates(_AVERAGE_TEMPLATES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
 # AVG of exact numbers as the quotient of sum and count, because ClickHouse's own average would be a double.
-_AVERAGES: Final = {
+_AVERAGE_TEMPLATES: Final = {
     Kind.NUMERIC: "CAST(round(CAST({0}, 'Nullable(Decimal(76, 18))') / nullIf({1}, 0), 9), 'Nullable(Decimal(38, 9))')",
     Kind.BIGNUMERIC: "({0} / nullIf({1}, 0))",
 }
 
 
-_COUNT = "Int64"
+_COUNT_TYPE = "Int64"
 
 
-def _count(node: exp.Expr) -> exp.Expr:
+def _translate_count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
-        return _cast_aggregate(node, fragment("count()"), _COUNT)
-    argument = read_argument(node)
+        return _cast_aggregate(node, fragment("count()"), _COUNT_TYPE)
+    argument = read_aggregate_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT:
         value = read_as(value, Kind.STRING)
-    if kind_of(value) is Kind.FLOAT64 and argument.distinct:
+    if kind_of(value) is Kind.FLOAT64 and argument.is_distinct:
         value = fragment("({0} + 0.)", value)
-    return _cast_aggregate(node, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value), _COUNT)
+    return _cast_aggregate(
+        node, fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", value), _COUNT_TYPE
+    )
 
 
-def _count_if(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
-    value = _value(argument, node)
-    template = "uniqExactIf({0}, {0})" if argument.distinct else "countIf({0})"
-    return _cast_aggregate(node, fragment(template, value), _COUNT)
+def _translate_count_if(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
+    value = _aggregated_value(argument, node)
+    template = "uniqExactIf({0}, {0})" if argument.is_distinct else "countIf({0})"
+    return _cast_aggregate(node, fragment(template, value), _COUNT_TYPE)
 
 
-def _boolean(name: str) -> Rule:
+def _boolean_aggregate_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        value = _value(read_argument(node), node)
+        value = _aggregated_value(read_aggregate_argument(node), node)
         return _cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
 
     return rule
 
 
-def _extremum(name: str) -> Rule:
+def _min_or_max_rule(name: str) -> Rule:
     """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are numbers."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        value = read_argument(node).value
+        value = read_aggregate_argument(node).value
         if kind_of(value) is Kind.VARIANT:
-            return _event_extremum(name, value)
+            return _min_or_max_of_event_values(name, value)
         if kind_of(value) is Kind.FLOAT64:
-            return _float_extremum(node, name, value)
+            return _min_or_max_of_floats(node, name, value)
         if kind_of(value) is Kind.BOOL:
             return _cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
         return fragment(f"{name}OrNull({{0}})", value)
@@ -231,7 +242,7 @@ def _extremum(name: str) -> Rule:
     return rule
 
 
-def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
+def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
     """Return MIN or MAX of floats as the maximum of pairs: a NaN flag, and the number, which is negated for MIN."""
     sign = "" if name == "max" else "-"
     aggregate = fragment(
@@ -240,18 +251,18 @@ def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
     return apply_outside_window(node, aggregate, f"if(isNull({{0}}), NULL, {sign}tupleElement({{0}}, 2))")
 
 
-def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
-    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copied(value), Kind.STRING)
-    counts = (fragment("count({0})", copied(values)) for values in (numbers, texts))
+def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
+    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copy_tree(value), Kind.STRING)
+    counts = (fragment("count({0})", copy_tree(values)) for values in (numbers, texts))
     extremes = (fragment(f"{name}OrNull({{0}})", values) for values in (numbers, texts))
     return combine_aggregates("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *extremes)
 
 
-def _any_value(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
+def _translate_any_value(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
     if argument.having is not None:
         name = "Max" if argument.having.args.get("max") else "Min"
-        return _at_extremum(name, argument.value, argument.having.expression)
+        return _value_at_min_or_max(name, argument.value, argument.having.expression)
     return (
         fragment("anyOrNull({0})", argument.value)
         if kind_of(argument.value) is not Kind.ARRAY
@@ -259,95 +270,97 @@ def _any_value(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
+def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Return a value from the rows with the extreme key; NULL only if all of those values are NULL."""
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return combine_aggregates("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
-    extreme_of_present = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copied(key), copied(value))
-    result = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copied(key))
+    extreme_of_present = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copy_tree(key), copy_tree(value))
+    result = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copy_tree(key))
     return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, extreme_of_present, result)
 
 
-def _arg_extremum(name: str) -> Rule:
-    return lambda node: _at_extremum(name, node.this, node.expression)
+def _arg_min_or_max_rule(name: str) -> Rule:
+    return lambda node: _value_at_min_or_max(name, node.this, node.expression)
 
 
-def _distinct_count(node: exp.Expr) -> exp.Expr:
+def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
-    value = comparable(read_argument(node).value)
-    return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT)
+    value = as_comparable(read_aggregate_argument(node).value)
+    return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT_TYPE)
 
 
-def comparable(value: exp.Expr) -> exp.Expr:
+def as_comparable(value: exp.Expr) -> exp.Expr:
     return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
 
 
-def _grouping(node: exp.Expr) -> exp.Expr:
+def _translate_grouping(node: exp.Expr) -> exp.Expr:
     return fragment("toInt64(grouping({0}))", node.expressions[0] if node.expressions else node.this)
 
 
-def _pair(name: str) -> Rule:
+def _covariance_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
         pair = "isNotNull({0}) AND isNotNull({1})"
         aggregate = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
         if name.endswith("Pop"):
-            return nan_for_single_infinite(aggregate, fragment("anyOrNull({0} + {1})", copied(left), copied(right)))
-        return _null_below_two(aggregate, fragment(f"countIf({pair})", copied(left), copied(right)))
+            return nan_for_single_infinite(
+                aggregate, fragment("anyOrNull({0} + {1})", copy_tree(left), copy_tree(right))
+            )
+        return _null_below_two_values(aggregate, fragment(f"countIf({pair})", copy_tree(left), copy_tree(right)))
 
     return rule
 
 
-def _deviation(name: str) -> Rule:
+def _deviation_rule(name: str) -> Rule:
     """Return the rule of a variance or deviation by the stable algorithm.
 
     ClickHouse's default subtracts sums of squares, which loses all digits for large values close to each other.
     """
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
-        suffix = "Distinct" if argument.distinct else ""
-        value = fragment("toFloat64({0})", _value(argument, node))
+        argument = read_aggregate_argument(node)
+        suffix = "Distinct" if argument.is_distinct else ""
+        value = fragment("toFloat64({0})", _aggregated_value(argument, node))
         aggregate = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
         if name.endswith("Pop"):
-            return nan_for_single_infinite(aggregate, fragment("anyOrNull({0})", copied(value)))
-        return _null_below_two(
-            aggregate, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value))
+            return nan_for_single_infinite(aggregate, fragment("anyOrNull({0})", copy_tree(value)))
+        return _null_below_two_values(
+            aggregate, fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
         )
 
     return rule
 
 
-def _null_below_two(aggregate: exp.Expr, count: exp.Expr) -> exp.Expr:
+def _null_below_two_values(aggregate: exp.Expr, count: exp.Expr) -> exp.Expr:
     """Return NULL for fewer than two values, where ClickHouse returns NaN or infinity."""
     return combine_aggregates("if({0} < 2, NULL, {1})", count, aggregate)
 
 
-def _window(node: exp.Expr) -> exp.Expr:
+def _translate_window(node: exp.Expr) -> exp.Expr:
     wrap = node.this.meta_get("wrap")
     if wrap is None:
         return distribute_window(node)
     template, parts = wrap
     # A copy, because a node cannot be part of its own replacement.
-    return fragment(template, copied(node), *parts)
+    return fragment(template, copy_tree(node), *parts)
 
 
-def _navigation(name: str) -> Rule:
+def _navigation_function_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
-        nulls = "" if argument.ignore_nulls else "_respect_nulls"
+        argument = read_aggregate_argument(node)
+        nulls = "" if argument.ignores_nulls else "_respect_nulls"
         arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         placeholders = "".join(f", {{{index}}}" for index in range(1, len(arguments) + 1))
-        if name == "nth_value" and argument.ignore_nulls:
+        if name == "nth_value" and argument.ignores_nulls:
             # nth_value has no IGNORE NULLS; groupArray skips NULLs.
             return apply_outside_window(
                 node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
             )
         argument.value, arguments = _with_common_type(node, argument.value, arguments)
         if name in ("lag", "lead", "nth_value"):
-            return fragment(f"{name}({_nullable(argument.value)}{placeholders})", argument.value, *arguments)
-        return fragment(f"{name}{nulls}({_nullable(argument.value)})", argument.value)
+            return fragment(f"{name}({_nullable_template(argument.value)}{placeholders})", argument.value, *arguments)
+        return fragment(f"{name}{nulls}({_nullable_template(argument.value)})", argument.value)
 
     return rule
 
@@ -360,12 +373,12 @@ def _with_common_type(node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]
     return read_as(value, kind), [arguments[0], read_as(arguments[1], kind)]
 
 
-def _nullable(value: exp.Expr) -> str:
+def _nullable_template(value: exp.Expr) -> str:
     """Return the template of a nullable value, because it is NULL beyond the frame; arrays and structs stay as is."""
     return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
 
 
-def _rank(name: str) -> Rule:
+def _rank_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         parts = [node.this] if isinstance(node.this, exp.Expr) else []
         return _cast_aggregate(node, fragment(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
@@ -374,95 +387,95 @@ def _rank(name: str) -> Rule:
 
 
 # A distance beyond the rows of any partition.
-_BEYOND: Final = 1_000_000_000
+_DISTANCE_BEYOND_ROWS: Final = 1_000_000_000
 
 
-def _frame(node: exp.Expr) -> exp.Expr:
+def _translate_frame(node: exp.Expr) -> exp.Expr:
     """Replace a frame that ends before it begins, which ClickHouse rejects, by another empty one, beyond all rows."""
     side = node.args.get("start_side")
-    start, end = (_distance(node.args.get(key)) for key in ("start", "end"))
+    start, end = (_frame_offset(node.args.get(key)) for key in ("start", "end"))
     if start is None or end is None or side != node.args.get("end_side"):
         return node
     if (start < end) if side == "PRECEDING" else (start > end):
-        beyond = exp.Literal.number(_BEYOND)
+        beyond = exp.Literal.number(_DISTANCE_BEYOND_ROWS)
         for key in ("start", "end"):
-            node.set(key, copied(beyond))
+            node.set(key, copy_tree(beyond))
             node.set(f"{key}_side", "FOLLOWING")
     return node
 
 
-def _distance(bound: object) -> int | None:
+def _frame_offset(bound: object) -> int | None:
     """Return the literal offset of a frame's bound; UNBOUNDED and CURRENT ROW are texts, not nodes."""
     return constant_int(bound) if isinstance(bound, exp.Expr) else None
 
 
-def _quantiles(node: exp.Expr) -> exp.Expr:
+def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
     argument, count = read_quantiles(node)
-    argument.value = NUMBER_RULES.number(argument.value)
-    aggregate, values_sql, parts = collect_values(argument, skip_nulls=argument.ignore_nulls is not False)
+    argument.value = NUMBER_RULES.to_number(argument.value)
+    aggregate, values_sql, parts = collect_values(argument, skip_nulls=argument.ignores_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {values_sql})"
     # A quantile is the smallest value whose rank is at least the quantile's share of the number of values.
     rank = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     picked = f"arrayMap(_q -> {in_order}[{rank}], range({count + 1}))"
     result = apply_outside_window(node, aggregate, f"if(empty({values_sql}), [], {picked})", *parts)
     # Without rows the result is NULL, and so is each of its elements.
-    result.meta[MAY_BE_NULL] = True
+    result.meta[MAY_BE_NULL_KEY] = True
     return result
 
 
-def _top_count(node: exp.Expr) -> exp.Expr:
+def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
-    value = comparable(read_argument(node).value)
-    return _top("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
+    value = as_comparable(read_aggregate_argument(node).value)
+    return _sorted_top_entries("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
 
 
-def _top_sum(node: exp.Expr) -> exp.Expr:
+def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_SUM by sums over arrays: ClickHouse's sumMap drops sums of zero."""
-    weight = NUMBER_RULES.number(node.expression)
+    weight = NUMBER_RULES.to_number(node.expression)
     message = "A weight of APPROX_TOP_SUM must not be negative or NaN"
-    weight = once(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)
+    weight = fill_template(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)
     rows = "groupArray(tuple(tuple({0}), {2}))"
     weights = f"arrayMap(_t -> _t.2, arrayFilter(_t -> _t.1 = _k AND isNotNull(_t.2), {rows}))"
     total = f"if(empty({weights}), NULL, arraySum(arrayMap(_w -> assumeNotNull(_w), {weights})))"
     keys = f"arrayDistinct(arrayMap(_t -> _t.1, {rows}))"
     total = total.replace("_t.1 = _k", "toString(_t.1) = toString(_k)")
     pairs = f"arrayMap(_k -> tuple(_k, {total}), {keys})"
-    return _limit_pairs(
+    return _limit_top_pairs(
         f"arrayReverseSort(_t -> tuple(isNotNull(_t.2), _t.2), {pairs})",
         node,
-        [comparable(node.this), node.args["count"], weight],
+        [as_comparable(node.this), node.args["count"], weight],
     )
 
 
-def _top(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
+def _sorted_top_entries(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
     pairs = f"arrayZip(({counted}).1, ({counted}).2)"
-    return _limit_pairs(f"arrayReverseSort(_t -> tuple(_t.2, _t.1), {pairs})", node, parts)
+    return _limit_top_pairs(f"arrayReverseSort(_t -> tuple(_t.2, _t.1), {pairs})", node, parts)
 
 
-def _limit_pairs(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
+def _limit_top_pairs(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
     """Return the first pairs up to the limit, cast to the type of the result."""
     pairs = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
-    type_name = type_part(datatype_of(node))
+    type_name = type_name_part(datatype_of(node))
     return fragment(f"CAST({pairs}, {{{len(parts)}}})", *parts, type_name) if type_name else fragment(pairs, *parts)
 
 
-def _percentile(name: str) -> Rule:
+def _percentile_rule(name: str) -> Rule:
     """Return the rule of a percentile; ClickHouse's exact quantiles accept no NULL, and return NaN for no rows."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
-        if argument.ignore_nulls is False:
-            unsupported(node, "A percentile with RESPECT NULLS")
+        argument = read_aggregate_argument(node)
+        if argument.ignores_nulls is False:
+            raise_unsupported(node, "A percentile with RESPECT NULLS")
         if name == "disc":
-            return _pick_value(node, argument)
+            return _percentile_disc(node, argument)
         value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) else argument.value
         return fragment(f"{name}OrNull({{1}})({{0}})", value, _literal_level(node.expression))
 
     return rule
 
 
-def _pick_value(node: exp.Expr, argument: Argument) -> exp.Expr:
+def _percentile_disc(node: exp.Expr, argument: AggregateArgument) -> exp.Expr:
     """Return the first value, in order, whose rank divided by the number of values is at least the given share.
 
     The rank is the product of share and number, rounded down, plus one if its quotient is still below the share: this
@@ -477,72 +490,72 @@ def _pick_value(node: exp.Expr, argument: Argument) -> exp.Expr:
 
 def _literal_level(node: exp.Expr) -> exp.Expr:
     """Return the level as a literal, because it is a parameter of the aggregate."""
-    value = constant(node)
-    value = node.meta_get(_SHARE) if value is None else value
+    value = constant_python_value(node)
+    value = node.meta_get(_SHARE_VALUE_KEY) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
 
 
 # The meta key of the numeric value of a share that is written with a type, such as NUMERIC '0.5'.
-_SHARE: Final = "share"
+_SHARE_VALUE_KEY: Final = "share"
 
 
-def _note_share(node: exp.Expr) -> exp.Expr:
+def _record_share_value(node: exp.Expr) -> exp.Expr:
     share = node.expression
-    if isinstance(share, exp.Cast) and kind_of(share) in NUMBERS:
-        share.meta[_SHARE] = constant(share.this)
+    if isinstance(share, exp.Cast) and kind_of(share) in NUMBER_KINDS:
+        share.meta[_SHARE_VALUE_KEY] = constant_python_value(share.this)
     return node
 
 
 RULES = RuleSet(
     nodes={
-        exp.ApproxQuantiles: _quantiles,
-        exp.ApproxTopK: _top_count,
-        exp.ApproxTopSum: _top_sum,
-        exp.PercentileCont: _percentile("quantileExactInclusive"),
-        exp.PercentileDisc: _percentile("disc"),
-        exp.ArrayAgg: _array_agg,
-        exp.ArrayConcatAgg: _array_concat_agg,
-        exp.GroupConcat: _string_agg,
-        exp.Count: _count,
-        exp.CountIf: _count_if,
-        exp.LogicalAnd: _boolean("min"),
-        exp.LogicalOr: _boolean("max"),
-        exp.Sum: _sum,
-        exp.Avg: _avg,
-        exp.Min: _extremum("min"),
-        exp.Max: _extremum("max"),
-        exp.AnyValue: _any_value,
-        exp.ArgMax: _arg_extremum("Max"),
-        exp.ArgMin: _arg_extremum("Min"),
-        exp.ApproxDistinct: _distinct_count,
-        **dict.fromkeys((exp.IgnoreNulls, exp.RespectNulls), drop_modifier),
-        exp.Grouping: _grouping,
-        exp.BitwiseAndAgg: _simple("groupBitAndOrNull", cast="Nullable(Int64)"),
-        exp.BitwiseOrAgg: _simple("groupBitOrOrNull", cast="Nullable(Int64)"),
-        exp.BitwiseXorAgg: _simple("groupBitXorOrNull", cast="Nullable(Int64)"),
-        exp.Stddev: _deviation("stddevSamp"),
-        exp.StddevSamp: _deviation("stddevSamp"),
-        exp.StddevPop: _deviation("stddevPop"),
-        exp.Variance: _deviation("varSamp"),
-        exp.VariancePop: _deviation("varPop"),
-        exp.Corr: _pair("corr"),
-        exp.CovarPop: _pair("covarPop"),
-        exp.CovarSamp: _pair("covarSamp"),
-        exp.WindowSpec: _frame,
-        exp.Window: _window,
-        exp.FirstValue: _navigation("first_value"),
-        exp.LastValue: _navigation("last_value"),
-        exp.NthValue: _navigation("nth_value"),
-        exp.Lead: _navigation("lead"),
-        exp.Lag: _navigation("lag"),
-        exp.RowNumber: _rank("row_number"),
-        exp.Rank: _rank("rank"),
-        exp.DenseRank: _rank("dense_rank"),
-        exp.Ntile: _rank("ntile"),
+        exp.ApproxQuantiles: _translate_approx_quantiles,
+        exp.ApproxTopK: _translate_approx_top_count,
+        exp.ApproxTopSum: _translate_approx_top_sum,
+        exp.PercentileCont: _percentile_rule("quantileExactInclusive"),
+        exp.PercentileDisc: _percentile_rule("disc"),
+        exp.ArrayAgg: _translate_array_agg,
+        exp.ArrayConcatAgg: _translate_array_concat_agg,
+        exp.GroupConcat: _translate_string_agg,
+        exp.Count: _translate_count,
+        exp.CountIf: _translate_count_if,
+        exp.LogicalAnd: _boolean_aggregate_rule("min"),
+        exp.LogicalOr: _boolean_aggregate_rule("max"),
+        exp.Sum: _translate_sum,
+        exp.Avg: _translate_avg,
+        exp.Min: _min_or_max_rule("min"),
+        exp.Max: _min_or_max_rule("max"),
+        exp.AnyValue: _translate_any_value,
+        exp.ArgMax: _arg_min_or_max_rule("Max"),
+        exp.ArgMin: _arg_min_or_max_rule("Min"),
+        exp.ApproxDistinct: _translate_approx_count_distinct,
+        **dict.fromkeys((exp.IgnoreNulls, exp.RespectNulls), drop_nulls_modifier),
+        exp.Grouping: _translate_grouping,
+        exp.BitwiseAndAgg: _aggregate_rule("groupBitAndOrNull", cast="Nullable(Int64)"),
+        exp.BitwiseOrAgg: _aggregate_rule("groupBitOrOrNull", cast="Nullable(Int64)"),
+        exp.BitwiseXorAgg: _aggregate_rule("groupBitXorOrNull", cast="Nullable(Int64)"),
+        exp.Stddev: _deviation_rule("stddevSamp"),
+        exp.StddevSamp: _deviation_rule("stddevSamp"),
+        exp.StddevPop: _deviation_rule("stddevPop"),
+        exp.Variance: _deviation_rule("varSamp"),
+        exp.VariancePop: _deviation_rule("varPop"),
+        exp.Corr: _covariance_rule("corr"),
+        exp.CovarPop: _covariance_rule("covarPop"),
+        exp.CovarSamp: _covariance_rule("covarSamp"),
+        exp.WindowSpec: _translate_frame,
+        exp.Window: _translate_window,
+        exp.FirstValue: _navigation_function_rule("first_value"),
+        exp.LastValue: _navigation_function_rule("last_value"),
+        exp.NthValue: _navigation_function_rule("nth_value"),
+        exp.Lead: _navigation_function_rule("lead"),
+        exp.Lag: _navigation_function_rule("lag"),
+        exp.RowNumber: _rank_rule("row_number"),
+        exp.Rank: _rank_rule("rank"),
+        exp.DenseRank: _rank_rule("dense_rank"),
+        exp.Ntile: _rank_rule("ntile"),
         exp.CumeDist: lambda _: fragment("cume_dist()"),
     },
     before_children={
-        exp.Sum: _note_small,
-        exp.PercentileCont: _note_share,
+        exp.Sum: _mark_small_sum,
+        exp.PercentileCont: _record_share_value,
     },
 )

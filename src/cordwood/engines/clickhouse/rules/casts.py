@@ -6,22 +6,22 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    NAMES,
-    WORDS,
-    event_text,
+    TYPE_NAMES,
+    VOCABULARY,
+    event_value_as_text,
     fail_if,
-    once,
+    fill_template,
     read_as,
     text_to_time,
-    type_part,
+    type_name_part,
 )
-from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
+from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import FLOAT64, INT64
-from cordwood.sql.lowering import fragment, is_safe, quoted_constant, unsupported
+from cordwood.sql.lowering import fragment, quoted_constant, raise_unsupported, returns_null_on_error
 from cordwood.sql.nodes import CONSTANT_KEY, constant_text
-from cordwood.sql.rules.conversions import Caster, Casts, Literals, signed_parent
+from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_past_sign
 
 # Below these nodes, an integer is a position or a count, which must be a plain literal.
 _UNTYPED_PARENTS: Final = (
@@ -30,33 +30,33 @@ _UNTYPED_PARENTS: Final = (
 )
 
 
-def _integer(node: exp.Expr, value: int) -> exp.Expr:
-    is_plain = isinstance(signed_parent(node), _UNTYPED_PARENTS)
+def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
+    is_plain = isinstance(parent_past_sign(node), _UNTYPED_PARENTS)
     return exp.Literal.number(str(value)) if is_plain else fragment(f"toInt64({value})")
 
 
-def _fraction(node: exp.Expr) -> exp.Expr:
-    return fragment("toFloat64({0})", copied(node))
+def _float_literal(node: exp.Expr) -> exp.Expr:
+    return fragment("toFloat64({0})", copy_tree(node))
 
 
-def _bytes(data: exp.Expr, text: str) -> exp.Expr:
+def _bytes_literal(data: exp.Expr, text: str) -> exp.Expr:
     lowered = fragment("{0}", data)
     lowered.meta[CONSTANT_KEY] = text
     return lowered
 
 
-LITERAL_RULES = Literals(_integer, _fraction, _bytes).rules()
+LITERAL_RULES = LiteralRules(_integer_literal, _float_literal, _bytes_literal).rules()
 
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
-    if is_safe(node):
-        return fragment(f"accurateCastOrNull({{0}}, {quoted_constant(NAMES[to])})", value)
-    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({NAMES[to]})')})", value)
+    if returns_null_on_error(node):
+        return fragment(f"accurateCastOrNull({{0}}, {quoted_constant(TYPE_NAMES[to])})", value)
+    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAMES[to]})')})", value)
 
 
 def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     """Cast to an ARRAY or STRUCT by position; between named tuples ClickHouse would match fields by name."""
-    name, nameless = type_part(to), type_part(to, has_names=False)
+    name, nameless = type_name_part(to), type_name_part(to, has_names=False)
     if name is None or nameless is None:
         return value
     by_position = fragment("CAST({0}, {1})", value, nameless) if name != nameless else value
@@ -71,16 +71,20 @@ def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         " reinterpretAsInt64(reverse(unhex(leftPad(replaceRegexpOne(trimBoth(@a), '^[+-]?0[xX]', ''), 16, '0')))), NULL)"
     ).replace("{1,16}", "+")
     parsed = f"ifNull({decimal}, {hexadecimal})"
-    return once(_parse_or_fail(node, parsed, "Bad int64 value"), value)
+    return fill_template(_parse_or_fail(node, parsed, "Bad int64 value"), value)
 
 
 def _parse_or_fail(node: exp.Expr, parsed: str, message: str) -> str:
     """Return the parsed value of a text; a text that cannot be parsed is an error, or NULL inside SAFE."""
-    return parsed if is_safe(node) else fail_if(node, f"@a IS NOT NULL AND ({parsed}) IS NULL", message, parsed)
+    return (
+        parsed
+        if returns_null_on_error(node)
+        else fail_if(node, f"@a IS NOT NULL AND ({parsed}) IS NULL", message, parsed)
+    )
 
 
 def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return once(
+    return fill_template(
         _parse_or_fail(node, "multiIf(lower(@a) = 'true', true, lower(@a) = 'false', false, NULL)", "Bad bool value"),
         value,
     )
@@ -88,33 +92,33 @@ def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     parsed = "multiIf(match(lower(trimBoth(@a)), '^[+-]?(inf|infinity)$'), if(startsWith(trimBoth(@a), '-'), -inf, inf), lower(trimBoth(@a)) = 'nan', nan, isInfinite(toFloat64OrNull(trimBoth(@a))), NULL, toFloat64OrNull(trimBoth(@a)))"
-    return once(_parse_or_fail(node, parsed, "Bad double value"), value)
+    return fill_template(_parse_or_fail(node, parsed, "Bad double value"), value)
 
 
-def _text_to_exact(kind: Kind) -> Caster:
+def _text_to_exact_caster(kind: Kind) -> Caster:
     """Return the caster from a text to NUMERIC or BIGNUMERIC with rounding: ClickHouse's own parsers truncate."""
     parsed = "toDecimal256OrNull(trimBoth(@a), 38)"
     if kind is Kind.NUMERIC:
         parsed = f"toDecimal128OrNull(toString(round({parsed}, 9)), 9)"
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-        return once(_parse_or_fail(node, parsed, "Invalid NUMERIC value"), value)
+        return fill_template(_parse_or_fail(node, parsed, "Invalid NUMERIC value"), value)
 
     return caster
 
 
 def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a FLOAT64 to NUMERIC by way of its text: ClickHouse's direct cast is wrong in the last digits."""
-    return _text_to_exact(Kind.NUMERIC)(node, fragment("toString({0})", value))
+    return _text_to_exact_caster(Kind.NUMERIC)(node, fragment("toString({0})", value))
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a FLOAT64 to INT64, half away from zero; ClickHouse rounds half to even."""
     rounded = "(trunc(@a) + sign(@a) * (abs(@a - trunc(@a)) >= 0.5))"
     rounded_int = f"accurateCastOrNull({rounded}, 'Int64')"
-    return once(
+    return fill_template(
         rounded_int
-        if is_safe(node)
+        if returns_null_on_error(node)
         else fail_if(node, f"@a IS NOT NULL AND {rounded_int} IS NULL", "Illegal conversion to int64", rounded_int),
         value,
     )
@@ -131,20 +135,20 @@ def float_text(value: exp.Expr) -> exp.Expr:
     with_exponent = f"replaceRegexpOne(replaceRegexpOne({default_text}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
     # ClickHouse prints no exponent between 1e-7 and 1e21.
     with_point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
-    large = f"concat({with_point(default_text, _LARGE_DIGITS)}, 'e+', toString(length({default_text}) - (@a < 0) - 1))"
-    small = f"concat({with_point(default_text, _SMALL_DIGITS)}, 'e-0', toString(length(extract({default_text}, '^-?0.(0+)')) + 1))"
+    large = f"concat({with_point(default_text, _LARGE_NUMBER_PATTERN)}, 'e+', toString(length({default_text}) - (@a < 0) - 1))"
+    small = f"concat({with_point(default_text, _SMALL_NUMBER_PATTERN)}, 'e-0', toString(length(extract({default_text}, '^-?0.(0+)')) + 1))"
     scientific = f"multiIf(position({default_text}, 'e') > 0, {with_exponent}, abs(@a) < 1, {small}, {large})"
-    return once(f"if({is_short} OR {is_long}, {default_text}, {scientific})", value)
+    return fill_template(f"if({is_short} OR {is_long}, {default_text}, {scientific})", value)
 
 
-_LARGE_DIGITS: Final = "'^(-?)(\\d)(\\d*?)0*$'"
-_SMALL_DIGITS: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
+_LARGE_NUMBER_PATTERN: Final = "'^(-?)(\\d)(\\d*?)0*$'"
+_SMALL_NUMBER_PATTERN: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
 
 
-_ISO: Final = re.compile(
+_ISO_INTERVAL_PATTERN: Final = re.compile(
     r"(-?)P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+(?:\.\d+)?)S)?)?"
 )
-_CANONICAL: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\d+):(\d+):(\d+(?:\.\d+)?)")
+_CANONICAL_INTERVAL_PATTERN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\d+):(\d+):(\d+(?:\.\d+)?)")
 
 
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -152,13 +156,13 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     literal_text = constant_text(value)
     counts = _interval_counts(literal_text) if literal_text is not None else None
     if counts is None:
-        unsupported(node, "CAST to INTERVAL of such a text")
+        raise_unsupported(node, "CAST to INTERVAL of such a text")
     months, days, micros = counts
     return fragment(f"tuple(toInt64({months}), toInt64({days}), toInt64({micros}))")
 
 
 def _interval_counts(literal_text: str) -> tuple[int, int, int] | None:
-    canonical, iso = _CANONICAL.fullmatch(literal_text), _ISO.fullmatch(literal_text)
+    canonical, iso = _CANONICAL_INTERVAL_PATTERN.fullmatch(literal_text), _ISO_INTERVAL_PATTERN.fullmatch(literal_text)
     if canonical:
         return _canonical_counts(canonical)
     return _iso_counts(iso) if iso else None
@@ -184,7 +188,7 @@ def interval_text(value: exp.Expr) -> exp.Expr:
     clock += " multiIf(@a.3 % 1000000 = 0, '', @a.3 % 1000 = 0,"
     clock += " concat('.', leftPad(toString(intDiv(abs(@a.3), 1000) % 1000), 3, '0')),"
     clock += " concat('.', leftPad(toString(abs(@a.3) % 1000000), 6, '0'))))"
-    return once(f"concat({months}, ' ', toString(@a.2), ' ', {clock})", value)
+    return fill_template(f"concat({months}, ' ', toString(@a.2), ' ', {clock})", value)
 
 
 def _event_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -192,26 +196,26 @@ def _event_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return once(fail_if(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
+    return fill_template(fail_if(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
 
 
-def _unchanged(_: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _keep_value(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return value
 
 
-CASTS: Final = Casts(
-    words=WORDS,
-    times=TIME_TEXT,
+CAST_TRANSLATOR: Final = CastRules(
+    vocabulary=VOCABULARY,
+    time_printer=TIME_PRINTER,
     casters={
         (Kind.STRING, Kind.INT64): _text_to_int,
         (Kind.STRING, Kind.BOOL): _text_to_bool,
         (Kind.STRING, Kind.FLOAT64): _text_to_float,
-        (Kind.STRING, Kind.NUMERIC): _text_to_exact(Kind.NUMERIC),
-        (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
+        (Kind.STRING, Kind.NUMERIC): _text_to_exact_caster(Kind.NUMERIC),
+        (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact_caster(Kind.BIGNUMERIC),
         # A template makes a new node, which does not inherit the type STRING.
         (Kind.STRING, Kind.BYTES): "{0}",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
-        **{(kind, kind): _unchanged for kind in (Kind.STRING, Kind.BYTES, Kind.JSON, Kind.INTERVAL)},
+        **{(kind, kind): _keep_value for kind in (Kind.STRING, Kind.BYTES, Kind.JSON, Kind.INTERVAL)},
         (Kind.FLOAT64, Kind.INT64): _float_to_int,
         (Kind.FLOAT64, Kind.NUMERIC): _float_to_numeric,
         (Kind.NUMERIC, Kind.INT64): "toInt64(round({0}))",
@@ -224,15 +228,15 @@ CASTS: Final = Casts(
         (Kind.BOOL, Kind.STRING): "toString(CAST({0}, 'Nullable(Bool)'))",
         (Kind.BYTES, Kind.STRING): _bytes_to_text,
         (Kind.INTERVAL, Kind.STRING): lambda _, value: interval_text(value),
-        (Kind.VARIANT, Kind.STRING): lambda _, value: event_text(value),
+        (Kind.VARIANT, Kind.STRING): lambda _, value: event_value_as_text(value),
         (Kind.VARIANT, Kind.INT64): _event_to_int,
     },
-    direct=_cast_directly,
+    cast_directly=_cast_directly,
     text_to_time=text_to_time,
-    to_composite=_cast_composite,
-    to_sized=lambda _, __: None,
-    print_bytes={"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"},
-    parse_bytes={"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"},
+    cast_to_composite=_cast_composite,
+    cast_to_sized_type=lambda _, __: None,
+    bytes_to_text_templates={"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"},
+    text_to_bytes_templates={"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"},
 )
-cast_to: Final = CASTS.cast_to
-RULES = CASTS.rules()
+cast_to: Final = CAST_TRANSLATOR.cast_to
+RULES = CAST_TRANSLATOR.rules()

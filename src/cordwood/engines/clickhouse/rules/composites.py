@@ -9,107 +9,112 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    IS_NULL,
-    MAY_BE_NULL,
-    WORDS,
+    IS_NULL_KEY,
+    MAY_BE_NULL_KEY,
+    VOCABULARY,
     fail_if,
-    null_of,
-    once,
+    fill_template,
     read_as,
-    type_part,
+    type_name_part,
+    typed_null,
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, tuple_of
+from cordwood.engines.clickhouse.rules.relations import can_collect_to_array, collect_to_array, tuple_of
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.datatypes import INT64, STRING, array_of, datatype_of, field_of, kind_of, struct_of, typed_as
+from cordwood.sql.datatypes import INT64, STRING, array_of, datatype_of, field_type, kind_of, set_datatype, struct_of
 from cordwood.sql.lowering import (
-    RAISED,
+    RAISED_ERROR_PREFIX,
     RuleSet,
     fragment,
-    is_safe,
-    mark_safe,
-    placeholders,
+    mark_null_on_error,
+    placeholder_list,
     quoted_constant,
+    raise_unsupported,
+    returns_null_on_error,
     text_part,
-    unsupported,
 )
-from cordwood.sql.nodes import constant_int, constant_text, field_values, is_list, is_null
-from cordwood.sql.rules.functions import ARRAYS, Checked, max_elements, rules_from_templates
+from cordwood.sql.nodes import constant_int, constant_text, is_null, is_parenthesised_list, struct_field_values
+from cordwood.sql.rules.functions import ARRAY_FUNCTIONS, CheckedTemplate, max_elements, rules_from_templates
 from cordwood.sql.rules.numbers import are_ascending
 
 # Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
-_AGGREGATES: Final = "aggregates"
+_HAS_AGGREGATES_KEY: Final = "aggregates"
 # Metadata key of a query that reads only one array. Its LIMIT is applied to the array of its rows: ClickHouse supports
 # no LIMIT in a query that refers to the outer row, and all elements of an array are in memory anyway.
-_READS_ARRAY: Final = "reads_array"
+_READS_ARRAY_KEY: Final = "reads_array"
 
 
-def _struct(node: exp.Expr) -> exp.Expr:
+def _translate_struct(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or Datatype(Kind.STRUCT)
-    return _pack_struct(datatype, field_values(node))
+    return _pack_struct(datatype, struct_field_values(node))
 
 
 def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
     """Return the values as a tuple of the type; without a cast if a field's type is not known."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
-    values = [null_of(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
+    values = [typed_null(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
     return tuple_of(datatype, values)
 
 
-def _tuple(node: exp.Expr) -> exp.Expr:
-    if is_list(node):
+def _translate_tuple(node: exp.Expr) -> exp.Expr:
+    if is_parenthesised_list(node):
         return node
     return _pack_struct(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
 
 
-def _array(node: exp.Expr) -> exp.Expr:
+def _translate_array(node: exp.Expr) -> exp.Expr:
     items = node.expressions
     if len(items) == 1 and isinstance(items[0], exp.Query):
         return _array_of_query(items[0])
     datatype = datatype_of(node)
     element = datatype.element if datatype else None
     is_known = element is not None or (isinstance(node.parent, exp.Unnest) and all(map(is_null, items)))
-    name = type_part(datatype or Datatype(Kind.ARRAY)) if is_known else None
+    name = type_name_part(datatype or Datatype(Kind.ARRAY)) if is_known else None
     if name is None:
-        return fragment(f"[{placeholders(len(items))}]", *items)
-    elements = [_as_element(item, element) for item in items]
-    return fragment(f"CAST([{placeholders(len(items))}], {{{len(items)}}})", *elements, name)
+        return fragment(f"[{placeholder_list(len(items))}]", *items)
+    elements = [_convert_to_element_type(item, element) for item in items]
+    return fragment(f"CAST([{placeholder_list(len(items))}], {{{len(items)}}})", *elements, name)
 
 
-def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
+def _convert_to_element_type(item: exp.Expr, element: Datatype | None) -> exp.Expr:
     return item if element is None or kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
     """Lower ARRAY(SELECT …); if possible, the query itself aggregates its rows, so that it may read the outer row."""
-    if is_gatherable(query, of_array=bool(query.meta_get(_READS_ARRAY))) and not query.meta_get(_AGGREGATES):
-        return fragment("({0})", gather(query))
+    if can_collect_to_array(query, of_array=bool(query.meta_get(_READS_ARRAY_KEY))) and not query.meta_get(
+        _HAS_AGGREGATES_KEY
+    ):
+        return fragment("({0})", collect_to_array(query))
     # groupArray skips NULLs unless they are inside tuples.
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
-def _note_items(node: exp.Expr) -> exp.Expr:
+def _record_item_facts(node: exp.Expr) -> exp.Expr:
     """Record facts about the items before they are lowered, because lowering loses them."""
     datatype = datatype_of(node)
     for item in node.expressions:
         if isinstance(item, exp.Query):
-            item.meta[_AGGREGATES] = any(item.find_all(exp.AggFunc, exp.Window))
+            item.meta[_HAS_AGGREGATES_KEY] = any(item.find_all(exp.AggFunc, exp.Window))
             from_ = item.args.get("from_")
-            item.meta[_READS_ARRAY] = (
+            item.meta[_READS_ARRAY_KEY] = (
                 from_ is not None and isinstance(from_.this, exp.Unnest) and not item.args.get("joins")
             )
         elif isinstance(item, (exp.Struct, exp.Tuple)) and datatype is not None:
-            _adopt_types(item, datatype.element)
+            _complete_null_types(item, datatype.element)
     return node
 
 
-def _adopt_types(item: exp.Expr, element: Datatype | None) -> None:
+def _complete_null_types(item: exp.Expr, element: Datatype | None) -> None:
     """Give a NULL field the type that it has in the other elements: ClickHouse needs a type for the array."""
-    item_type, values = datatype_of(item), field_values(item) if isinstance(item, exp.Struct) else item.expressions
+    item_type, values = (
+        datatype_of(item),
+        struct_field_values(item) if isinstance(item, exp.Struct) else item.expressions,
+    )
     if item_type is None or element is None or not len(item_type.fields) == len(element.fields) == len(values):
         return
     triples = zip(item_type.fields, element.fields, values, strict=True)
-    typed_as(
+    set_datatype(
         item,
         struct_of(
             (name, element_field if is_null(value) else field) for (name, field), (_, element_field), value in triples
@@ -117,7 +122,7 @@ def _adopt_types(item: exp.Expr, element: Datatype | None) -> None:
     )
 
 
-def _field(node: exp.Expr) -> exp.Expr:
+def _translate_field_access(node: exp.Expr) -> exp.Expr:
     """Lower access to a field: of a STRUCT, of JSON (the value under that key), or of every element of an array."""
     if not isinstance(node.expression, exp.Identifier):
         return node
@@ -135,7 +140,7 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     element = base.element if base else None
     name = node.expression.name
     fields = fragment("arrayMap(_e -> tupleElement(_e, {1}), {0})", node.this, _field_position(element, name))
-    field = field_of(element, name)
+    field = field_type(element, name)
     return fragment("arrayFlatten({0})", fields) if field is not None and field.kind is Kind.ARRAY else fields
 
 
@@ -145,7 +150,7 @@ def _field_position(datatype: Datatype | None, name: str) -> exp.Expr:
     return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
 
 
-def _subscript(node: exp.Expr) -> exp.Expr:
+def _translate_subscript(node: exp.Expr) -> exp.Expr:
     base, index = node.this, node.expressions[0]
     kind = kind_of(base)
     if kind in (Kind.JSON, Kind.VARIANT):
@@ -153,11 +158,11 @@ def _subscript(node: exp.Expr) -> exp.Expr:
     if kind is Kind.STRUCT:
         return _struct_subscript(node, base, index)
     offset = 1 - int(node.args.get("offset") or 0)
-    is_safe_access = bool(node.args.get("safe")) or bool(base.meta_get(MAY_BE_NULL))
-    return _element(mark_safe(node) if is_safe_access else node, base, index, offset)
+    is_safe_access = bool(node.args.get("safe")) or bool(base.meta_get(MAY_BE_NULL_KEY))
+    return _element_at(mark_null_on_error(node) if is_safe_access else node, base, index, offset)
 
 
-def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) -> exp.Expr:
+def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) -> exp.Expr:
     """Return the element at an index; `offset` converts the index to ClickHouse's, which counts from one.
 
     ClickHouse counts negative indexes from the end, so they are checked as out of bounds.
@@ -166,7 +171,7 @@ def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) -> ex
     position_sql = str(constant_index + offset) if constant_index is not None else f"@b + {offset}" if offset else "@b"
     is_out_of_bounds = f"({position_sql} < 1 OR {position_sql} > toInt64(length(@a)))"
     body = fail_if(node, is_out_of_bounds, "Array index is out of bounds", f"@a[{position_sql}]")
-    return once(body, base) if constant_index is not None else once(body, base, index)
+    return fill_template(body, base) if constant_index is not None else fill_template(body, base, index)
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -> exp.Expr:
@@ -176,36 +181,36 @@ def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -
     if position is not None:
         step = position if counts_from_one else position + 1
         index = fragment("NULL") if step < 1 else exp.Literal.number(step)
-        return once("if(JSONType(@a) = 'Array', nullIf(JSONExtractRaw(@a, @b), ''), NULL)", base, index)
+        return fill_template("if(JSONType(@a) = 'Array', nullIf(JSONExtractRaw(@a, @b), ''), NULL)", base, index)
     if kind_of(index) is Kind.INT64:
-        return once("if(@b >= 0, nullIf(JSONExtractRaw(@a, assumeNotNull(@b) + 1), ''), NULL)", base, index)
-    return once("if(isNull(@b), NULL, nullIf(JSONExtractRaw(@a, assumeNotNull(@b)), ''))", base, index)
+        return fill_template("if(@b >= 0, nullIf(JSONExtractRaw(@a, assumeNotNull(@b) + 1), ''), NULL)", base, index)
+    return fill_template("if(isNull(@b), NULL, nullIf(JSONExtractRaw(@a, assumeNotNull(@b)), ''))", base, index)
 
 
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
     position = constant_int(index)
     if position is None:
-        unsupported(node, "A subscript of a STRUCT that is not a whole number")
+        raise_unsupported(node, "A subscript of a STRUCT that is not a whole number")
     return fragment(f"tupleElement({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 
-def _size(node: exp.Expr) -> exp.Expr:
+def _translate_array_length(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.VARIANT:
         return fragment("if(JSONType({0}) = 'Array', toInt64(JSONLength({0})), NULL)", node.this)
-    if node.this.unnest().meta_get(IS_NULL):
-        return null_of(INT64)
+    if node.this.unnest().meta_get(IS_NULL_KEY):
+        return typed_null(INT64)
     return fragment("toInt64(length({0}))", node.this)
 
 
-def _concat(node: exp.Expr) -> exp.Expr:
-    parts = [_as_common(node, part) for part in (node.this, *node.expressions)]
-    return fragment(f"arrayConcat({placeholders(len(parts))})", *parts)
+def _translate_array_concat(node: exp.Expr) -> exp.Expr:
+    parts = [_cast_to_common_type(node, part) for part in (node.this, *node.expressions)]
+    return fragment(f"arrayConcat({placeholder_list(len(parts))})", *parts)
 
 
-def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
+def _cast_to_common_type(node: exp.Expr, part: exp.Expr) -> exp.Expr:
     """Cast an array to the result's type: ClickHouse has no common type for arrays of integers and of fractions."""
     array_type, part_type = datatype_of(node), datatype_of(part)
-    name = type_part(array_type)
+    name = type_name_part(array_type)
     if (
         name is None
         or not (part_type and part_type.element and array_type and array_type.element)
@@ -215,23 +220,23 @@ def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
     return fragment("CAST({0}, {1})", part, name)
 
 
-def _to_text(node: exp.Expr) -> exp.Expr:
+def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
     value, separator, null = node.this, node.expression, node.args.get("null")
     datatype = datatype_of(value)
     element = datatype.element if datatype else None
     if element and element.kind not in (Kind.STRING, Kind.BYTES):
-        item = typed_as(fragment("_e"), element)
+        item = set_datatype(fragment("_e"), element)
         value = fragment("arrayMap(_e -> {1}, {0})", value, cast_to(item, item, STRING))
     if null is not None:
-        value = once("arrayMap(_e -> ifNull(_e, @b), @a)", value, null)
+        value = fill_template("arrayMap(_e -> ifNull(_e, @b), @a)", value, null)
     present = "arrayMap(_e -> assumeNotNull(_e), arrayFilter(_e -> isNotNull(_e), @a))"
     if constant_text(separator) is not None:
-        return once(f"arrayStringConcat({present}, @b)", value, separator)
+        return fill_template(f"arrayStringConcat({present}, @b)", value, separator)
     joined_text = f"arrayFold((_x, _y) -> concat(_x, @b, _y), arraySlice({present}, 2), {present}[1])"
-    return once(f"if(isNull(@b), NULL, {joined_text.replace('@b', 'assumeNotNull(@b)')})", value, separator)
+    return fill_template(f"if(isNull(@b), NULL, {joined_text.replace('@b', 'assumeNotNull(@b)')})", value, separator)
 
 
-def _series(node: exp.Expr) -> exp.Expr:
+def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or array_of(INT64)
     kind = datatype.element.kind if datatype.element else Kind.INT64
     parts = [node.args["start"], node.args["end"], node.args.get("step") or fragment("toInt64(1)")]
@@ -241,24 +246,22 @@ def _series(node: exp.Expr) -> exp.Expr:
         if kind is not Kind.INT64
         else "intDiv(toInt128(@b) - @a, if(@c = 0, 1, @c))"
     )
-    count = f"ifNull(if({_STEPS_AWAY}, 0, {last} + 1), 0)"
+    count = f"ifNull(if({_SERIES_IS_EMPTY_SQL}, 0, {last} + 1), 0)"
     element_limit = max_elements(*parts)
     is_too_large = f"{count} > {element_limit}"
-    if not is_safe(node):
-        is_too_large = f"throwIf({is_too_large}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {element_limit} elements')})"
+    if not returns_null_on_error(node):
+        is_too_large = f"throwIf({is_too_large}, {quoted_constant(RAISED_ERROR_PREFIX + f'GENERATE_ARRAY of more than {element_limit} elements')})"
     count = f"toUInt64(if({is_too_large}, 0, {count}))"
-    items = (
-        f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
-    )
+    items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_SERIES_TYPE_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
-    if not is_safe(node):
-        check = f"throwIf(ifNull(@c = 0, false), {quoted_constant(RAISED + 'Sequence step cannot be 0.')})"
+    if not returns_null_on_error(node):
+        check = f"throwIf(ifNull(@c = 0, false), {quoted_constant(RAISED_ERROR_PREFIX + 'Sequence step cannot be 0.')})"
         body = f"if({check} = 1, @d, {body})"
-    return once(body, *parts, null_of(datatype))
+    return fill_template(body, *parts, typed_null(datatype))
 
 
-_STEPS_AWAY = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
-_NAMES = {
+_SERIES_IS_EMPTY_SQL = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
+_SERIES_TYPE_NAMES = {
     Kind.INT64: "Nullable(Int64)",
     Kind.FLOAT64: "Nullable(Float64)",
     Kind.NUMERIC: "Nullable(Decimal(38, 9))",
@@ -266,30 +269,30 @@ _NAMES = {
 }
 
 
-def _bucket(node: exp.Expr) -> exp.Expr:
+def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     is_missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     count = f"if({is_missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
     if are_ascending(node.expression):
-        return once(count, node.this, node.expression)
+        return fill_template(count, node.this, node.expression)
     is_invalid = f"(NOT ({is_missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
     message = "RANGE_BUCKET needs boundaries in ascending order that are not NULL"
-    return once(fail_if(node, is_invalid, message, count), node.this, node.expression)
+    return fill_template(fail_if(node, is_invalid, message, count), node.this, node.expression)
 
 
-_SIZE: Final = "toInt64(length(@a))"
-_LOW: Final = f"greatest(if(@b < 0, {_SIZE} + @b, @b), 0) + 1"
-_HIGH: Final = f"if(@c < 0, {_SIZE} + @c, @c) + 1"
-_TABLE: Final = rules_from_templates(
-    WORDS,
-    ARRAYS,
+_ARRAY_LENGTH_SQL: Final = "toInt64(length(@a))"
+_SLICE_START_SQL: Final = f"greatest(if(@b < 0, {_ARRAY_LENGTH_SQL} + @b, @b), 0) + 1"
+_SLICE_END_SQL: Final = f"if(@c < 0, {_ARRAY_LENGTH_SQL} + @c, @c) + 1"
+_TEMPLATE_RULES: Final = rules_from_templates(
+    VOCABULARY,
+    ARRAY_FUNCTIONS,
     {
         exp.ArrayReverse: "arrayReverse({0})",
-        exp.ArrayFirst: Checked("empty(@a)", "@a[1]"),
-        exp.ArrayLast: Checked("empty(@a)", "@a[-1]"),
+        exp.ArrayFirst: CheckedTemplate("empty(@a)", "@a[1]"),
+        exp.ArrayLast: CheckedTemplate("empty(@a)", "@a[-1]"),
         exp.ArraySlice: (
-            f"if(isNull(@b) OR isNull(@c) OR {_HIGH} < 1, arraySlice(@a, 1, 0),"
-            f" arraySlice(@a, assumeNotNull({_LOW}), assumeNotNull(greatest({_HIGH} - ({_LOW}) + 1, 0))))"
+            f"if(isNull(@b) OR isNull(@c) OR {_SLICE_END_SQL} < 1, arraySlice(@a, 1, 0),"
+            f" arraySlice(@a, assumeNotNull({_SLICE_START_SQL}), assumeNotNull(greatest({_SLICE_END_SQL} - ({_SLICE_START_SQL}) + 1, 0))))"
         ),
         "ARRAY_IS_DISTINCT": "(length(arrayDistinct(arrayMap(_e -> tuple(_e), {0}))) = length({0}))",
     },
@@ -297,20 +300,20 @@ _TABLE: Final = rules_from_templates(
 
 RULES = RuleSet(
     nodes={
-        exp.Struct: _struct,
-        exp.Tuple: _tuple,
-        exp.Array: _array,
-        exp.Dot: _field,
-        exp.Bracket: _subscript,
-        exp.ArraySize: _size,
-        **_TABLE.nodes,
-        exp.ArrayConcat: _concat,
-        exp.ArrayToString: _to_text,
-        exp.GenerateSeries: _series,
-        exp.RangeBucket: _bucket,
+        exp.Struct: _translate_struct,
+        exp.Tuple: _translate_tuple,
+        exp.Array: _translate_array,
+        exp.Dot: _translate_field_access,
+        exp.Bracket: _translate_subscript,
+        exp.ArraySize: _translate_array_length,
+        **_TEMPLATE_RULES.nodes,
+        exp.ArrayConcat: _translate_array_concat,
+        exp.ArrayToString: _translate_array_to_string,
+        exp.GenerateSeries: _translate_generate_array,
+        exp.RangeBucket: _translate_range_bucket,
     },
     before_children={
-        exp.Array: _note_items,
+        exp.Array: _record_item_facts,
     },
-    by_name=_TABLE.by_name,
+    by_name=_TEMPLATE_RULES.by_name,
 )

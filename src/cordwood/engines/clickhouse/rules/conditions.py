@@ -9,22 +9,29 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    IS_NULL,
-    WORDS,
-    event_text,
-    null_of,
-    once,
+    IS_NULL_KEY,
+    VOCABULARY,
+    event_value_as_text,
+    fill_template,
     read_as,
-    type_part,
+    type_name_part,
+    typed_null,
 )
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, TIME_KINDS, Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import datatype_of, inherit, kind_of, typed_as
-from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_safe, placeholders, quoted_constant
-from cordwood.sql.nodes import COMPARISON_OPERATORS, constant, constant_text, is_null
-from cordwood.sql.rules.conversions import Conditions, mark_argument_safe, number_kind
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import datatype_of, inherit_metadata, kind_of, set_datatype
+from cordwood.sql.lowering import (
+    RAISED_ERROR_PREFIX,
+    RuleSet,
+    fragment,
+    placeholder_list,
+    quoted_constant,
+    returns_null_on_error,
+)
+from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_python_value, constant_text, is_null
+from cordwood.sql.rules.conversions import ConditionRules, comparison_kind, mark_argument_null_on_error
 
-_CONDITIONS: Final = Conditions(WORDS)
+_CONDITION_RULES: Final = ConditionRules(VOCABULARY)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -32,40 +39,40 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     known_kinds = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known_kinds:
         known_kinds.remove(Kind.VARIANT)
-        return number_kind(known_kinds[0]) if known_kinds else Kind.STRING
+        return comparison_kind(known_kinds[0]) if known_kinds else Kind.STRING
     if len(known_kinds) < 2:
         return None
-    return next((kind for kind in TIME_KINDS if kind in known_kinds), None) or _float_kind(set(known_kinds))
+    return next((kind for kind in TIME_KINDS if kind in known_kinds), None) or _float_kind_if_mixed(set(known_kinds))
 
 
-def _float_kind(kinds: set[Kind]) -> Kind | None:
+def _float_kind_if_mixed(kinds: set[Kind]) -> Kind | None:
     return Kind.FLOAT64 if Kind.FLOAT64 in kinds and not kinds.isdisjoint(EXACT_NUMERIC_KINDS) else None
 
 
-def _compare(node: exp.Expr) -> exp.Expr:
-    if type(node) in (exp.EQ, exp.NEQ) and _are_structs(node):
+def _translate_comparison(node: exp.Expr) -> exp.Expr:
+    if type(node) in (exp.EQ, exp.NEQ) and _compares_structs(node):
         equality = _fields_equal("{0}", "{1}", datatype_of(node.this), datatype_of(node.expression))
         return fragment(equality if isinstance(node, exp.EQ) else f"(NOT {equality})", node.this, node.expression)
-    left, right = _convert_parts([node.this, node.expression])
+    left, right = _convert_to_common_kind([node.this, node.expression])
     if kind_of(left) is Kind.INTERVAL is kind_of(right):
-        left, right = _length(left), _length(right)
+        left, right = _interval_length(left), _interval_length(right)
     return fragment(f"({{0}} {COMPARISON_OPERATORS[type(node)]} {{1}})", left, right)
 
 
-def _length(interval: exp.Expr) -> exp.Expr:
+def _interval_length(interval: exp.Expr) -> exp.Expr:
     """Return the length of an interval for comparisons: a month has 30 days, a day 24 hours."""
-    return once("((@a.1 * 30 + @a.2) * toInt128(86400000000) + @a.3)", interval)
+    return fill_template("((@a.1 * 30 + @a.2) * toInt128(86400000000) + @a.3)", interval)
 
 
-def _are_structs(node: exp.Expr) -> bool:
+def _compares_structs(node: exp.Expr) -> bool:
     sides = (datatype_of(node.this), datatype_of(node.expression))
     return all(side is not None and side.kind is Kind.STRUCT and side.fields for side in sides)
 
 
-def _convert_parts(parts: list[exp.Expr]) -> list[exp.Expr]:
+def _convert_to_common_kind(parts: list[exp.Expr]) -> list[exp.Expr]:
     """Return the parts converted to the type in which they are compared."""
     kind = _common_kind([kind_of(part) for part in parts])
-    return [_convert_side(part, kind) for part in parts] if kind else parts
+    return [_convert_operand(part, kind) for part in parts] if kind else parts
 
 
 def _fields_equal(left: str, right: str, left_type: Datatype | None, right_type: Datatype | None) -> str:
@@ -83,47 +90,47 @@ def _fields_equal(left: str, right: str, left_type: Datatype | None, right_type:
     return f"({' AND '.join(fields)})"
 
 
-def _convert_side(side: exp.Expr, kind: Kind) -> exp.Expr:
+def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
     if kind is Kind.FLOAT64 and kind_of(side) in (Kind.INT64, Kind.FLOAT64):
         return side
     return read_as(side, kind)
 
 
-def _between(node: exp.Expr) -> exp.Expr:
+def _translate_between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
     kind = _common_kind([kind_of(part) for part in parts])
-    return fragment("({0} BETWEEN {1} AND {2})", *(_convert_side(part, kind) if kind else part for part in parts))
+    return fragment("({0} BETWEEN {1} AND {2})", *(_convert_operand(part, kind) if kind else part for part in parts))
 
 
-def _in(node: exp.Expr) -> exp.Expr:
+def _translate_in(node: exp.Expr) -> exp.Expr:
     unnest = node.args.get("unnest")
     if unnest:
-        return _in_array(node.this, unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest)
+        return _translate_in_array(node.this, unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest)
     if node.args.get("query"):
-        return _in_query(node)
-    return _in_list(*_convert_parts([node.this, *node.expressions]))
+        return _translate_in_query(node)
+    return _translate_in_list(*_convert_to_common_kind([node.this, *node.expressions]))
 
 
-def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
+def _translate_in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
     """Lower IN over a list; ClickHouse's own IN accepts only constants."""
-    if all(constant(item) is not None for item in items) and constant(value) is None:
-        return fragment(f"({{0}} IN ({placeholders(len(items), 1)}))", value, *items)
+    if all(constant_python_value(item) is not None for item in items) and constant_python_value(value) is None:
+        return fragment(f"({{0}} IN ({placeholder_list(len(items), 1)}))", value, *items)
     value_type = datatype_of(value)
     equal = (_fields_equal("{0}", f"{{{index}}}", value_type, datatype_of(item)) for index, item in enumerate(items, 1))
     return fragment(f"({' OR '.join(equal)})", value, *items)
 
 
-def _in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
+def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     """Return the test for an element of an array: NULL if no element is equal and an element or the value is NULL."""
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
-        kind = number_kind(kind_of(value) or Kind.STRING)
-        item = typed_as(fragment("_e"), element)
+        kind = comparison_kind(kind_of(value) or Kind.STRING)
+        item = set_datatype(fragment("_e"), element)
         array = fragment("arrayMap(_e -> {1}, {0})", array, read_as(item, kind))
         value = read_as(value, kind)
     elif element is not None and element.kind is Kind.STRUCT and element.fields:
-        return _struct_in_array(value, array, _fields_equal("{0}", "_e", datatype_of(value), element))
+        return _translate_struct_in_array(value, array, _fields_equal("{0}", "_e", datatype_of(value), element))
     elif element is not None:
         value = read_as(value, element.kind)
     return fragment(
@@ -131,7 +138,7 @@ def _in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     )
 
 
-def _struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) -> exp.Expr:
+def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) -> exp.Expr:
     """Return the test for a struct in an array: NULL if no element is equal and one may be, because of a NULL field."""
     is_element = f"arrayExists(_e -> ifNull({equality}, false), {{1}})"
     may_be_element = f"arrayExists(_e -> isNull({equality}), {{1}})"
@@ -142,106 +149,106 @@ def _struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) -> exp.Exp
     )
 
 
-def _in_query(node: exp.Expr) -> exp.Expr:
+def _translate_in_query(node: exp.Expr) -> exp.Expr:
     query = node.args["query"]
     value_kind, query_kind = kind_of(node.this), kind_of(query)
     kind = _common_kind([value_kind, query_kind])
-    value = _convert_side(node.this, kind) if kind and query_kind is not Kind.VARIANT else node.this
+    value = _convert_operand(node.this, kind) if kind and query_kind is not Kind.VARIANT else node.this
     if query_kind is Kind.VARIANT:
-        return _CONDITIONS.in_events(node, kind or Kind.STRING)
-    return _in_collected(value, query)
+        return _CONDITION_RULES.in_event_query_test(node, kind or Kind.STRING)
+    return _translate_in_collected(value, query)
 
 
-def _in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
+def _translate_in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
     """Lower IN over a query with three-valued logic; ClickHouse's own IN returns only true or false."""
     collected = fragment(
         "arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query
     )
-    return _in_array(value, collected)
+    return _translate_in_array(value, collected)
 
 
-def _and(node: exp.Expr) -> exp.Expr:
-    boolean = _CONDITIONS.with_boolean_operands(node)
+def _translate_connector(node: exp.Expr) -> exp.Expr:
+    boolean = _CONDITION_RULES.convert_boolean_operands(node)
     sign = "AND" if isinstance(node, exp.And) else "OR"
     return fragment(f"({{0}} {sign} {{1}})", boolean.this, boolean.expression)
 
 
-def _not(node: exp.Expr) -> exp.Expr:
-    return fragment("(NOT {0})", _CONDITIONS.with_boolean_operands(node).this)
+def _translate_not(node: exp.Expr) -> exp.Expr:
+    return fragment("(NOT {0})", _CONDITION_RULES.convert_boolean_operands(node).this)
 
 
-def _is(node: exp.Expr) -> exp.Expr:
+def _translate_is(node: exp.Expr) -> exp.Expr:
     if isinstance(node.expression, exp.Boolean):
         value = read_as(node.this, Kind.BOOL)
         return fragment(
             f"(ifNull({{0}}, {'false' if node.expression.this else 'true'}) = {str(node.expression.this).lower()})",
             value,
         )
-    if node.this.unnest().meta_get(IS_NULL):
+    if node.this.unnest().meta_get(IS_NULL_KEY):
         return fragment("true")
     if kind_of(node.this) is Kind.VARIANT:
-        return fragment("({0} IS NULL)", event_text(node.this))
+        return fragment("({0} IS NULL)", event_value_as_text(node.this))
     return fragment("({0} IS NULL)", node.this)
 
 
-_CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
+_CAST_BRANCH_KINDS = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
 
 
-def branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
+def convert_branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
     """Return the value of one branch of a conditional, converted to the type of the conditional."""
     datatype = datatype_of(conditional)
     if value is None or isinstance(value, exp.Null):
-        return null_of(datatype)
-    return _as_branch(value, datatype) if datatype is not None else value
+        return typed_null(datatype)
+    return _cast_branch(value, datatype) if datatype is not None else value
 
 
-def _as_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
-    name = type_part(datatype)
-    if name is not None and datatype.kind in _CONVERTED and datatype_of(value) != datatype:
+def _cast_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
+    name = type_name_part(datatype)
+    if name is not None and datatype.kind in _CAST_BRANCH_KINDS and datatype_of(value) != datatype:
         return fragment("CAST({0}, {1})", value, name)
     if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
         return fragment("toInt64({0})", read_as(value, Kind.FLOAT64))
     return read_as(value, datatype.kind)
 
 
-def _case(node: exp.Expr) -> exp.Expr:
+def _translate_case(node: exp.Expr) -> exp.Expr:
     subject, branches = node.this, node.args["ifs"]
     kind = _common_kind([kind_of(subject), *(kind_of(branch_.this) for branch_ in branches)]) if subject else None
     parts: list[exp.Expr] = []
     for branch_ in branches:
-        parts += [_condition(subject, branch_.this, kind), branch(branch_.args["true"], node)]
-    parts.append(branch(node.args.get("default"), node))
-    return fragment(f"multiIf({placeholders(len(parts))})", *parts)
+        parts += [_branch_condition(subject, branch_.this, kind), convert_branch(branch_.args["true"], node)]
+    parts.append(convert_branch(node.args.get("default"), node))
+    return fragment(f"multiIf({placeholder_list(len(parts))})", *parts)
 
 
-def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
+def _branch_condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
     if subject is None:
-        return _CONDITIONS.boolean(condition)
-    left, right = (read_as(side, kind) if kind else side for side in (copied(subject), condition))
+        return _CONDITION_RULES.to_boolean(condition)
+    left, right = (read_as(side, kind) if kind else side for side in (copy_tree(subject), condition))
     return fragment("{0} = {1}", left, right)
 
 
-def _if(node: exp.Expr) -> exp.Expr:
+def _translate_if(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
         return node
     return fragment(
         "if({0}, {1}, {2})",
-        _CONDITIONS.boolean(node.this),
-        branch(node.args["true"], node),
-        branch(node.args.get("false"), node),
+        _CONDITION_RULES.to_boolean(node.this),
+        convert_branch(node.args["true"], node),
+        convert_branch(node.args.get("false"), node),
     )
 
 
-def _coalesce(node: exp.Expr) -> exp.Expr:
-    parts = [branch(part, node) for part in (node.this, *node.expressions) if not is_null(part)]
+def _translate_coalesce(node: exp.Expr) -> exp.Expr:
+    parts = [convert_branch(part, node) for part in (node.this, *node.expressions) if not is_null(part)]
     if not parts:
-        return null_of(datatype_of(node))
+        return typed_null(datatype_of(node))
     if kind_of(node) is Kind.ARRAY:
         return parts[0]
-    return fragment(f"coalesce({placeholders(len(parts))})", *parts)
+    return fragment(f"coalesce({placeholder_list(len(parts))})", *parts)
 
 
-def _as_case(node: exp.Expr) -> exp.Expr:
+def _coalesce_to_case(node: exp.Expr) -> exp.Expr:
     """Rewrite COALESCE with ERROR as CASE.
 
     ClickHouse evaluates all arguments of COALESCE, but only the chosen branch of CASE.
@@ -249,55 +256,57 @@ def _as_case(node: exp.Expr) -> exp.Expr:
     *parts, last = node.this, *node.expressions
     if not parts or not any(str(call.this).upper() == "ERROR" for call in last.find_all(exp.Anonymous)):
         return node
-    ifs = [exp.If(this=exp.Not(this=exp.Is(this=copied(part), expression=exp.Null())), true=part) for part in parts]
+    ifs = [exp.If(this=exp.Not(this=exp.Is(this=copy_tree(part), expression=exp.Null())), true=part) for part in parts]
     return exp.Case(ifs=ifs, default=last)
 
 
-def _nullif(node: exp.Expr) -> exp.Expr:
+def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = _common_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, copied(left))
+        return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, copy_tree(left))
     return fragment("nullIf({0}, {1})", left, read_as(right, kind) if kind else right)
 
 
-def _error(node: exp.Expr) -> exp.Expr:
+def _translate_error(node: exp.Expr) -> exp.Expr:
     """Lower ERROR; ClickHouse raises only constant messages, so a computed message is replaced by a general one."""
-    if is_safe(node):
+    if returns_null_on_error(node):
         return exp.Null()
     message = node.expressions[0]
-    text = "{0}" if constant_text(message) is not None else quoted_constant(_COMPUTED_MESSAGE)
-    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED)}, {text}))", message)
+    text = "{0}" if constant_text(message) is not None else quoted_constant(_COMPUTED_ERROR_MESSAGE)
+    return fragment(
+        f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED_ERROR_PREFIX)}, {text}))", message
+    )
 
 
-_COMPUTED_MESSAGE = "ERROR with a message that is not a constant"
+_COMPUTED_ERROR_MESSAGE = "ERROR with a message that is not a constant"
 
 
-def _safe(node: exp.Expr) -> exp.Expr:
+def _remove_safe_call(node: exp.Expr) -> exp.Expr:
     """Remove the node: each rule handles its own failures, because ClickHouse has no general TRY."""
     inner: exp.Expr = node.this
-    return inherit(inner, node)
+    return inherit_metadata(inner, node)
 
 
 RULES = RuleSet(
     nodes={
-        **dict.fromkeys(COMPARISON_OPERATORS, _compare),
-        **dict.fromkeys((exp.And, exp.Or), _and),
-        exp.Not: _not,
-        exp.Is: _is,
-        exp.Between: _between,
-        exp.In: _in,
-        exp.Case: _case,
-        exp.If: _if,
-        exp.Coalesce: _coalesce,
-        exp.Nullif: _nullif,
-        exp.SafeFunc: _safe,
+        **dict.fromkeys(COMPARISON_OPERATORS, _translate_comparison),
+        **dict.fromkeys((exp.And, exp.Or), _translate_connector),
+        exp.Not: _translate_not,
+        exp.Is: _translate_is,
+        exp.Between: _translate_between,
+        exp.In: _translate_in,
+        exp.Case: _translate_case,
+        exp.If: _translate_if,
+        exp.Coalesce: _translate_coalesce,
+        exp.Nullif: _translate_nullif,
+        exp.SafeFunc: _remove_safe_call,
     },
     by_name={
-        "ERROR": _error,
+        "ERROR": _translate_error,
     },
     before_children={
-        exp.Coalesce: _as_case,
-        exp.SafeFunc: mark_argument_safe,
+        exp.Coalesce: _coalesce_to_case,
+        exp.SafeFunc: mark_argument_null_on_error,
     },
 )

@@ -5,55 +5,66 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import attached_text, event_text, event_text_of, once, with_text
-from cordwood.engines.clickhouse.rules.json_functions import arguments
-from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    attach_text,
+    attached_text,
+    event_text_sql,
+    event_value_as_text,
+    fill_template,
+)
+from cordwood.engines.clickhouse.rules.json_functions import path_arguments
+from cordwood.engines.clickhouse.tables import OBJECT_PATHS_COLUMN, PATHS_COLUMN_BY_COLUMN
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind, format_path
-from cordwood.sql.datatypes import inherit, kind_of
+from cordwood.sql.datatypes import inherit_metadata, kind_of
 from cordwood.sql.grouping import grouping_keys, selected_value
-from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, expand_levels
+from cordwood.sql.internal_functions import (
+    MAX_FLATTENED_CHARACTERS,
+    MAX_FLATTENED_KEY_BYTES,
+    MAX_FLATTENED_MEMBERS,
+    expand_levels,
+)
 from cordwood.sql.lowering import RuleSet, fragment, name_part, text_part
 from cordwood.sql.nodes import (
-    KINDS,
+    KINDS_KEY,
     Operation,
     PathRead,
     RecordElements,
     RecordTest,
     RedactionCall,
+    attach_operation,
     constant_int,
-    internal_function,
+    internal_function_name,
     operation_node,
     operation_of,
+    path_root,
     path_steps,
-    path_value,
-    with_operation,
 )
-from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT, Redactions, redaction_mode_of
+from cordwood.sql.redaction.masking import REDACT_EVENT_PREFIX, REDACTION_WORD, RedactionLowering, redaction_mode_of
 
 
-def _path(node: exp.Expr) -> exp.Expr:
+def _translate_path_read(node: exp.Expr) -> exp.Expr:
     """Lower a path read; a JSON null counts as missing."""
-    path, keys = arguments(list(path_steps(node)), first=1)
+    path, keys = path_arguments(list(path_steps(node)), first=1)
     if kind_of(node) is Kind.STRING:
-        return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_value(node), *keys)
-    return fragment(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_value(node), *keys)
+        return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_root(node), *keys)
+    return fragment(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_root(node), *keys)
 
 
-_ITEMS: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(ifNull({0}, '')))"
+_ARRAY_ITEMS_SQL: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(ifNull({0}, '')))"
 
 
-def _elements(node: exp.Expr) -> exp.Expr:
+def _translate_record_elements(node: exp.Expr) -> exp.Expr:
     """Return the records in a value: an object as an array of one, an array's elements, else an empty array."""
     elements = operation_of(node, RecordElements)
-    if elements is not None and elements.only_arrays:
-        return fragment(_ITEMS, node.expressions[0])
-    return fragment(f"if(ifNull(JSONType({{0}}), 'Null') = 'Object', [{{0}}], {_ITEMS})", node.expressions[0])
+    if elements is not None and elements.has_only_arrays:
+        return fragment(_ARRAY_ITEMS_SQL, node.expressions[0])
+    return fragment(f"if(ifNull(JSONType({{0}}), 'Null') = 'Object', [{{0}}], {_ARRAY_ITEMS_SQL})", node.expressions[0])
 
 
-def _is_record(node: exp.Expr) -> exp.Expr:
+def _translate_record_test(node: exp.Expr) -> exp.Expr:
     test = operation_of(node, RecordTest)
-    if test is not None and test.only_objects:
+    if test is not None and test.has_only_objects:
         return fragment("isNotNull({0})", node.expressions[0])
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
@@ -71,30 +82,30 @@ class ReadMode(StrEnum):
     RECORD = "record"
 
 
-class Stored(Operation, frozen=True):
+class StoredRead(Operation, frozen=True):
     """A read of a path from a subcolumn of the table's column, which is the operand."""
 
     mode: ReadMode
     steps: tuple[str, ...]
 
 
-class EventOf(Operation, frozen=True):
+class EventFromSubcolumn(Operation, frozen=True):
     """An event's value from a subcolumn; the operand is the read of the subcolumn, or a column that passes it on."""
 
     mode: ReadMode
 
 
-def stored_path(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
+def stored_path_read(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
     """Return the read of a path at the table that stores it."""
-    name = OBJECT_PATHS if mode is ReadMode.RECORD else PATHS[column]
+    name = OBJECT_PATHS_COLUMN if mode is ReadMode.RECORD else PATHS_COLUMN_BY_COLUMN[column]
     column_read = exp.column(name, table, quoted=True)
     path = steps if mode is not ReadMode.RECORD or column == "extras" else (column, *steps)
-    return operation_node(Stored(mode, path), column_read)
+    return operation_node(StoredRead(mode, path), column_read)
 
 
-def event_of(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
+def event_from_subcolumn(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
     """Return the value that replaces the origin, with the same type."""
-    return inherit(operation_node(EventOf(mode), value), origin)
+    return inherit_metadata(operation_node(EventFromSubcolumn(mode), value), origin)
 
 
 _READ_TEMPLATES: Final = {
@@ -104,8 +115,8 @@ _READ_TEMPLATES: Final = {
 }
 
 
-def _stored(node: exp.Expr) -> exp.Expr:
-    (column,), operation_ = node.expressions, operation_of(node, Stored)
+def _translate_stored_read(node: exp.Expr) -> exp.Expr:
+    (column,), operation_ = node.expressions, operation_of(node, StoredRead)
     if operation_ is None:
         raise ValueError("no stored path")
     if operation_.mode is ReadMode.RECORD:
@@ -118,16 +129,16 @@ def _stored(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _event_of(node: exp.Expr) -> exp.Expr:
-    (value,), operation_ = node.expressions, operation_of(node, EventOf)
+def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
+    (value,), operation_ = node.expressions, operation_of(node, EventFromSubcolumn)
     is_text = kind_of(node) is Kind.STRING
     match None if operation_ is None else operation_.mode:
         case ReadMode.TEXT if not is_text:
-            return with_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
+            return attach_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
         case ReadMode.PLAIN if not is_text:
-            return with_text(fragment("({0})", value), value)
+            return attach_text(fragment("({0})", value), value)
         case ReadMode.JSON if is_text:
-            return fragment(event_text_of("{0}"), value)
+            return fragment(event_text_sql("{0}"), value)
         case ReadMode.RECORD:
             return fragment("ifNull({0}, false)", value)
     return fragment("({0})", value)
@@ -145,34 +156,34 @@ def group_by_attached_texts(select: exp.Expr) -> None:
 _COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
-def _attribute(node: exp.Expr) -> exp.Expr:
+def _translate_attribute(node: exp.Expr) -> exp.Expr:
     """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
     value = node.expressions[0]
-    kinds = value.meta_get(KINDS)
+    kinds = value.meta_get(KINDS_KEY)
     if attached_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_KINDS):
-        return event_text(value)
-    return _text_of(value, "if(@a = '{}', @a, NULL)")
+        return event_value_as_text(value)
+    return _attribute_text(value, "if(@a = '{}', @a, NULL)")
 
 
-def _scalar(node: exp.Expr) -> exp.Expr:
-    return _text_of(node.expressions[0], "NULL")
+def _translate_scalar_attribute(node: exp.Expr) -> exp.Expr:
+    return _attribute_text(node.expressions[0], "NULL")
 
 
-def _text_of(value: exp.Expr, object_sql: str) -> exp.Expr:
+def _attribute_text(value: exp.Expr, object_sql: str) -> exp.Expr:
     text = "JSONExtract(@a, 'Nullable(String)')"
-    return once(f"multiIf(startsWith(@a, '['), @a, startsWith(@a, '{{'), {object_sql}, {text})", value)
+    return fill_template(f"multiIf(startsWith(@a, '['), @a, startsWith(@a, '{{'), {object_sql}, {text})", value)
 
 
-def _flatten_level(entries: str) -> str:
+def _flatten_level_sql(entries: str) -> str:
     """Return the entries with each object replaced by its own entries."""
     children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
-    is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_KEY_BYTES}"
+    is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_FLATTENED_KEY_BYTES}"
     return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
 
 
 # The RE2 pattern of a key's closing quote and the colon, escaped for a ClickHouse literal.
-_MEMBER: Final = '"[ \\\\t\\\\n\\\\r]*:'
-_REPEATED: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
+_KEY_END_PATTERN: Final = '"[ \\\\t\\\\n\\\\r]*:'
+_FLATTEN_LEVELS_SQL: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
 def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
@@ -187,9 +198,11 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     )
     entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
     # Count members by their colons; spaces may precede these, because events are stored as they were sent.
-    members = f"countMatches(_m, '{_MEMBER}') + countMatches(_x, '{_MEMBER}')"
-    is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS} AND {members} <= {MAX_MEMBERS}"
-    flattened = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)}, _b)"
+    members = f"countMatches(_m, '{_KEY_END_PATTERN}') + countMatches(_x, '{_KEY_END_PATTERN}')"
+    is_small = f"length(_m) + length(_x) <= {MAX_FLATTENED_CHARACTERS} AND {members} <= {MAX_FLATTENED_MEMBERS}"
+    flattened = (
+        f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)}, _b)"
+    )
     attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
     result = f"arrayMap(_b -> {attributes}, [{entries}])[1]"
     quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
@@ -197,65 +210,65 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     return fragment(f"arrayMap((_m, _x, _p) -> {result}, {documents})[1]", metadata, extras, project)
 
 
-_TEXT: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), e.2)"
+_ATTRIBUTE_TEXT_SQL: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), e.2)"
 
 
-def _map(node: exp.Expr) -> exp.Expr:
-    member = f"concat(toJSONString(e.1), ':', toJSONString({_TEXT}))"
+def _translate_attribute_map(node: exp.Expr) -> exp.Expr:
+    member = f"concat(toJSONString(e.1), ':', toJSONString({_ATTRIBUTE_TEXT_SQL}))"
     return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _map_attributes(node, member))
 
 
-def _keys(node: exp.Expr) -> exp.Expr:
+def _translate_attribute_keys(node: exp.Expr) -> exp.Expr:
     return _map_attributes(node, "e.1")
 
 
-def _values(node: exp.Expr) -> exp.Expr:
-    return _map_attributes(node, _TEXT)
+def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
+    return _map_attributes(node, _ATTRIBUTE_TEXT_SQL)
 
 
-def _json_text(node: exp.Expr) -> exp.Expr:
+def _translate_json_text(node: exp.Expr) -> exp.Expr:
     """Return an event's value as JSON text, which it already is."""
     return fragment("{0}", node.expressions[0])
 
 
 RULES = RuleSet(
     operations={
-        PathRead: _path,
-        RecordElements: _elements,
-        RecordTest: _is_record,
-        Stored: _stored,
-        EventOf: _event_of,
+        PathRead: _translate_path_read,
+        RecordElements: _translate_record_elements,
+        RecordTest: _translate_record_test,
+        StoredRead: _translate_stored_read,
+        EventFromSubcolumn: _translate_event_from_subcolumn,
     },
     by_name={
-        internal_function("json_text").upper(): _json_text,
-        internal_function("attribute").upper(): _attribute,
-        internal_function("attribute_scalar").upper(): _scalar,
-        internal_function("attributes").upper(): _map,
-        internal_function("attribute_keys").upper(): _keys,
-        internal_function("attribute_values").upper(): _values,
+        internal_function_name("json_text").upper(): _translate_json_text,
+        internal_function_name("attribute").upper(): _translate_attribute,
+        internal_function_name("attribute_scalar").upper(): _translate_scalar_attribute,
+        internal_function_name("attributes").upper(): _translate_attribute_map,
+        internal_function_name("attribute_keys").upper(): _translate_attribute_keys,
+        internal_function_name("attribute_values").upper(): _translate_attribute_values,
     },
 )
 
 
-def _secret(node: exp.Expr) -> exp.Expr:
+def _redact_secret(node: exp.Expr) -> exp.Expr:
     """Redact a value whose field name marks it as secret: hide any text, and the texts of an array, as a whole.
 
     Records are redacted like other values.
     """
-    redact_function = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
-    element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({redact_function}(CAST(_e, 'Nullable(String)')), 'null'))"
+    redact_function = f"{REDACT_EVENT_PREFIX}_{redaction_mode_of(node)}"
+    element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{REDACTION_WORD}\"', ifNull({redact_function}(CAST(_e, 'Nullable(String)')), 'null'))"
     elements = (
         f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"
     )
-    result = once(
-        f"multiIf(JSONType(@a) = 'String', '\"{HIDDEN}\"', JSONType(@a) = 'Array', {elements}, {redact_function}(@a))",
+    result = fill_template(
+        f"multiIf(JSONType(@a) = 'String', '\"{REDACTION_WORD}\"', JSONType(@a) = 'Array', {elements}, {redact_function}(@a))",
         node.expressions[0],
     )
-    return with_operation(result, RedactionCall(redact_function))
+    return attach_operation(result, RedactionCall(redact_function))
 
 
 def _as_event_value(text: exp.Expr) -> exp.Expr:
-    return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
+    return attach_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
 
 
-REDACTION_RULES = Redactions(event_text, _as_event_value, _secret).rules()
+REDACTION_RULES = RedactionLowering(event_value_as_text, _as_event_value, _redact_secret).rules()

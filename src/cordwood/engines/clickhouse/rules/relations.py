@@ -11,41 +11,41 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import collect_array
-from cordwood.engines.clickhouse.rules.building_blocks import null_of, read_as, type_part
+from cordwood.engines.clickhouse.rules.building_blocks import read_as, type_name_part, typed_null
 from cordwood.engines.clickhouse.rules.events import group_by_attached_texts
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, typed_as
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, set_datatype
 from cordwood.sql.grouping import grouping_keys, selected_value
-from cordwood.sql.lowering import RuleSet, fragment, name_part, placeholders, unsupported
-from cordwood.sql.nodes import conditions, constant_int, constant_text, is_null, joined_relations, swap
-from cordwood.sql.rules.aggregates import Argument
+from cordwood.sql.lowering import RuleSet, fragment, name_part, placeholder_list, raise_unsupported
+from cordwood.sql.nodes import and_conditions, constant_int, constant_text, is_null, joined_relations, replace_node
+from cordwood.sql.rules.aggregates import AggregateArgument
 
 
-def _unnest(node: exp.Expr) -> exp.Expr:
+def _translate_unnest(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, (exp.In, exp.Any, exp.All, exp.Join)):
         return node
-    return _relation(node)
+    return _unnest_to_relation(node)
 
 
-def _relation(node: exp.Expr) -> exp.Expr:
-    relation, name = _names(node)
+def _unnest_to_relation(node: exp.Expr) -> exp.Expr:
+    relation, name = _relation_and_column_names(node)
     offset = node.args.get("offset")
     array = node.expressions[0]
-    element = _element(array)
+    element = _array_element_type(array)
     column = exp.to_identifier(name or "_element", quoted=True)
     if isinstance(offset, exp.Identifier):
         pair = "(arrayJoin(arrayZip({0}, arrayEnumerate({0}))) AS _z)"
-        fields, labels = _fields(element, "{1}", first=3)
+        fields, labels = _field_columns_template(element, "{1}", first=3)
         source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{fields})"
         lowered = fragment(source, array, column, name_part(offset.name), *labels)
     else:
-        fields, labels = _fields(element, "{1}", first=2)
+        fields, labels = _field_columns_template(element, "{1}", first=2)
         lowered = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
     return exp.Alias(this=lowered, alias=exp.to_identifier(relation, quoted=True)) if relation else lowered
 
 
-def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
+def _field_columns_template(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
     """Return the template of a struct's fields as columns, and their names for its placeholders from `first` on."""
     fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
     labels = [(index, label) for index, (label, _) in enumerate(fields, 1) if label]
@@ -55,7 +55,7 @@ def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[
     return "".join(columns_sql), [name_part(label) for _, label in labels]
 
 
-def _names(node: exp.Expr) -> tuple[str, str]:
+def _relation_and_column_names(node: exp.Expr) -> tuple[str, str]:
     """Return the relation's name and the name of its column."""
     alias = node.args.get("alias")
     names = [column.name for column in alias.columns] if alias else []
@@ -63,45 +63,47 @@ def _names(node: exp.Expr) -> tuple[str, str]:
     return relation, names[0] if names else relation
 
 
-def _element(array: exp.Expr) -> Datatype | None:
+def _array_element_type(array: exp.Expr) -> Datatype | None:
     datatype = datatype_of(array)
     return datatype.element if datatype and datatype.kind is Kind.ARRAY else None
 
 
-def _join(node: exp.Expr) -> exp.Expr:
+def _translate_join(node: exp.Expr) -> exp.Expr:
     """Lower a join with UNNEST: to ARRAY JOIN if the array depends on the row, else to a relation."""
     unnest = node.this
     if not isinstance(unnest, exp.Unnest):
         return node
-    if not _reads_row(unnest.expressions[0]):
-        node.set("this", _relation(unnest))
+    if not _reads_outer_row(unnest.expressions[0]):
+        node.set("this", _unnest_to_relation(unnest))
         return node
     return _array_join(node, unnest)
 
 
 # The internal operation of a join condition that holds for all rows; its arguments are a column of each side.
-_ANY_KEY: Final = "$any_key"
+_ANY_JOIN_KEY: Final = "$any_key"
 
 
-def _with_key(node: exp.Expr) -> exp.Expr:
+def _add_join_key(node: exp.Expr) -> exp.Expr:
     """Add an equality that always holds to an outer join without one, because ClickHouse requires a join key."""
     condition = node.args.get("on")
     if condition is None or not node.args.get("side"):
         return node
     relations = {relation.alias_or_name for relation in joined_relations(node.this)}
-    if any(_is_key(part, relations) for part in conditions(exp.Where(this=copied(condition)))):
+    if any(_is_join_key(part, relations) for part in and_conditions(exp.Where(this=copy_tree(condition)))):
         return node
     columns = list(condition.find_all(exp.Column))
     sides = [
         next((column for column in columns if (column.table in relations) is is_own), None) for is_own in (False, True)
     ]
     if None not in sides:
-        key = exp.Anonymous(this=_ANY_KEY, expressions=[copied(column) for column in sides if column is not None])
-        node.set("on", exp.And(this=typed_as(key, BOOL), expression=exp.Paren(this=copied(condition))))
+        key = exp.Anonymous(
+            this=_ANY_JOIN_KEY, expressions=[copy_tree(column) for column in sides if column is not None]
+        )
+        node.set("on", exp.And(this=set_datatype(key, BOOL), expression=exp.Paren(this=copy_tree(condition))))
     return node
 
 
-def _is_key(part: exp.Expr, relations: set[str]) -> bool:
+def _is_join_key(part: exp.Expr, relations: set[str]) -> bool:
     """Return whether the condition equates a value of one side with a value of the other."""
     if not isinstance(part, exp.EQ):
         return False
@@ -109,11 +111,11 @@ def _is_key(part: exp.Expr, relations: set[str]) -> bool:
     return sides in ([{True}, {False}], [{False}, {True}])
 
 
-def _any_key(node: exp.Expr) -> exp.Expr:
+def _translate_any_join_key(node: exp.Expr) -> exp.Expr:
     return fragment("(ignore({0}) = ignore({1}))", *node.expressions)
 
 
-def _reads_row(array: exp.Expr) -> bool:
+def _reads_outer_row(array: exp.Expr) -> bool:
     return any(True for _ in array.find_all(exp.Column))
 
 
@@ -122,7 +124,7 @@ def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
 
     Its column names contain the relation's name.
     """
-    relation, name = _names(unnest)
+    relation, name = _relation_and_column_names(unnest)
     offset = unnest.args.get("offset")
     position_name = offset.name if isinstance(offset, exp.Identifier) else ""
     array, positions = _filtered_elements(unnest.expressions[0], node.args.get("on"), (relation, name, position_name))
@@ -134,37 +136,42 @@ def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
     return exp.Join(this=columns[0], expressions=columns[1:], kind="ARRAY", side=side)
 
 
-_POSITIONS: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), arrayEnumerate({0}))"
+_ELEMENT_POSITIONS_SQL: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), arrayEnumerate({0}))"
 
 
 def _filtered_elements(
     array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]
 ) -> tuple[exp.Expr, exp.Expr]:
     """Return the elements for which the join's condition holds, and their positions."""
-    positions = fragment(_POSITIONS, copied(array))
+    positions = fragment(_ELEMENT_POSITIONS_SQL, copy_tree(array))
     if condition is None or isinstance(condition, exp.Boolean):
         return array, positions
     filter_condition = _condition_for_element(condition, *names)
     return (
         fragment("arrayFilter((_e, _o) -> {2}, {0}, {1})", array, positions, filter_condition),
-        fragment("arrayFilter((_o, _e) -> {2}, {0}, {1})", copied(positions), copied(array), copied(filter_condition)),
+        fragment(
+            "arrayFilter((_o, _e) -> {2}, {0}, {1})",
+            copy_tree(positions),
+            copy_tree(array),
+            copy_tree(filter_condition),
+        ),
     )
 
 
 def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str) -> list[exp.Expr]:
     """Return a struct's fields as columns of the relation."""
-    element = _element(unnested)
+    element = _array_element_type(unnested)
     columns = []
     for index, (label, _) in enumerate(element.fields if element else (), 1):
         if label and label != name:
-            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {index}), {{0}})", copied(array))
+            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {index}), {{0}})", copy_tree(array))
             columns.append(_array_join_column(fields, relation, label))
     return columns
 
 
 def _condition_for_element(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
     """Return the condition for one element `_e` at the position `_o`."""
-    result = copied(condition)
+    result = copy_tree(condition)
     for column in list(result.find_all(exp.Column)):
         if column.table == relation and column.name in (name, offset):
             column.replace(fragment("_e" if column.name == name else "_o"))
@@ -175,7 +182,7 @@ def _array_join_column(array: exp.Expr, relation: str, name: str) -> exp.Expr:
     return exp.Alias(this=array, alias=exp.to_identifier(f"{relation}.{name}", quoted=True))
 
 
-def _alias(node: exp.Expr) -> exp.Expr:
+def _translate_alias(node: exp.Expr) -> exp.Expr:
     """Cast a result column to its type, if ClickHouse's type would be wider or the column is an untyped NULL."""
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
@@ -185,7 +192,7 @@ def _alias(node: exp.Expr) -> exp.Expr:
 
 def _typed_column(value: exp.Expr, datatype: Datatype, *, converts: bool) -> exp.Expr:
     if is_null(value):
-        return null_of(datatype)
+        return typed_null(datatype)
     if converts:
         return _convert_column(value, datatype)
     if datatype.kind is Kind.BOOL and not isinstance(value, exp.Column):
@@ -195,19 +202,19 @@ def _typed_column(value: exp.Expr, datatype: Datatype, *, converts: bool) -> exp
 
 def _convert_column(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     if datatype.kind in (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC, Kind.FLOAT64):
-        name = type_part(datatype)
+        name = type_name_part(datatype)
         return fragment("CAST({0}, {1})", value, name) if name else value
     return read_as(value, datatype.kind)
 
 
-def _select(node: exp.Expr) -> exp.Expr:
+def _translate_select(node: exp.Expr) -> exp.Expr:
     """Lower SELECT; in SELECT AS STRUCT each row becomes one value."""
     kind = str(node.args.get("kind") or "").upper()
     _normalize_zeros(node)
     _make_names_unique(node.expressions)
     group_by_attached_texts(node)
     if kind == "STRUCT":
-        return _as_struct(node)
+        return _select_as_struct(node)
     if kind == "VALUE":
         node.set("kind", None)
     return node
@@ -215,12 +222,12 @@ def _select(node: exp.Expr) -> exp.Expr:
 
 def _normalize_zeros(select: exp.Expr) -> None:
     """Convert -0.0 to 0.0 where rows are grouped by it, because they are equal values."""
-    for value in _grouped_by_value(select):
+    for value in _grouping_values(select):
         if kind_of(value) is Kind.FLOAT64:
-            swap(value, typed_as(fragment("({0} + 0.)", copied(value)), FLOAT64))
+            replace_node(value, set_datatype(fragment("({0} + 0.)", copy_tree(value)), FLOAT64))
 
 
-def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
+def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
     """Return the selected values by which rows are grouped and that can be replaced in place.
 
     These are all values of a DISTINCT, and the columns of a GROUP BY that only an ordinal refers to.
@@ -249,19 +256,19 @@ def _make_names_unique(items: list[exp.Expr]) -> None:
         used_names.add(item.alias)
 
 
-def _as_struct(node: exp.Expr) -> exp.Expr:
+def _select_as_struct(node: exp.Expr) -> exp.Expr:
     items = [item.this if isinstance(item, exp.Alias) else item for item in node.expressions]
     fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
     datatype = Datatype(Kind.STRUCT, fields=fields)
     row = tuple_of(datatype, items)
-    node.set("expressions", [exp.Alias(this=typed_as(row, datatype), alias=exp.to_identifier("_row", quoted=True))])
+    node.set("expressions", [exp.Alias(this=set_datatype(row, datatype), alias=exp.to_identifier("_row", quoted=True))])
     node.set("kind", None)
     return node
 
 
 def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
     """Return the items as a tuple of that type; without a cast if the type is not completely known."""
-    name, template = type_part(datatype), f"tuple({placeholders(len(items))})"
+    name, template = type_name_part(datatype), f"tuple({placeholder_list(len(items))})"
     return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
 
 
@@ -280,15 +287,15 @@ def _is_simple_select(query: exp.Expr, *, of_array: bool) -> bool:
     return not any(query.expressions[0].find_all(exp.AggFunc, exp.Window))
 
 
-def gather(query: exp.Expr) -> exp.Expr:
+def collect_to_array(query: exp.Expr) -> exp.Expr:
     """Return the query with its one column aggregated to an array."""
     value = query.expressions[0]
     order, limit = query.args.get("order"), query.args.get("limit")
     value = value.this if isinstance(value, exp.Alias) else value
     for key in order.expressions if order is not None else ():
         if isinstance(key.this, exp.Literal):
-            key.set("this", copied(value))
-    argument = Argument(value, order=order, limit=None if limit is None else limit.expression)
+            key.set("this", copy_tree(value))
+    argument = AggregateArgument(value, order=order, limit=None if limit is None else limit.expression)
     query.set("order", None)
     query.set("limit", None)
     query.set(
@@ -298,60 +305,60 @@ def gather(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def is_gatherable(query: exp.Expr, *, of_array: bool = False) -> bool:
+def can_collect_to_array(query: exp.Expr, *, of_array: bool = False) -> bool:
     return isinstance(query, exp.Select) and _is_simple_select(query, of_array=of_array)
 
 
-def _branches(node: exp.Expr) -> exp.Expr:
+def _translate_set_operation(node: exp.Expr) -> exp.Expr:
     """Cast the columns of both branches to their common type: ClickHouse would make a Variant of two types."""
-    sides = [_projections(node.this), _projections(node.expression)]
+    sides = [_first_projections(node.this), _first_projections(node.expression)]
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
             target_type = common_type(datatype_of(item) for item in items)
             for item in filter(lambda item: isinstance(item, exp.Alias), items):
-                _set_type(item, target_type)
+                _change_type(item, target_type)
     return node
 
 
-def _set_type(item: exp.Expr, datatype: Datatype | None) -> None:
+def _change_type(item: exp.Expr, datatype: Datatype | None) -> None:
     if datatype is not None and datatype_of(item) != datatype:
-        typed_as(item, datatype).meta["becomes"] = datatype
+        set_datatype(item, datatype).meta["becomes"] = datatype
 
 
-def _projections(query: exp.Expr) -> list[exp.Expr]:
+def _first_projections(query: exp.Expr) -> list[exp.Expr]:
     while isinstance(query, (exp.Subquery, exp.SetOperation)):
         query = query.this
     return query.expressions if isinstance(query, exp.Select) else []
 
 
-def _recursion(node: exp.Expr) -> exp.Expr:
+def _refuse_recursive_distinct(node: exp.Expr) -> exp.Expr:
     """Refuse a recursive UNION DISTINCT: ClickHouse supports only UNION ALL in recursion."""
     for cte in node.expressions if node.args.get("recursive") else ():
         body = cte.this.unnest()
         reads = any(table.name.lower() == cte.alias.lower() for table in body.find_all(exp.Table))
         if reads and isinstance(body, exp.Union) and body.args.get("distinct"):
-            unsupported(node, "A recursive UNION DISTINCT on ClickHouse")
+            raise_unsupported(node, "A recursive UNION DISTINCT on ClickHouse")
     return node
 
 
-def _cte(node: exp.Expr) -> exp.Expr:
+def _remove_materialized(node: exp.Expr) -> exp.Expr:
     """Remove MATERIALIZED from a CTE: ClickHouse evaluates it at each reference and has no keyword for it."""
     node.set("materialized", None)
     return node
 
 
-def _prepare_select(node: exp.Expr) -> exp.Expr:
+def _rewrite_select(node: exp.Expr) -> exp.Expr:
     """Rewrite what ClickHouse lacks: shadowed relations, parenthesized joins, and sort keys of events' values.
 
     The sub-queries' column names contain the name of their relation.
     """
-    _rename_shadowed(node)
-    _mark_count(node)
+    _rename_shadowed_relations(node)
+    _mark_correlated_count(node)
     for parenthesized in list(_parenthesized_joins(node)):
-        _rewrite_parenthesized(node, parenthesized)
+        _rewrite_parenthesized_join(node, parenthesized)
     order = node.args.get("order")
     if order is not None:
-        order.set("expressions", [key for order_key in order.expressions for key in _sort_keys(node, order_key)])
+        order.set("expressions", [key for order_key in order.expressions for key in _sort_keys_for(node, order_key)])
     return node
 
 
@@ -367,39 +374,43 @@ def _parenthesized_joins(select: exp.Expr) -> Iterator[exp.Expr]:
             yield item
 
 
-def _rewrite_parenthesized(select: exp.Expr, parenthesized: exp.Expr) -> None:
+def _rewrite_parenthesized_join(select: exp.Expr, parenthesized: exp.Expr) -> None:
     inner = parenthesized.this
     relations = {relation.alias_or_name for relation in joined_relations(parenthesized)}
     joins = inner.args.get("joins") or []
     inner.set("joins", None)
     inner_columns = {id(column) for part in (inner, *joins) for column in part.find_all(exp.Column)}
     outer_columns = [column for column in select.find_all(exp.Column) if id(column) not in inner_columns]
-    items = _columns_of(relations, outer_columns) or [exp.Alias(this=exp.Literal.number(1), alias=_quoted("_one"))]
+    items = _columns_of_relations(relations, outer_columns) or [
+        exp.Alias(this=exp.Literal.number(1), alias=_quoted_identifier("_one"))
+    ]
     query = exp.Select(expressions=items, from_=exp.From(this=inner), joins=joins)
     parenthesized.replace(
-        exp.Subquery(this=query, alias=exp.TableAlias(this=_quoted(unique_name("_joined", relations))))
+        exp.Subquery(
+            this=query, alias=exp.TableAlias(this=_quoted_identifier(name_with_relations("_joined", relations)))
+        )
     )
 
 
-def _columns_of(relations: set[str], columns: list[exp.Column]) -> list[exp.Expr]:
+def _columns_of_relations(relations: set[str], columns: list[exp.Column]) -> list[exp.Expr]:
     """Return the columns that are read from the relations, each under a name that contains its relation's name."""
     column_by_name = {(column.table, column.name): column for column in columns if column.table in relations}
     return [
-        exp.Alias(this=copied(column), alias=_quoted(f"{table}.{name}"))
+        exp.Alias(this=copy_tree(column), alias=_quoted_identifier(f"{table}.{name}"))
         for (table, name), column in column_by_name.items()
     ]
 
 
-def _quoted(name: str) -> exp.Identifier:
+def _quoted_identifier(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
-def unique_name(name: str, used_names: set[str]) -> str:
+def name_with_relations(name: str, used_names: set[str]) -> str:
     """Return a name that differs from those of other parenthesized joins."""
     return f"{name}_{'_'.join(sorted(used_names))}"
 
 
-def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
+def _sort_keys_for(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
     """Return the sort keys that replace a key: two for an event's value, as a number and then as a text."""
     value = key.this
     position = constant_int(value)
@@ -408,52 +419,52 @@ def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
         value = item.this if isinstance(item, exp.Alias) else item
     if kind_of(value) is not Kind.VARIANT or any(value.find_all(exp.AggFunc, exp.Subquery)):
         return [key]
-    sort_keys = [copied(key), copied(key)]
+    sort_keys = [copy_tree(key), copy_tree(key)]
     for sort_key, kind in zip(sort_keys, (Kind.FLOAT64, Kind.STRING), strict=True):
-        conversion = exp.Anonymous(this=EVENT_AS, expressions=[copied(value), exp.Literal.string(kind)])
+        conversion = exp.Anonymous(this=EVENT_AS_FUNCTION, expressions=[copy_tree(value), exp.Literal.string(kind)])
         sort_key.set("this", conversion)
     return sort_keys
 
 
 # The internal operation that reads an event's value as the type that its second argument names.
-EVENT_AS: Final = "$event_as"
+EVENT_AS_FUNCTION: Final = "$event_as"
 
 
-def _event_as(node: exp.Expr) -> exp.Expr:
+def _translate_event_as(node: exp.Expr) -> exp.Expr:
     value, kind = node.expressions
     return read_as(value, Kind(constant_text(kind) or Kind.STRING))
 
 
 RULES = RuleSet(
-    by_name={EVENT_AS.upper(): _event_as, _ANY_KEY.upper(): _any_key},
+    by_name={EVENT_AS_FUNCTION.upper(): _translate_event_as, _ANY_JOIN_KEY.upper(): _translate_any_join_key},
     nodes={
-        exp.CTE: _cte,
-        exp.Unnest: _unnest,
-        exp.Join: _join,
-        exp.Alias: _alias,
-        exp.Select: _select,
+        exp.CTE: _remove_materialized,
+        exp.Unnest: _translate_unnest,
+        exp.Join: _translate_join,
+        exp.Alias: _translate_alias,
+        exp.Select: _translate_select,
     },
     before_children={
-        **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
-        exp.Select: _prepare_select,
-        exp.Join: _with_key,
-        exp.With: _recursion,
+        **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _translate_set_operation),
+        exp.Select: _rewrite_select,
+        exp.Join: _add_join_key,
+        exp.With: _refuse_recursive_distinct,
     },
 )
 
 
-_RELATION_NAME: Final = "_first"
+_LEADING_QUERY_ALIAS: Final = "_first"
 # The clauses after a parenthesized query, which apply to the whole query.
 _TRAILING_CLAUSES: Final = ("order", "limit", "offset")
 
 
-def begin_with_select(tree: exp.Expr) -> exp.Expr:
+def rewrite_leading_parentheses(tree: exp.Expr) -> exp.Expr:
     """Replace each parenthesized query right after a WITH by a SELECT over it; return the root, which may be new."""
     queries = [with_.parent for with_ in tree.find_all(exp.With)]
     for query in queries:
         first = _leading_query(query)
         if isinstance(first, exp.Subquery):
-            relation = _as_relation(first)
+            relation = _select_from_parenthesized(first)
             first.replace(relation)
             tree = relation if first is tree else tree
     return tree
@@ -465,10 +476,10 @@ def _leading_query(query: exp.Expr | None) -> exp.Expr | None:
     return query
 
 
-def _as_relation(parenthesized: exp.Expr) -> exp.Select:
+def _select_from_parenthesized(parenthesized: exp.Expr) -> exp.Select:
     """Return a SELECT over the parenthesized query, with the clauses that were before and after the parentheses."""
     inner = exp.Subquery(
-        this=parenthesized.this, alias=exp.TableAlias(this=exp.to_identifier(_RELATION_NAME, quoted=True))
+        this=parenthesized.this, alias=exp.TableAlias(this=exp.to_identifier(_LEADING_QUERY_ALIAS, quoted=True))
     )
     relation = exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
     for key in ("with_", *_TRAILING_CLAUSES):
@@ -477,7 +488,7 @@ def _as_relation(parenthesized: exp.Expr) -> exp.Select:
 
 
 # The parents of a query that use its rows and not its value.
-_ROW_PARENTS: Final = (
+_ROW_READING_PARENTS: Final = (
     exp.In,
     exp.Exists,
     exp.Any,
@@ -488,11 +499,11 @@ _ROW_PARENTS: Final = (
     exp.From,
     exp.Join,
 )
-_COUNTS_ZERO: Final = "counts_none"
-_CHANGES_ROWS: Final = ("group", "having", "qualify", "limit", "offset")
+_COUNTS_ZERO_KEY: Final = "counts_none"
+_ROW_CHANGING_CLAUSES: Final = ("group", "having", "qualify", "limit", "offset")
 
 
-def _rename_shadowed(select: exp.Expr) -> None:
+def _rename_shadowed_relations(select: exp.Expr) -> None:
     """Rename relations that an inner query shadows: ClickHouse resolves `t.a` to an inner table t despite its alias."""
     inner_names = {
         table.name
@@ -502,7 +513,7 @@ def _rename_shadowed(select: exp.Expr) -> None:
     for relation in list(_relations(select)) if inner_names else []:
         name = relation.alias_or_name
         if name in inner_names and isinstance(relation, (exp.Table, exp.Subquery)):
-            _rename(select, name, f"{name}$")
+            _rename_relation(select, name, f"{name}$")
             relation.set("alias", exp.TableAlias(this=exp.to_identifier(f"{name}$", quoted=True)))
 
 
@@ -513,7 +524,7 @@ def _relations(select: exp.Expr) -> Iterator[exp.Expr]:
     yield from (join.this for join in select.args.get("joins") or [])
 
 
-def _rename(select: exp.Expr, name: str, new_name: str) -> None:
+def _rename_relation(select: exp.Expr, name: str, new_name: str) -> None:
     def is_shadowed(node: exp.Expr) -> bool:
         is_inner = isinstance(node, exp.Select) and node is not select
         return is_inner and any(relation.alias_or_name == name for relation in _relations(node))
@@ -523,47 +534,49 @@ def _rename(select: exp.Expr, name: str, new_name: str) -> None:
             node.set("table", exp.to_identifier(new_name, quoted=True))
 
 
-def _mark_count(select: exp.Expr) -> None:
+def _mark_correlated_count(select: exp.Expr) -> None:
     """Mark a correlated COUNT, for which ClickHouse returns NULL instead of 0 if there are no rows."""
     items = select.expressions
     is_count = len(items) == 1 and isinstance(items[0].unalias(), (exp.Count, exp.CountIf))
-    if is_count and isinstance(select.parent, exp.Subquery) and not any(map(select.args.get, _CHANGES_ROWS)):
+    if is_count and isinstance(select.parent, exp.Subquery) and not any(map(select.args.get, _ROW_CHANGING_CLAUSES)):
         inner_relations = {
             relation.alias_or_name for inner in select.find_all(exp.Select) for relation in _relations(inner)
         }
-        select.meta[_COUNTS_ZERO] = any(column.table not in inner_relations for column in select.find_all(exp.Column))
+        select.meta[_COUNTS_ZERO_KEY] = any(
+            column.table not in inner_relations for column in select.find_all(exp.Column)
+        )
 
 
-def _subquery(node: exp.Expr) -> exp.Expr:
+def _translate_subquery(node: exp.Expr) -> exp.Expr:
     if any(node.args.get(key) for key in ("order", "limit", "offset")):
-        return _as_relation(node)
-    if node.this.meta_get(_COUNTS_ZERO) and not isinstance(node.parent, _ROW_PARENTS):
+        return _select_from_parenthesized(node)
+    if node.this.meta_get(_COUNTS_ZERO_KEY) and not isinstance(node.parent, _ROW_READING_PARENTS):
         return fragment("ifNull({0}, 0)", exp.Subquery(this=node.this))
     return node
 
 
 # The internal operation that tests whether a condition holds for any element. Its arguments are the array, the variable
 # for an element, and the condition.
-EXISTS_IN: Final = "$exists_in"
+EXISTS_IN_FUNCTION: Final = "$exists_in"
 
-_CLAUSES: Final = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
+_CLAUSES_BESIDES_WHERE: Final = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
 
 
-def _exists(node: exp.Expr) -> exp.Expr:
+def _translate_exists(node: exp.Expr) -> exp.Expr:
     select = node.this
-    unnests = _chain(select)
+    unnests = _nested_unnests(select)
     if not unnests:
         return node
     where = select.args.get("where")
     condition: exp.Expr = where.this if where is not None else exp.Boolean(this=True)
     for depth, unnest in reversed(list(enumerate(unnests))):
-        condition = _exists_over(unnest, condition, f"_x{depth}")
+        condition = _exists_in_array(unnest, condition, f"_x{depth}")
     return condition
 
 
-def _chain(select: exp.Expr) -> list[exp.Expr]:
+def _nested_unnests(select: exp.Expr) -> list[exp.Expr]:
     """Return the nested UNNESTs of a query that reads nothing else; else an empty list."""
-    if not isinstance(select, exp.Select) or any(map(select.args.get, _CLAUSES)):
+    if not isinstance(select, exp.Select) or any(map(select.args.get, _CLAUSES_BESIDES_WHERE)):
         return []
     joins = select.args.get("joins") or []
     from_ = select.args.get("from_")
@@ -580,15 +593,21 @@ def _has_condition(join: exp.Expr) -> bool:
     return str(join.args.get("kind")) != "CROSS" or join.args.get("on") is not None
 
 
-def _exists_over(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Expr:
+def _exists_in_array(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Expr:
     alias = unnest.args["alias"]
     element = _element_type(unnest.expressions[0])
     container = exp.Paren(this=condition)
-    _rename_element(container, alias.name, alias.columns[0].name if alias.columns else alias.name, name, element)
-    return exp.Anonymous(this=EXISTS_IN, expressions=[unnest.expressions[0], exp.Literal.string(name), container.this])
+    _replace_element_references(
+        container, alias.name, alias.columns[0].name if alias.columns else alias.name, name, element
+    )
+    return exp.Anonymous(
+        this=EXISTS_IN_FUNCTION, expressions=[unnest.expressions[0], exp.Literal.string(name), container.this]
+    )
 
 
-def _rename_element(condition: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None) -> None:
+def _replace_element_references(
+    condition: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None
+) -> None:
     """Replace references to the element and to a struct's fields in the condition by the lambda's variable."""
     positions: Mapping[str, int] = {
         label: index for index, (label, _) in enumerate(element.fields if element else (), 1)
@@ -597,7 +616,7 @@ def _rename_element(condition: exp.Expr, relation: str, column_name: str, name: 
         if column.table != relation:
             continue
         reference = name if column.name == column_name else f"tupleElement({name}, {positions.get(column.name, 1)})"
-        column.replace(typed_as(fragment(reference), datatype_of(column)))
+        column.replace(set_datatype(fragment(reference), datatype_of(column)))
 
 
 def _element_type(array: exp.Expr) -> Datatype | None:
@@ -605,19 +624,19 @@ def _element_type(array: exp.Expr) -> Datatype | None:
     return datatype.element if datatype else None
 
 
-def _exists_in(node: exp.Expr) -> exp.Expr:
+def _translate_exists_in(node: exp.Expr) -> exp.Expr:
     array, name, condition = node.expressions
     return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, condition)
 
 
 SUBQUERY_RULES = RuleSet(
     nodes={
-        exp.Subquery: _subquery,
+        exp.Subquery: _translate_subquery,
     },
     before_children={
-        exp.Exists: _exists,
+        exp.Exists: _translate_exists,
     },
     by_name={
-        EXISTS_IN.upper(): _exists_in,
+        EXISTS_IN_FUNCTION.upper(): _translate_exists_in,
     },
 )

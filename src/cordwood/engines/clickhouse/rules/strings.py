@@ -9,24 +9,34 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    WORDS,
+    VOCABULARY,
     fail_if,
-    null_of,
-    once,
+    fill_template,
     read_as,
+    typed_null,
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.json_functions import JSON_TEXT
+from cordwood.engines.clickhouse.rules.json_functions import JSON_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholders, text_part, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholder_list, raise_unsupported, text_part
 from cordwood.sql.nodes import constant_int, constant_text
-from cordwood.sql.rules.formats import TEXT_LETTERS, ZERO_PADDING_REFUSAL, Field, Formats, Specifier
-from cordwood.sql.rules.functions import MAX_TEXT_BYTES, STRINGS, ByType, Checked, Key, Template, rules_from_templates
-from cordwood.sql.rules.strings import FOLDED, has_duplicate_characters, source_and_target
+from cordwood.sql.rules.formats import TEXT_LETTERS, ZERO_PADDING_REFUSAL, FormatField, FormatRules, Specifier
+from cordwood.sql.rules.functions import (
+    MAX_TEXT_BYTES,
+    STRING_FUNCTIONS,
+    CheckedTemplate,
+    FunctionKey,
+    Template,
+    TemplatesByType,
+    rules_from_templates,
+)
+from cordwood.sql.rules.strings import CONSTANT_FOLDING_RULES, has_duplicate_characters, translate_arguments
 
 # Unicode's white space, which BigQuery's TRIM removes by default.
-_WHITE_SPACE: Final = r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"
+_WHITE_SPACE_PATTERN: Final = (
+    r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"
+)
 
 
 def as_text(node: exp.Expr) -> exp.Expr:
@@ -37,44 +47,44 @@ def _is_bytes(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.BYTES
 
 
-def _name(node: exp.Expr, name: str) -> str:
+def _function_for_type(node: exp.Expr, name: str) -> str:
     """Return the name of ClickHouse's function for bytes or for code points."""
     return name if _is_bytes(node) else f"{name}UTF8"
 
 
-def _substring(node: exp.Expr) -> exp.Expr:
+def _translate_substring(node: exp.Expr) -> exp.Expr:
     value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
-    size, function_name = f"toInt64({_name(value, 'length')}(@a))", _name(value, "substring")
+    size, function_name = f"toInt64({_function_for_type(value, 'length')}(@a))", _function_for_type(value, "substring")
     start_sql = f"if(@b > 0, @b, if(@b = 0 OR @b < -{size}, 1, {size} + @b + 1))"
     if (constant_int(start) or 0) > 0:
         start_sql = "@b"
     if length is None:
-        return once(f"{function_name}(@a, {start_sql})", value, start)
+        return fill_template(f"{function_name}(@a, {start_sql})", value, start)
     # ClickHouse's greatest skips NULL.
     body = f"if(isNull(@c), NULL, {function_name}(@a, {start_sql}, greatest(@c, 0)))"
     constant_length = constant_int(length)
     if constant_length is not None and constant_length >= 0:
-        return once(f"{function_name}(@a, {start_sql}, @c)", value, start, length)
+        return fill_template(f"{function_name}(@a, {start_sql}, @c)", value, start, length)
     body = fail_if(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
-    return once(body, value, start, length)
+    return fill_template(body, value, start, length)
 
 
-def _trim(node: exp.Expr) -> exp.Expr:
+def _translate_trim(node: exp.Expr) -> exp.Expr:
     value, characters = as_text(node.this), node.args.get("expression")
     side = str(node.args.get("position") or "BOTH").upper()
     if characters is None:
         if _is_bytes(value):
-            unsupported(node, "TRIM of BYTES without the bytes to trim")
-        patterns = {"LEADING": f"^{_WHITE_SPACE}", "TRAILING": f"{_WHITE_SPACE}$"}
-        pattern = text_part(patterns.get(side, f"^{_WHITE_SPACE}|{_WHITE_SPACE}$"))
+            raise_unsupported(node, "TRIM of BYTES without the bytes to trim")
+        patterns = {"LEADING": f"^{_WHITE_SPACE_PATTERN}", "TRAILING": f"{_WHITE_SPACE_PATTERN}$"}
+        pattern = text_part(patterns.get(side, f"^{_WHITE_SPACE_PATTERN}|{_WHITE_SPACE_PATTERN}$"))
         return fragment("replaceRegexpAll({0}, {1}, '')", value, pattern)
     name = {"LEADING": "trimLeft", "TRAILING": "trimRight"}.get(side, "trimBoth")
     if _is_bytes(value) or (constant_text(characters) or "é").isascii():
         return fragment(f"{name}({{0}}, {{1}})", value, characters)
-    return _trim_characters(value, characters, side)
+    return _trim_given_characters(value, characters, side)
 
 
-def _trim_characters(value: exp.Expr, characters: exp.Expr, side: str) -> exp.Expr:
+def _trim_given_characters(value: exp.Expr, characters: exp.Expr, side: str) -> exp.Expr:
     value_characters = (
         "arrayMap(_i -> substringUTF8(assumeNotNull(@a), _i, 1), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
     )
@@ -87,72 +97,74 @@ def _trim_characters(value: exp.Expr, characters: exp.Expr, side: str) -> exp.Ex
         f"substringUTF8(@a, greatest({first}, 1), greatest(toInt64({last}) - toInt64(greatest({first}, 1)) + 1, 0))"
     )
     has_none_kept = f"NOT arrayExists(_c -> {is_kept}, {value_characters})"
-    return once(f"if(isNull(@a) OR isNull(@b), NULL, if({has_none_kept}, '', {trimmed}))", value, characters)
+    return fill_template(f"if(isNull(@a) OR isNull(@b), NULL, if({has_none_kept}, '', {trimmed}))", value, characters)
 
 
-def _pad(node: exp.Expr) -> exp.Expr:
+def _translate_pad(node: exp.Expr) -> exp.Expr:
     value, length = as_text(node.this), node.expression
     fill = node.args.get("fill_pattern") or fragment("' '")
     name = "leftPad" if node.args.get("is_left") else "rightPad"
-    shortened = f"{_name(value, 'substring')}(@a, 1, @b)"
-    missing_length = f"toInt64(@b) - toInt64({_name(value, 'length')}(@a))"
-    filling = (
-        f"{_name(value, 'substring')}(repeat(@c, greatest({missing_length}, 0)), 1, greatest({missing_length}, 0))"
-    )
+    shortened = f"{_function_for_type(value, 'substring')}(@a, 1, @b)"
+    missing_length = f"toInt64(@b) - toInt64({_function_for_type(value, 'length')}(@a))"
+    filling = f"{_function_for_type(value, 'substring')}(repeat(@c, greatest({missing_length}, 0)), 1, greatest({missing_length}, 0))"
     lengthened = f"concat({filling}, @a)" if name == "leftPad" else f"concat(@a, {filling})"
-    padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_name(value, 'length')}(@a)), {shortened}, {lengthened}))"
+    padded = (
+        f"if(isNull(@b), NULL, if(@b <= toInt64({_function_for_type(value, 'length')}(@a)), {shortened}, {lengthened}))"
+    )
     message = f"LPAD and RPAD need a size from 0 to {MAX_TEXT_BYTES} and a pattern that is not empty"
-    return once(fail_if(node, f"(@b < 0 OR @b > {MAX_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill)
+    return fill_template(
+        fail_if(node, f"(@b < 0 OR @b > {MAX_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill
+    )
 
 
-def _concat(node: exp.Expr) -> exp.Expr:
+def _translate_concat(node: exp.Expr) -> exp.Expr:
     """Lower CONCAT, which is NULL if any part is."""
-    parts = [_as_joinable(part) for part in node.expressions]
+    parts = [_convert_for_concat(part) for part in node.expressions]
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
         return parts[0]
-    return fragment(f"{name}({placeholders(len(parts))})", *parts)
+    return fragment(f"{name}({placeholder_list(len(parts))})", *parts)
 
 
-def _as_joinable(part: exp.Expr) -> exp.Expr:
+def _convert_for_concat(part: exp.Expr) -> exp.Expr:
     kind = kind_of(part)
     if kind is None or kind in (Kind.STRING, Kind.BYTES, Kind.ARRAY):
         return part
     return cast_to(part, part, STRING)
 
 
-def _concat_operator(node: exp.Expr) -> exp.Expr:
-    left, right = _as_joinable(node.this), _as_joinable(node.expression)
+def _translate_concat_operator(node: exp.Expr) -> exp.Expr:
+    left, right = _convert_for_concat(node.this), _convert_for_concat(node.expression)
     name = "arrayConcat" if Kind.ARRAY in (kind_of(left), kind_of(right)) else "concat"
     return fragment(f"{name}({{0}}, {{1}})", left, right)
 
 
-def _split(node: exp.Expr) -> exp.Expr:
+def _translate_split(node: exp.Expr) -> exp.Expr:
     """Lower SPLIT: an empty text has one empty part; an empty delimiter splits into characters."""
     value, delimiter = as_text(node.this), node.expression
     constant_delimiter = constant_text(delimiter)
     if constant_delimiter is None:
-        unsupported(node, "SPLIT by a delimiter that is not a literal")
+        raise_unsupported(node, "SPLIT by a delimiter that is not a literal")
     if _is_bytes(value) and not _is_bytes(delimiter):
-        unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
-    function_name, length = _name(value, "substring"), _name(value, "length")
+        raise_unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
+    function_name, length = _function_for_type(value, "substring"), _function_for_type(value, "length")
     characters = f"arrayMap(_i -> {function_name}(assumeNotNull(@a), _i, 1), range(1, {length}(assumeNotNull(@a)) + 1))"
     parts = "splitByString(@b, assumeNotNull(@a))" if constant_delimiter else characters
-    return once(f"if(isNull(@a), [], if(@a = '', [''], {parts}))", value, delimiter)
+    return fill_template(f"if(isNull(@a), [], if(@a = '', [''], {parts}))", value, delimiter)
 
 
-def _position(node: exp.Expr) -> exp.Expr:
+def _translate_position(node: exp.Expr) -> exp.Expr:
     value, part = as_text(node.this), as_text(node.args["substr"])
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth_position(node, value, part)
-    return fragment(f"toInt64({_name(value, 'position')}({{0}}, {{1}}))", value, part)
+    return fragment(f"toInt64({_function_for_type(value, 'position')}({{0}}, {{1}}))", value, part)
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     """Lower INSTR: list all positions of the part, and choose from the front or, if negative, from the back."""
     start = node.args.get("position") or fragment("toInt64(1)")
     count = node.args.get("occurrence") or fragment("toInt64(1)")
-    length, substring_function = _name(value, "length"), _name(value, "substring")
+    length, substring_function = _function_for_type(value, "length"), _function_for_type(value, "substring")
     size = f"toInt64({length}(assumeNotNull(@a)))"
     is_match = f"{substring_function}(assumeNotNull(@a), _i, {length}(assumeNotNull(@b))) = assumeNotNull(@b)"
     positions = f"arrayFilter(_i -> {is_match}, range(1, toUInt64(greatest({size} - toInt64({length}(assumeNotNull(@b))) + 2, 1))))"
@@ -160,7 +172,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     from_back = f"arrayReverse(arrayFilter(_i -> toInt64(_i) <= {size} + assumeNotNull(@c) + 1, {positions}))[assumeNotNull(@d)]"
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d)"
     body = f"if({is_missing}, NULL, toInt64(if(@c > 0, {from_front}, {from_back})))"
-    return once(
+    return fill_template(
         fail_if(node, "(@c = 0 OR @d < 1)", "INSTR needs a position that is not 0 and a positive occurrence", body),
         value,
         part,
@@ -169,7 +181,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     )
 
 
-def _normalize(node: exp.Expr) -> exp.Expr:
+def _translate_normalize(node: exp.Expr) -> exp.Expr:
     form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
     name = {
         "NFC": "normalizeUTF8NFC",
@@ -178,35 +190,35 @@ def _normalize(node: exp.Expr) -> exp.Expr:
         "NFKD": "normalizeUTF8NFKD",
     }.get(form)
     if name is None:
-        unsupported(node, f"The form {form} of {function_name(node)}")
+        raise_unsupported(node, f"The form {form} of {function_name(node)}")
     value = as_text(node.this)
     return fragment(f"{name}(lowerUTF8({{0}}))" if node.args.get("is_casefold") else f"{name}({{0}})", value)
 
 
-def _distance(node: exp.Expr) -> exp.Expr:
+def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     limit = node.args.get("max_dist")
     name, length = ("editDistance", "length") if _is_bytes(value) else ("editDistanceUTF8", "lengthUTF8")
     # If one text is empty, ClickHouse counts the bytes of the other.
     distance = f"toInt64(if(@a = '' OR @b = '', {length}(@a) + {length}(@b), {name}(@a, @b)))"
     if limit is None:
-        return once(distance, value, other)
+        return fill_template(distance, value, other)
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c), NULL, least({distance}, @c))"
     message = "EDIT_DISTANCE needs a max_distance that is not negative"
-    return once(fail_if(node, "@c < 0", message, body), value, other, limit)
+    return fill_template(fail_if(node, "@c < 0", message, body), value, other, limit)
 
 
-def _collate(node: exp.Expr) -> exp.Expr:
+def _translate_collate(node: exp.Expr) -> exp.Expr:
     name = constant_text(node.expression)
     value: exp.Expr = node.this
-    return value if name == "" else unsupported(node, f"The collation '{name}'")
+    return value if name == "" else raise_unsupported(node, f"The collation '{name}'")
 
 
-def _characters(value: str) -> str:
+def _characters_sql(value: str) -> str:
     return f"arrayMap(_i -> substringUTF8({value}, _i, 1), range(1, lengthUTF8({value}) + 1))"
 
 
-def _code_of(character: str) -> str:
+def _code_point_sql(character: str) -> str:
     byte = f"toInt64(reinterpretAsUInt8(substring({character}, %d, 1)))"
     first, second, third, fourth = (byte % index for index in range(1, 5))
     continuation = f"({second} - 128)", f"({third} - 128)", f"({fourth} - 128)"
@@ -217,7 +229,7 @@ def _code_of(character: str) -> str:
     )
 
 
-def _character_of(code: str) -> str:
+def _character_sql(code: str) -> str:
     def tail(shift: int) -> str:
         return f"char(128 + bitAnd(bitShiftRight({code}, {shift}), 63))"
 
@@ -228,178 +240,185 @@ def _character_of(code: str) -> str:
     )
 
 
-def _translate_function(node: exp.Expr) -> exp.Expr:
-    source, target = source_and_target(node)
+def _translate_translate(node: exp.Expr) -> exp.Expr:
+    source, target = translate_arguments(node)
     if constant_text(source) is None or constant_text(target) is None:
-        unsupported(node, "TRANSLATE of characters that are not literals")
+        raise_unsupported(node, "TRANSLATE of characters that are not literals")
     if has_duplicate_characters(node, source):
-        return null_of(STRING)
+        return typed_null(STRING)
     name = "translate" if _is_bytes(node.this) else "translateUTF8"
     return fragment(f"{name}({{0}}, {{1}}, {{2}})", as_text(node.this), source, target)
 
 
-_VALUE: Final = "assumeNotNull(@a)"
-_FEW: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format  # ClickHouse's greatest skips NULL.
-_MAP_VALUE: Final = "if(isNull(@a), [], arrayMap(_c -> {}, {}))".format
-_IS_NO_CHARACTER: Final = "{0} < 0 OR {0} > 1114111 OR {0} BETWEEN 55296 AND 57343".format
-_TITLE_LETTER: Final = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
-_IS_FIRST: Final = "_i = 1 OR positionUTF8(assumeNotNull(@b), substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
+_NON_NULL_VALUE_SQL: Final = "assumeNotNull(@a)"
+_first_or_last_sql: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format  # ClickHouse's greatest skips NULL.
+_map_characters_sql: Final = "if(isNull(@a), [], arrayMap(_c -> {}, {}))".format
+_is_invalid_code_point_sql: Final = "{0} < 0 OR {0} > 1114111 OR {0} BETWEEN 55296 AND 57343".format
+_TITLE_CASE_LETTER_SQL: Final = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
+_IS_WORD_START_SQL: Final = "_i = 1 OR positionUTF8(assumeNotNull(@b), substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
 
 
-def _from_codes(is_invalid: str, character: str) -> Checked:
+def _text_from_code_points(is_invalid: str, character: str) -> CheckedTemplate:
     characters = f"arrayMap(_c -> {character}, arrayMap(_c -> assumeNotNull(_c), @a))"
     value = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({characters}))"
-    return Checked(f"arrayExists(_c -> ifNull({is_invalid}, false), @a)", value)
+    return CheckedTemplate(f"arrayExists(_c -> ifNull({is_invalid}, false), @a)", value)
 
 
-_TEMPLATES: Final[Mapping[Key, Template]] = {
-    exp.Length: ByType("toInt64(lengthUTF8({0}))", "toInt64(length({0}))"),
+_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
+    exp.Length: TemplatesByType("toInt64(lengthUTF8({0}))", "toInt64(length({0}))"),
     exp.ByteLength: "toInt64(length({0}))",
-    exp.Left: ByType(_FEW("leftUTF8"), _FEW("left")),
-    exp.Right: ByType(_FEW("rightUTF8"), _FEW("right")),
-    exp.Repeat: Checked(f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})", "repeat(@a, @checked)", "@b"),
+    exp.Left: TemplatesByType(_first_or_last_sql("leftUTF8"), _first_or_last_sql("left")),
+    exp.Right: TemplatesByType(_first_or_last_sql("rightUTF8"), _first_or_last_sql("right")),
+    exp.Repeat: CheckedTemplate(
+        f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})", "repeat(@a, @checked)", "@b"
+    ),
     exp.Replace: "if(@b = '', @a, replaceAll(@a, @b, @c))",
     exp.StartsWith: "startsWith({0}, {1})",
     exp.EndsWith: "endsWith({0}, {1})",
-    exp.Reverse: ByType("reverseUTF8({0})", "reverse({0})"),
-    exp.Upper: ByType("upperUTF8({0})", "upper({0})"),
-    exp.Lower: ByType("lowerUTF8({0})", "lower({0})"),
+    exp.Reverse: TemplatesByType("reverseUTF8({0})", "reverse({0})"),
+    exp.Upper: TemplatesByType("upperUTF8({0})", "upper({0})"),
+    exp.Lower: TemplatesByType("lowerUTF8({0})", "lower({0})"),
     exp.SafeConvertBytesToString: "toValidUTF8({0})",
-    exp.ToCodePoints: ByType(
-        _MAP_VALUE(_code_of("_c"), _characters(_VALUE)),
-        _MAP_VALUE(
+    exp.ToCodePoints: TemplatesByType(
+        _map_characters_sql(_code_point_sql("_c"), _characters_sql(_NON_NULL_VALUE_SQL)),
+        _map_characters_sql(
             "toInt64(reinterpretAsUInt8(_c))",
-            f"arrayMap(_i -> substring({_VALUE}, _i, 1), range(1, length({_VALUE}) + 1))",
+            f"arrayMap(_i -> substring({_NON_NULL_VALUE_SQL}, _i, 1), range(1, length({_NON_NULL_VALUE_SQL}) + 1))",
         ),
     ),
-    exp.CodePointsToString: _from_codes(_IS_NO_CHARACTER("_c"), _character_of("_c")),
-    exp.CodePointsToBytes: _from_codes("_c < 0 OR _c > 255", "char(_c)"),
+    exp.CodePointsToString: _text_from_code_points(_is_invalid_code_point_sql("_c"), _character_sql("_c")),
+    exp.CodePointsToBytes: _text_from_code_points("_c < 0 OR _c > 255", "char(_c)"),
     **dict.fromkeys(
         (exp.Unicode, exp.Ascii),
-        ByType(
-            f"if(isNull(@a), NULL, if(@a = '', 0, {_code_of(f'substringUTF8({_VALUE}, 1, 1)')}))",
+        TemplatesByType(
+            f"if(isNull(@a), NULL, if(@a = '', 0, {_code_point_sql(f'substringUTF8({_NON_NULL_VALUE_SQL}, 1, 1)')}))",
             "if(isNull(@a), NULL, toInt64(reinterpretAsUInt8(substring(@a, 1, 1))))",
         ),
     ),
-    exp.Chr: Checked(f"({_IS_NO_CHARACTER('@a')})", f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of(_VALUE)}))"),
+    exp.Chr: CheckedTemplate(
+        f"({_is_invalid_code_point_sql('@a')})",
+        f"if(isNull(@a), NULL, if(@a = 0, '', {_character_sql(_NON_NULL_VALUE_SQL)}))",
+    ),
     exp.Initcap: (
-        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat(arrayMap(_i -> if({_IS_FIRST},"
-        f" upperUTF8({_TITLE_LETTER}), {_TITLE_LETTER}), range(1, lengthUTF8({_VALUE}) + 1))))"
+        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat(arrayMap(_i -> if({_IS_WORD_START_SQL},"
+        f" upperUTF8({_TITLE_CASE_LETTER_SQL}), {_TITLE_CASE_LETTER_SQL}), range(1, lengthUTF8({_NON_NULL_VALUE_SQL}) + 1))))"
     ),
 }
 
 RULES = RuleSet(
     nodes={
-        **rules_from_templates(WORDS, STRINGS, _TEMPLATES).nodes,
-        exp.Substring: _substring,
-        exp.Trim: _trim,
-        exp.Pad: _pad,
-        exp.Concat: _concat,
-        exp.DPipe: _concat_operator,
-        exp.Split: _split,
-        exp.StrPosition: _position,
-        exp.Normalize: _normalize,
-        exp.Levenshtein: _distance,
+        **rules_from_templates(VOCABULARY, STRING_FUNCTIONS, _TEMPLATES).nodes,
+        exp.Substring: _translate_substring,
+        exp.Trim: _translate_trim,
+        exp.Pad: _translate_pad,
+        exp.Concat: _translate_concat,
+        exp.DPipe: _translate_concat_operator,
+        exp.Split: _translate_split,
+        exp.StrPosition: _translate_position,
+        exp.Normalize: _translate_normalize,
+        exp.Levenshtein: _translate_edit_distance,
         # ClickHouse's soundex treats an H between consonants as a vowel, and returns zeros for a text without letters.
-        exp.Soundex: lambda node: unsupported(node, "SOUNDEX"),
-        exp.Collate: _collate,
-        exp.Translate: _translate_function,
+        exp.Soundex: lambda node: raise_unsupported(node, "SOUNDEX"),
+        exp.Collate: _translate_collate,
+        exp.Translate: _translate_translate,
     },
-    before_children=FOLDED,
+    before_children=CONSTANT_FOLDING_RULES,
 )
 
 
 # Splits bytes into their pairs of hexadecimal digits. Bytes that are themselves hexadecimal digits stay together with
 # an unprintable byte before them and are escaped with it, because they would extend its escape.
-_PAIRS: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
-_CONTROL: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
+_HEX_PAIRS_SQL: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
+_CONTROL_CHARACTER_PATTERN: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
 
-def _pad_to_argument(field: Field, value: exp.Expr) -> exp.Expr:
+def _pad_to_width_argument(field: FormatField, value: exp.Expr) -> exp.Expr:
     if field.width is None:
         return value
-    is_left = "true" if field.spec.is_left else "@b < 0"
+    is_left = "true" if field.spec.is_left_aligned else "@b < 0"
     width = "greatest(toUInt64(abs(@b)), lengthUTF8(@a))"
-    return once(
+    return fill_template(
         f"multiIf(isNull(@b), NULL, {is_left}, rightPadUTF8(@a, {width}), leftPadUTF8(@a, {width}))", value, field.width
     )
 
 
-def _escape_bytes(*quotes: str) -> str:
+def _escape_bytes_sql(*quotes: str) -> str:
     quote_codes = ", ".join(f"hex('{quote}')" for quote in (r"\\", *quotes))
     escaped = (
         r"multiIf(_h = '09', '\\t', _h = '0A', '\\n', _h = '0D', '\\r',"
         rf" _h IN ({quote_codes}), concat('\\', unhex(_h)), length(_h) = 2 AND _h BETWEEN '20' AND '7E', unhex(_h),"
         r" replaceRegexpAll(lower(_h), '(..)', '\\\\x\\1'))"
     )
-    return f"arrayStringConcat(arrayMap(_h -> {escaped}, {_PAIRS}))"
+    return f"arrayStringConcat(arrayMap(_h -> {escaped}, {_HEX_PAIRS_SQL}))"
 
 
-def _escape_text(text: str) -> str:
+def _escape_text_sql(text: str) -> str:
     """Return SQL that escapes a text, except for its quotes."""
     escaped = text
     for escape_letter, code in ((r"\\", 92), ("n", 10), ("r", 13), ("t", 9)):
         escaped = rf"replaceAll({escaped}, char({code}), '\\{escape_letter}')"
-    escape_character = rf"_c -> if(match(_c, '{_CONTROL}'), concat('\\x', lower(hex(_c))), _c)"
+    escape_character = rf"_c -> if(match(_c, '{_CONTROL_CHARACTER_PATTERN}'), concat('\\x', lower(hex(_c))), _c)"
     escaped_characters = f"arrayStringConcat(arrayMap({escape_character}, extractAll({escaped}, '(?s).')))"
-    return f"if(match({text}, '{_CONTROL}'), {escaped_characters}, {escaped})"
+    return f"if(match({text}, '{_CONTROL_CHARACTER_PATTERN}'), {escaped_characters}, {escaped})"
 
 
-def _quote(text: str) -> str:
+def _quote_text_sql(text: str) -> str:
     """Return SQL that puts the text in double quotes, or in single ones if it contains only double ones."""
-    escaped = _escape_text(text)
-    return _either(text, f"concat('''', {escaped}, '''')", rf"""concat('"', replaceAll({escaped}, '"', '\\"'), '"')""")
+    escaped = _escape_text_sql(text)
+    return _choose_quotes_sql(
+        text, f"concat('''', {escaped}, '''')", rf"""concat('"', replaceAll({escaped}, '"', '\\"'), '"')"""
+    )
 
 
-def _either(text: str, single: str, double: str) -> str:
+def _choose_quotes_sql(text: str, single: str, double: str) -> str:
     return f"""if(position({text}, '"') > 0 AND position({text}, '''') = 0, {single}, {double})"""
 
 
 # The number of digits after the point of exact numbers.
-_DECIMALS: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
+_DECIMALS_BY_KIND: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
 _QUOTES: Final[Sequence[str]] = ('"', "''", "`")
-_LITERALS: Final[Mapping[Kind, str]] = {
-    Kind.BYTES: _either(
-        "@a", f"concat('b''', {_escape_bytes()}, '''')", f"""concat('b"', {_escape_bytes(_QUOTES[0])}, '"')"""
+_LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
+    Kind.BYTES: _choose_quotes_sql(
+        "@a", f"concat('b''', {_escape_bytes_sql()}, '''')", f"""concat('b"', {_escape_bytes_sql(_QUOTES[0])}, '"')"""
     ),
-    Kind.STRING: _quote("@a"),
-    Kind.JSON: f"concat('JSON ', {_quote('@a')})",
+    Kind.STRING: _quote_text_sql("@a"),
+    Kind.JSON: f"concat('JSON ', {_quote_text_sql('@a')})",
 }
 
 
 class _FormatSql:
-    decimals, quotes, literals = _DECIMALS, _QUOTES, _LITERALS
+    decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _QUOTES, _LITERAL_SQL_BY_KIND
 
-    def joined(self, parts: Sequence[exp.Expr]) -> exp.Expr:
-        return fragment(f"concat({placeholders(len(parts))}, '')", *parts)
+    def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
+        return fragment(f"concat({placeholder_list(len(parts))}, '')", *parts)
 
-    def printf(self, node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr:
+    def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
         """Format by ClickHouse's printf, which has no `*`; a width given as an argument is applied afterwards."""
         if field.precision is not None:
-            unsupported(node, "A precision in FORMAT that is not a literal")
+            raise_unsupported(node, "A precision in FORMAT that is not a literal")
         if field.width is not None and field.spec.is_zero_padded:
-            unsupported(node, ZERO_PADDING_REFUSAL)
-        format_text = text_part(field.spec.text(letter).replace("*", ""))
-        return _pad_to_argument(field, fragment("printf({1}, {0})", value, format_text))
+            raise_unsupported(node, ZERO_PADDING_REFUSAL)
+        format_text = text_part(field.spec.printf_specifier(letter).replace("*", ""))
+        return _pad_to_width_argument(field, fragment("printf({1}, {0})", value, format_text))
 
-    def pad(self, node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:
+    def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         """Pad a text to the width in characters; ClickHouse's printf counts bytes."""
         spec = field.spec
         if spec.letter in TEXT_LETTERS and field.precision is not None:
-            value = once("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)
+            value = fill_template("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)
         elif spec.letter in TEXT_LETTERS and spec.precision is not None:
             value = fragment(f"substringUTF8({{0}}, 1, {int(spec.precision)})", value)
         if spec.width is None or field.width is not None:
-            return _pad_to_argument(field, value)
-        side = "right" if spec.is_left else "left"
-        return once(f"{side}PadUTF8(@a, greatest({int(spec.width)}, lengthUTF8(@a)))", value)
+            return _pad_to_width_argument(field, value)
+        side = "right" if spec.is_left_aligned else "left"
+        return fill_template(f"{side}PadUTF8(@a, greatest({int(spec.width)}, lengthUTF8(@a)))", value)
 
-    def precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
+    def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
         return count
 
-    def digits(self, spec: Specifier, letter: str) -> str:
+    def integer_digits(self, spec: Specifier, letter: str) -> str:
         digits = "toString(abs(@a))" if letter == "d" else f"printf('%{letter}', @a)"
-        if spec.is_alternate and letter == "o":
+        if spec.has_alternate_form and letter == "o":
             digits = "printf('%#o', @a)"
         if spec.precision == "*":
             padded = f"leftPad({digits}, toUInt64(greatest(@b, toInt64(length({digits})))), '0')"
@@ -409,11 +428,11 @@ class _FormatSql:
             return f"if(@a = 0, '', {padded})" if spec.precision == "0" else padded
         return digits
 
-    def zeros(self, width: int, sign: str, digits: str) -> str:
+    def padding_zeros(self, width: int, sign: str, digits: str) -> str:
         return f"repeat('0', greatest({width} - toInt64(length({sign})) - toInt64(length({digits})), 0))"
 
-    def lacks_flags(self, spec: Specifier) -> bool:
-        return spec.is_grouped
+    def lacks_flag_support(self, spec: Specifier) -> bool:
+        return spec.has_digit_groups
 
     def fraction_digits(self, spec: Specifier) -> str:
         return "printf({0}, abs(@a))"
@@ -422,18 +441,18 @@ class _FormatSql:
         digits = f"replaceOne(toDecimalString(@a, {decimals}), '-', '')"
         return digits if decimals or with_point else f"replaceOne({digits}, '.', '')"
 
-    def without_leading(self, text: str, mark: str) -> str:
+    def strip_leading(self, text: str, mark: str) -> str:
         return f"replaceRegexpOne({text}, '^{mark}', '')"
 
-    def indented(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr:
-        return unsupported(node, "%P")
+    def indent_json(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr:
+        return raise_unsupported(node, "%P")
 
     def escape_bytes(self, *quotes: str) -> str:
-        return _escape_bytes(*quotes)
+        return _escape_bytes_sql(*quotes)
 
-    def once_if_present(self, template: str, value: exp.Expr) -> exp.Expr:
+    def fill_template_unless_null(self, template: str, value: exp.Expr) -> exp.Expr:
         """Apply the template below a test for NULL, because ClickHouse has no arrays that may be NULL."""
-        return once(f"if(isNull(@a), NULL, {template.replace('@a', 'assumeNotNull(@a)')})", value)
+        return fill_template(f"if(isNull(@a), NULL, {template.replace('@a', 'assumeNotNull(@a)')})", value)
 
 
-FORMAT_RULES = Formats(WORDS, _FormatSql(), cast_to, JSON_TEXT).rules()
+FORMAT_RULES = FormatRules(VOCABULARY, _FormatSql(), cast_to, JSON_PRINTER).rules()

@@ -7,62 +7,62 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
+from cordwood.engines.clickhouse.rules.building_blocks import fail_if, fill_template, typed_null
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import BOOL, INT64, STRING, array_of, datatype_of, kind_of, typed_as
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import BOOL, INT64, STRING, array_of, datatype_of, kind_of, set_datatype
 from cordwood.sql.lowering import (
-    RAISED,
+    RAISED_ERROR_PREFIX,
     RuleSet,
     fragment,
     function_name,
-    is_safe,
     quoted_constant,
+    raise_unsupported,
+    returns_null_on_error,
     span_in_text,
     text_part,
-    unsupported,
 )
 from cordwood.sql.nodes import CONSTANT_KEY, constant_int, constant_text
 from cordwood.sql.rules.strings import (
     count_groups,
-    group_is_optional,
-    group_may_be_empty,
     has_bad_rewrite,
     has_fixed_empty_matches,
-    is_invalid,
-    may_be_empty,
+    has_optional_group,
+    is_invalid_pattern,
+    may_group_match_empty_text,
+    may_match_empty_text,
     strip_lower_calls,
 )
 
 
-def _is_null_pattern(node: exp.Expr) -> bool:
+def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
     """Return whether the result is NULL, because the pattern is invalid and the call is SAFE.
 
     Raise for BYTES, and for several groups without SAFE.
     """
     if kind_of(node.this) is Kind.BYTES:
-        unsupported(node, "A regular expression over BYTES")
+        raise_unsupported(node, "A regular expression over BYTES")
     literal_text = constant_text(node.expression)
     if literal_text is None:
         return False
     if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_groups(literal_text) > 1:
-        if is_safe(node):
+        if returns_null_on_error(node):
             return True
-        raise QueryValue(_ONE_GROUP, span=span_in_text(node))
-    return is_safe(node) and is_invalid(literal_text)
+        raise BadQueryValue(_TOO_MANY_GROUPS_MESSAGE, span=span_in_text(node))
+    return returns_null_on_error(node) and is_invalid_pattern(literal_text)
 
 
-def _refuse_empty(node: exp.Expr) -> None:
+def _refuse_empty_matches(node: exp.Expr) -> None:
     """Refuse patterns with empty matches, which ClickHouse finds differently from RE2, or not at all."""
     literal_text = constant_text(node.expression)
-    if may_be_empty("." if literal_text is None else literal_text):
-        unsupported(node, f"A pattern of {function_name(node)} that may match the empty text")
+    if may_match_empty_text("." if literal_text is None else literal_text):
+        raise_unsupported(node, f"A pattern of {function_name(node)} that may match the empty text")
 
 
-def _pattern(node: exp.Expr) -> exp.Expr:
+def _re2_pattern(node: exp.Expr) -> exp.Expr:
     """Return the pattern with `(?-s)`: in ClickHouse a dot matches line ends by default."""
     literal_text = constant_text(node)
     if literal_text is None:
@@ -72,124 +72,124 @@ def _pattern(node: exp.Expr) -> exp.Expr:
     return pattern
 
 
-def _matches(node: exp.Expr) -> exp.Expr:
-    if _is_null_pattern(node):
-        return null_of(BOOL)
-    return fragment("match({0}, {1})", as_text(node.this), _pattern(node.expression))
+def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
+    if _is_null_for_invalid_pattern(node):
+        return typed_null(BOOL)
+    return fragment("match({0}, {1})", as_text(node.this), _re2_pattern(node.expression))
 
 
 # ClickHouse finds all matches of constant patterns only. For others, matches are marked by replacement and the marks
 # extracted; these characters are removed from the text before.
 _OPEN, _CLOSE = "\x01", "\x02"
-_MARKED: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
+_MARKED_MATCH_PATTERN: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
 # The number of capturing groups of a pattern at run time: its parentheses without escapes and character classes.
-_WITHOUT_CLASSES: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
-_GROUPS: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
+_PATTERN_WITHOUT_CLASSES_SQL: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
+_GROUP_COUNT_SQL: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
 
 
-def _groups_of(pattern: exp.Expr, name: str) -> str:
+def _group_count(pattern: exp.Expr, name: str) -> str:
     """Return the number of capturing groups, or template text that computes it."""
     literal_text = constant_text(pattern)
     if literal_text is not None:
         return str(count_groups(literal_text))
-    return _GROUPS.format(_WITHOUT_CLASSES.format(f"assumeNotNull({name})"))
+    return _GROUP_COUNT_SQL.format(_PATTERN_WITHOUT_CLASSES_SQL.format(f"assumeNotNull({name})"))
 
 
-def _all_matches(value: str, pattern: str, group_number: str) -> str:
+def _all_matches_sql(value: str, pattern: str, group_number: str) -> str:
     """Return template text for every match of any pattern, or for the group `group_number` of each match."""
     without_marks = f"replaceRegexpAll(assumeNotNull({value}), '[{_OPEN}{_CLOSE}]', '')"
     marked = f"replaceRegexpAll({without_marks}, assumeNotNull({pattern}), '{_OPEN}\\\\{group_number}{_CLOSE}')"
-    return f"extractAll({marked}, '{_MARKED}')"
+    return f"extractAll({marked}, '{_MARKED_MATCH_PATTERN}')"
 
 
-def _whole_matches(pattern: exp.Expr, value: str, name: str) -> str:
+def _whole_matches_sql(pattern: exp.Expr, value: str, name: str) -> str:
     """Return template text for every match as an array of texts."""
     if constant_text(pattern) is None:
-        return _all_matches(value, name, "0")
+        return _all_matches_sql(value, name, "0")
     return f"arrayMap(_g -> _g[1], extractAllGroupsVertical({value}, concat('(', {name}, ')')))"
 
 
-def _matches_or_group(pattern: exp.Expr, value: str, name: str) -> str:
+def _matches_or_group_sql(pattern: exp.Expr, value: str, name: str) -> str:
     """Return template text for every match, or for the first group if there is one."""
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
-    groups = _groups_of(pattern, name)
-    fails_for_many = f"throwIf({groups} > 1, {quoted_constant(RAISED + _ONE_GROUP)})"
-    return (
-        f"if({fails_for_many} = 0 AND {groups} = 1, {_all_matches(value, name, '1')}, {_all_matches(value, name, '0')})"
-    )
+    groups = _group_count(pattern, name)
+    fails_for_many = f"throwIf({groups} > 1, {quoted_constant(RAISED_ERROR_PREFIX + _TOO_MANY_GROUPS_MESSAGE)})"
+    return f"if({fails_for_many} = 0 AND {groups} = 1, {_all_matches_sql(value, name, '1')}, {_all_matches_sql(value, name, '0')})"
 
 
-_ONE_GROUP: Final = "A regular expression that extracts has at most one group."
+_TOO_MANY_GROUPS_MESSAGE: Final = "A regular expression that extracts has at most one group."
 
 
-def _regexp_extract(node: exp.Expr) -> exp.Expr:
+def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_EXTRACT: NULL without a match."""
-    if _is_null_pattern(node):
-        return null_of(STRING)
-    value, pattern = as_text(node.this), _pattern(node.expression)
+    if _is_null_for_invalid_pattern(node):
+        return typed_null(STRING)
+    value, pattern = as_text(node.this), _re2_pattern(node.expression)
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
-        return _nth(node, value, pattern)
-    first = _null_if_absent(node, f"{_matches_or_group(pattern, '@a', '@b')}[1]")
-    return once(f"if(isNull(@a) OR isNull(@b), NULL, if(match(@a, @b), {first}, NULL))", value, pattern)
+        return _nth_match(node, value, pattern)
+    first = _null_if_group_absent_sql(node, f"{_matches_or_group_sql(pattern, '@a', '@b')}[1]")
+    return fill_template(f"if(isNull(@a) OR isNull(@b), NULL, if(match(@a, @b), {first}, NULL))", value, pattern)
 
 
-def _null_if_absent(node: exp.Expr, group: str) -> str:
+def _null_if_group_absent_sql(node: exp.Expr, group: str) -> str:
     """Return NULL for a group that did not take part in the match, which is an empty text in ClickHouse."""
     literal_text = constant_text(node.expression)
-    if literal_text is None or not group_is_optional(literal_text):
+    if literal_text is None or not has_optional_group(literal_text):
         return group
-    if group_may_be_empty(literal_text):
-        unsupported(node, f"A group of {function_name(node)} that may be empty and may take no part")
+    if may_group_match_empty_text(literal_text):
+        raise_unsupported(node, f"A group of {function_name(node)} that may be empty and may take no part")
     return f"nullIf({group}, '')"
 
 
-def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or fragment("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
-    _refuse_empty(node)
+    _refuse_empty_matches(node)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
-        return null_of(STRING)  # `^` matches only at the beginning of the text, which is before the position
-    matches = _matches_or_group(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
-    nth = _null_if_absent(node, f"{matches}[assumeNotNull(greatest(@d, 1))]")
+        return typed_null(STRING)  # `^` matches only at the beginning of the text, which is before the position
+    matches = _matches_or_group_sql(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
+    nth = _null_if_group_absent_sql(node, f"{matches}[assumeNotNull(greatest(@d, 1))]")
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
     body = f"if({is_missing} OR toInt64(length({matches})) < @d, NULL, {nth})"
-    return once(fail_if(node, "(@c < 1 OR @d < 1)", _POSITIVE, body), value, pattern, position, occurrence)
-
-
-_POSITIVE: Final = "The position and occurrence arguments must be positive"
-
-
-def _extract_all(node: exp.Expr) -> exp.Expr:
-    if _is_null_pattern(node):
-        return null_of(array_of(STRING))
-    _refuse_empty(node)
-    pattern = _pattern(node.expression)
-    return once(
-        f"if(isNull(@a) OR isNull(@b), [], {_matches_or_group(pattern, '@a', '@b')})", as_text(node.this), pattern
+    return fill_template(
+        fail_if(node, "(@c < 1 OR @d < 1)", _NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence
     )
 
 
-def _replace(node: exp.Expr) -> exp.Expr:
-    if _is_null_pattern(node) or has_bad_rewrite(node):
-        return null_of(STRING)
+_NOT_POSITIVE_MESSAGE: Final = "The position and occurrence arguments must be positive"
+
+
+def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
+    if _is_null_for_invalid_pattern(node):
+        return typed_null(array_of(STRING))
+    _refuse_empty_matches(node)
+    pattern = _re2_pattern(node.expression)
+    return fill_template(
+        f"if(isNull(@a) OR isNull(@b), [], {_matches_or_group_sql(pattern, '@a', '@b')})", as_text(node.this), pattern
+    )
+
+
+def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
+    if _is_null_for_invalid_pattern(node) or has_bad_rewrite(node):
+        return typed_null(STRING)
     new = node.args["replacement"]
     if constant_text(new) != "" and not has_fixed_empty_matches(constant_text(node.expression) or "."):
-        _refuse_empty(node)
-    return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _pattern(node.expression), new)
+        _refuse_empty_matches(node)
+    return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _re2_pattern(node.expression), new)
 
 
-def _instr(node: exp.Expr) -> exp.Expr:
+def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_INSTR: add up the lengths of the text before the match."""
-    if _is_null_pattern(node):
-        return null_of(INT64)
-    value, pattern = as_text(node.this), _pattern(node.expression)
+    if _is_null_for_invalid_pattern(node):
+        return typed_null(INT64)
+    value, pattern = as_text(node.this), _re2_pattern(node.expression)
     position = node.args.get("position") or fragment("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
     option = node.args.get("option") or fragment("toInt64(0)")
     start, count = "greatest(@c, 1)", "greatest(@d, 1)"
     remaining = f"assumeNotNull(substringUTF8(@a, {start}))"
-    matches, groups = _whole_matches(pattern, remaining, "@b"), _groups_of(pattern, "@b")
+    matches, groups = _whole_matches_sql(pattern, remaining, "@b"), _group_count(pattern, "@b")
     match = f"{matches}[assumeNotNull({count})]"
     offsets = (
         f"arrayFold((_s, _m) -> tuple(toInt64(_s.1 + positionUTF8(substringUTF8({remaining}, assumeNotNull(_s.1 + 1)), _m) - 1 + lengthUTF8(_m)),"
@@ -197,7 +197,7 @@ def _instr(node: exp.Expr) -> exp.Expr:
         f" arraySlice({matches}, 1, assumeNotNull({count})), tuple(toInt64(0), toInt64(0)))"
     )
     inner = (
-        f"if({groups} > 0, {_matches_or_group(pattern, remaining, '@b')}[assumeNotNull({count})], {match})"
+        f"if({groups} > 0, {_matches_or_group_sql(pattern, remaining, '@b')}[assumeNotNull({count})], {match})"
         if groups != "0"
         else match
     )
@@ -208,10 +208,12 @@ def _instr(node: exp.Expr) -> exp.Expr:
         f" if({start} > toInt64(lengthUTF8(@a)) OR length({matches}) < {count} OR @b = '', 0, toInt64(@c + {characters_before} + {end})))"
     )
     guard = "(@c < 1 OR @d < 1 OR @e NOT IN (0, 1))"
-    return once(fail_if(node, guard, _POSITIVE, body), value, pattern, position, occurrence, option)
+    return fill_template(
+        fail_if(node, guard, _NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence, option
+    )
 
 
-def _like(node: exp.Expr) -> exp.Expr:
+def _translate_like(node: exp.Expr) -> exp.Expr:
     """Lower LIKE; a backslash escapes `%`, `_` and itself, as in ClickHouse.
 
     NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches.
@@ -219,18 +221,18 @@ def _like(node: exp.Expr) -> exp.Expr:
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        test = _like_several(value, pattern.this, is_all=is_all)
+        test = _like_patterns(value, pattern.this, is_all=is_all)
     else:
         test = fragment("({0} LIKE {1})", value, pattern)
     return fragment("(NOT {0})", test) if node.args.get("negate") else test
 
 
-def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
-    items = _patterns(inner)
+    items = _patterns_of_quantifier(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (
-            _like_elements(value, items[0], is_all=is_all)
+            _like_any_element(value, items[0], is_all=is_all)
             if _is_array_or_query(items[0])
             else fragment("({0} LIKE {1})", value, items[0])
         )
@@ -240,7 +242,7 @@ def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr
     )
 
 
-def _patterns(inner: exp.Expr) -> list[exp.Expr]:
+def _patterns_of_quantifier(inner: exp.Expr) -> list[exp.Expr]:
     if isinstance(inner, exp.Tuple):
         return list(inner.expressions)
     return [inner.this] if isinstance(inner, exp.Paren) else [inner]
@@ -250,7 +252,7 @@ def _is_array_or_query(pattern: exp.Expr) -> bool:
     return isinstance(pattern, (exp.Query, exp.Unnest)) or kind_of(pattern) is Kind.ARRAY
 
 
-def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+def _like_any_element(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     if isinstance(inner, exp.Query):
         inner = fragment("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
         tests = "arrayMap(_t -> {0} LIKE _t.1, {1})"
@@ -261,7 +263,7 @@ def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Exp
     return fragment(folded, value, inner)
 
 
-def _contains(node: exp.Expr) -> exp.Expr:
+def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     return _contains_test(value, datatype_of(value), fragment("lowerUTF8({0})", as_text(node.expression)), depth=0)
 
@@ -274,32 +276,32 @@ def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, d
     if datatype.kind is Kind.STRUCT:
         fields = [
             _contains_test(
-                typed_as(fragment(f"tupleElement({{0}}, {index + 1})", copied(value)), field), field, text, depth
+                set_datatype(fragment(f"tupleElement({{0}}, {index + 1})", copy_tree(value)), field), field, text, depth
             )
             for index, (_, field) in enumerate(datatype.fields)
         ]
         return fragment("(" + " OR ".join(f"{{{index}}}" for index in range(len(fields))) + ")", *fields)
     if datatype.kind is Kind.ARRAY:
-        inner = _contains_test(typed_as(fragment(name), datatype.element), datatype.element, text, depth + 1)
-        return _any(fragment(f"arrayMap({name} -> {{1}}, {{0}})", value, inner))
+        inner = _contains_test(set_datatype(fragment(name), datatype.element), datatype.element, text, depth + 1)
+        return _any_test_true(fragment(f"arrayMap({name} -> {{1}}, {{0}})", value, inner))
     if datatype.kind is Kind.JSON:
-        unsupported(value, "CONTAINS_SUBSTR of JSON")
+        raise_unsupported(value, "CONTAINS_SUBSTR of JSON")
     return _contains_test(cast_to(value, value, STRING), STRING, text, depth)
 
 
-def _any(tests: exp.Expr) -> exp.Expr:
-    return once("if(has(@a, true), true, if(arrayExists(_x -> isNull(_x), @a), NULL, false))", tests)
+def _any_test_true(tests: exp.Expr) -> exp.Expr:
+    return fill_template("if(has(@a, true), true, if(arrayExists(_x -> isNull(_x), @a), NULL, false))", tests)
 
 
 RULES = RuleSet(
     nodes={
-        exp.Like: _like,
-        exp.RegexpLike: _matches,
-        exp.RegexpExtract: _regexp_extract,
-        exp.RegexpExtractAll: _extract_all,
-        exp.RegexpReplace: _replace,
-        exp.RegexpInstr: _instr,
-        exp.Contains: _contains,
+        exp.Like: _translate_like,
+        exp.RegexpLike: _translate_regexp_contains,
+        exp.RegexpExtract: _translate_regexp_extract,
+        exp.RegexpExtractAll: _translate_regexp_extract_all,
+        exp.RegexpReplace: _translate_regexp_replace,
+        exp.RegexpInstr: _translate_regexp_instr,
+        exp.Contains: _translate_contains_substr,
     },
     before_children={
         exp.Contains: strip_lower_calls,

@@ -8,37 +8,50 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import WORDS, cast, first_timestamp_in, read_as, wall_clock_in
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    VOCABULARY,
+    cast,
+    first_from_zone_wall_clock,
+    read_as,
+    to_zone_wall_clock,
+)
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_safe, quoted_constant, text_part
+from cordwood.sql.lowering import (
+    RAISED_ERROR_PREFIX,
+    RuleSet,
+    fragment,
+    quoted_constant,
+    returns_null_on_error,
+    text_part,
+)
 from cordwood.sql.rules.time_text import (
-    BOUNDS,
+    BOUNDS_BY_ELEMENT,
     KIND_BY_CAST,
+    ElementGroups,
     EngineFormat,
     FormatPattern,
-    Groups,
-    ParsingSql,
-    TimeText,
+    TimeParsingSql,
+    TimePrinter,
     parsing_rules,
 )
 
 # @a is the wall clock to print, @b the same time in UTC.
-_MICROS: Final = "toUnixTimestamp64Micro(@a)"
-_OFFSET: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
-_SIGNED: Final = f"if({_OFFSET} < 0, '-', '+')"
-_FRACTION: Final = f"positiveModulo({_MICROS}, 1000000)"
+_MICROS_SQL: Final = "toUnixTimestamp64Micro(@a)"
+_OFFSET_MINUTES_SQL: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
+_OFFSET_SIGN_SQL: Final = f"if({_OFFSET_MINUTES_SQL} < 0, '-', '+')"
+_FRACTION_MICROS_SQL: Final = f"positiveModulo({_MICROS_SQL}, 1000000)"
 
 
-def _zero_padded(number: str, digits: int, fill: str = "0") -> str:
+def _zero_padded_sql(number: str, digits: int, fill: str = "0") -> str:
     return f"leftPad(toString({number}), {digits}, '{fill}')"
 
 
-_HOURS: Final = _zero_padded(f"intDiv(abs({_OFFSET}), 60)", 2)
-_MINUTES: Final = _zero_padded(f"abs({_OFFSET}) % 60", 2)
+_OFFSET_HOURS_SQL: Final = _zero_padded_sql(f"intDiv(abs({_OFFSET_MINUTES_SQL}), 60)", 2)
+_OFFSET_MINUTES_PART_SQL: Final = _zero_padded_sql(f"abs({_OFFSET_MINUTES_SQL}) % 60", 2)
 
 # The elements that ClickHouse's formatDateTime prints as BigQuery does, with ClickHouse's letters.
-_FORMAT_LETTERS: Final[Mapping[str, str]] = {
+_FORMAT_LETTER_BY_ELEMENT: Final[Mapping[str, str]] = {
     **{letter: letter for letter in "YmdHSjyabpIuwVGFTRD"},
     "A": "W",
     "B": "M",
@@ -48,36 +61,36 @@ _FORMAT_LETTERS: Final[Mapping[str, str]] = {
     "x": "D",
 }
 
-_SUNDAYS: Final = _zero_padded("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
-_MONDAYS: Final = _zero_padded("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
+_SUNDAY_WEEK_SQL: Final = _zero_padded_sql("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
+_MONDAY_WEEK_SQL: Final = _zero_padded_sql("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
 
-_PARTS: Final[Mapping[str, str]] = {
-    "C": _zero_padded("intDiv(toYear(@a), 100)", 2),
-    "c": f"concat(formatDateTime(@a, '%a %b '), {_zero_padded('toDayOfMonth(@a)', 2, ' ')}, formatDateTime(@a, ' %T %Y'))",
-    "e": _zero_padded("toDayOfMonth(@a)", 2, " "),
-    "g": _zero_padded("toISOYear(toDate32(@a)) % 100", 2),
-    "k": _zero_padded("toHour(@a)", 2, " "),
-    "l": _zero_padded("(toHour(@a) + 11) % 12 + 1", 2, " "),
+_ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
+    "C": _zero_padded_sql("intDiv(toYear(@a), 100)", 2),
+    "c": f"concat(formatDateTime(@a, '%a %b '), {_zero_padded_sql('toDayOfMonth(@a)', 2, ' ')}, formatDateTime(@a, ' %T %Y'))",
+    "e": _zero_padded_sql("toDayOfMonth(@a)", 2, " "),
+    "g": _zero_padded_sql("toISOYear(toDate32(@a)) % 100", 2),
+    "k": _zero_padded_sql("toHour(@a)", 2, " "),
+    "l": _zero_padded_sql("(toHour(@a) + 11) % 12 + 1", 2, " "),
     "n": "'\\n'",
     "P": "lower(formatDateTime(@a, '%p'))",
     "Q": "toString(toQuarter(@a))",
     "r": "formatDateTime(@a, '%I:%i:%S %p')",
-    "s": f"toString(intDiv(toUnixTimestamp64Micro(@b) - positiveModulo({_MICROS}, 1000000), 1000000))",
+    "s": f"toString(intDiv(toUnixTimestamp64Micro(@b) - positiveModulo({_MICROS_SQL}, 1000000), 1000000))",
     "t": "'\\t'",
-    "U": _SUNDAYS,
-    "W": _MONDAYS,
-    "Z": f"concat('UTC', if(@a = @b, '', concat({_SIGNED}, toString(intDiv(abs({_OFFSET}), 60)),"
-    f" if({_OFFSET} % 60 = 0, '', concat(':', {_MINUTES})))))",
-    "z": f"concat({_SIGNED}, {_HOURS}, {_MINUTES})",
-    "Ez": f"concat({_SIGNED}, {_HOURS}, ':', {_MINUTES})",
-    "E4Y": _zero_padded("toYear(@a)", 4),
-    "E*S": f"concat(formatDateTime(@a, '%S'), if({_FRACTION} = 0, '',"
-    f" concat('.', replaceRegexpOne({_zero_padded(_FRACTION, 6)}, '0+$', ''))))",
-    "J": _zero_padded("dateDiff('day', toStartOfISOYear(toDate32(@a)), toDate32(@a)) + 1", 3),
+    "U": _SUNDAY_WEEK_SQL,
+    "W": _MONDAY_WEEK_SQL,
+    "Z": f"concat('UTC', if(@a = @b, '', concat({_OFFSET_SIGN_SQL}, toString(intDiv(abs({_OFFSET_MINUTES_SQL}), 60)),"
+    f" if({_OFFSET_MINUTES_SQL} % 60 = 0, '', concat(':', {_OFFSET_MINUTES_PART_SQL})))))",
+    "z": f"concat({_OFFSET_SIGN_SQL}, {_OFFSET_HOURS_SQL}, {_OFFSET_MINUTES_PART_SQL})",
+    "Ez": f"concat({_OFFSET_SIGN_SQL}, {_OFFSET_HOURS_SQL}, ':', {_OFFSET_MINUTES_PART_SQL})",
+    "E4Y": _zero_padded_sql("toYear(@a)", 4),
+    "E*S": f"concat(formatDateTime(@a, '%S'), if({_FRACTION_MICROS_SQL} = 0, '',"
+    f" concat('.', replaceRegexpOne({_zero_padded_sql(_FRACTION_MICROS_SQL, 6)}, '0+$', ''))))",
+    "J": _zero_padded_sql("dateDiff('day', toStartOfISOYear(toDate32(@a)), toDate32(@a)) + 1", 3),
 }
 
 
-def _unwrap(node: exp.Expr) -> exp.Expr:
+def _record_time_kind(node: exp.Expr) -> exp.Expr:
     """Record the type of the time to print, which only sqlglot's wrapper node reveals, before that node is lowered."""
     kind = KIND_BY_CAST.get(type(node.this))
     if kind is not None:
@@ -90,75 +103,77 @@ def _unwrap(node: exp.Expr) -> exp.Expr:
     return node
 
 
-_SUBSECOND: Final = (
-    f"multiIf({_FRACTION} = 0, '', {_FRACTION} % 1000 = 0,"
-    f" concat('.', {_zero_padded(f'intDiv({_FRACTION}, 1000)', 3)}), concat('.', {_zero_padded(_FRACTION, 6)}))"
+_SUBSECOND_SQL: Final = (
+    f"multiIf({_FRACTION_MICROS_SQL} = 0, '', {_FRACTION_MICROS_SQL} % 1000 = 0,"
+    f" concat('.', {_zero_padded_sql(f'intDiv({_FRACTION_MICROS_SQL}, 1000)', 3)}), concat('.', {_zero_padded_sql(_FRACTION_MICROS_SQL, 6)}))"
 )
 
 
-_PARSING: Final = ParsingSql(
-    number="toInt64OrZero({})".format,
-    conditional=WORDS.conditional,
-    date="makeDate32({}, {}, {})".format,
-    days_after="addDays({}, {})".format,
+_PARSING_SQL: Final = TimeParsingSql(
+    parse_integer="toInt64OrZero({})".format,
+    conditional=VOCABULARY.conditional,
+    make_date="makeDate32({}, {}, {})".format,
+    add_days="addDays({}, {})".format,
     weekday="toDayOfWeek({})".format,
-    monday="toMonday({})".format,
+    monday_of_week="toMonday({})".format,
     name_position="toInt64(indexOf([{}], lower(substring({}, 1, 3))))".format,
-    microseconds="{} * {}".format,
-    seconds="toInt64(toDecimal64(substring({}, 1, 9), 6) * 1000000)".format,
+    units_to_duration="{} * {}".format,
+    seconds_to_duration="toInt64(toDecimal64(substring({}, 1, 9), 6) * 1000000)".format,
     # The microseconds since midnight.
-    time_of_day=lambda parts: f"toInt64({' + '.join(parts) or '0'})",
+    sum_durations=lambda parts: f"toInt64({' + '.join(parts) or '0'})",
 )
 
 
-_BOUNDS: Final = {**BOUNDS, "V": (1, 53)}
+_NUMBER_BOUNDS: Final = {**BOUNDS_BY_ELEMENT, "V": (1, 53)}
 
 
-def _assemble(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
+def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
     """Return the parsed time; the array of groups is empty if the text does not match, which is an error or NULL."""
     value = read_as(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     # The first group is the whole match.
-    groups = Groups({element: f"_p[{group + 1}]" for element, group in format_pattern.last_groups.items()}, _PARSING)
-    moment, is_invalid = _moment(groups, kind), " OR ".join(["empty(_p)", *_out_of_range(groups)])
-    if is_safe(node):
+    groups = ElementGroups(
+        {element: f"_p[{group + 1}]" for element, group in format_pattern.group_index_by_element.items()}, _PARSING_SQL
+    )
+    moment, is_invalid = _time_from_groups(groups, kind), " OR ".join(["empty(_p)", *_out_of_range_conditions(groups)])
+    if returns_null_on_error(node):
         body = f"if({is_invalid}, NULL, {moment})"
     else:
-        message = quoted_constant(f"{RAISED}Failed to parse input string as {kind}")
+        message = quoted_constant(f"{RAISED_ERROR_PREFIX}Failed to parse input string as {kind}")
         body = f"if(throwIf({is_invalid}, {message}) = 1, NULL, {moment})"
     parsed = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
     wall = fragment(f"if(isNull({{0}}), NULL, {parsed})", value, pattern)
-    if kind is not Kind.TIMESTAMP or {"z", "s"} & format_pattern.last_groups.keys():
+    if kind is not Kind.TIMESTAMP or {"z", "s"} & format_pattern.group_index_by_element.keys():
         return wall
-    return first_timestamp_in(wall, node.args.get("zone"))
+    return first_from_zone_wall_clock(wall, node.args.get("zone"))
 
 
-def _out_of_range(groups: Groups) -> list[str]:
+def _out_of_range_conditions(groups: ElementGroups) -> list[str]:
     """Return conditions for an invalid time: a number out of its range, or a day that the month does not have."""
     groups_by_element = groups.templates
-    bounds = ((groups.number(key), *_BOUNDS[key]) for key in _BOUNDS if key in groups_by_element)
+    bounds = ((groups.number_sql(key), *_NUMBER_BOUNDS[key]) for key in _NUMBER_BOUNDS if key in groups_by_element)
     conditions = [f"{number} NOT BETWEEN {low} AND {high}" for number, low, high in bounds]
     if "S" in groups_by_element:
         conditions.append(f"toFloat64OrZero({groups_by_element['S']}) >= 61")
     if "d" in groups_by_element and "j" not in groups_by_element and "G" not in groups_by_element:
-        conditions.append(f"toDayOfMonth({groups.date()}) != {groups.number('d')}")
+        conditions.append(f"toDayOfMonth({groups.date_sql()}) != {groups.number_sql('d')}")
     return conditions
 
 
-def _moment(groups: Groups, kind: Kind) -> str:
+def _time_from_groups(groups: ElementGroups, kind: Kind) -> str:
     """Return the template of the parsed time over the groups `_p`: a TIMESTAMP, or a local time if no zone is known."""
     if "s" in groups.templates:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
-        return f"fromUnixTimestamp64Micro({groups.number('s')} * 1000000{zone})"
+        return f"fromUnixTimestamp64Micro({groups.number_sql('s')} * 1000000{zone})"
     if kind is Kind.DATE:
-        return groups.date()
+        return groups.date_sql()
     if kind is Kind.TIME:
-        return f"CAST(fromUnixTimestamp64Micro({groups.time_of_day()}), 'Time64(6)')"
-    wall = f"fromUnixTimestamp64Micro(toInt64({groups.date()}) * 86400000000 + {groups.time_of_day()})"
-    return _zoned(wall, groups) if kind is Kind.TIMESTAMP else wall
+        return f"CAST(fromUnixTimestamp64Micro({groups.time_of_day_sql()}), 'Time64(6)')"
+    wall = f"fromUnixTimestamp64Micro(toInt64({groups.date_sql()}) * 86400000000 + {groups.time_of_day_sql()})"
+    return _apply_parsed_zone(wall, groups) if kind is Kind.TIMESTAMP else wall
 
 
-def _zoned(wall: str, groups: Groups) -> str:
+def _apply_parsed_zone(wall: str, groups: ElementGroups) -> str:
     if "z" not in groups.templates:
         return wall
     offset = groups.templates["z"]
@@ -169,39 +184,45 @@ def _zoned(wall: str, groups: Groups) -> str:
     return f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({wall}) - {shift}, 'UTC')"
 
 
-class _TimeTextSql:
-    letters, parts = _FORMAT_LETTERS, _PARTS
-    offset, sign, hours, minutes, subsecond = _OFFSET, _SIGNED, _HOURS, _MINUTES, _SUBSECOND
-    formatted = "formatDateTime({}, {})"
-    clock, day_and_clock, iso_clock = "%T", "%F %T", "%FT%T"
-    padded, first_letter = "rightPad({}, 9, ' ')", "substring({}, 1, 1)"
-    wall_clock_in = staticmethod(wall_clock_in)
+class _TimePrinterSql:
+    engine_letters, element_templates = _FORMAT_LETTER_BY_ELEMENT, _ELEMENT_TEMPLATES
+    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, subsecond = (
+        _OFFSET_MINUTES_SQL,
+        _OFFSET_SIGN_SQL,
+        _OFFSET_HOURS_SQL,
+        _OFFSET_MINUTES_PART_SQL,
+        _SUBSECOND_SQL,
+    )
+    format_call = "formatDateTime({}, {})"
+    clock_format, day_and_clock_format, iso_format = "%T", "%F %T", "%FT%T"
+    pad_template, first_letter = "rightPad({}, 9, ' ')", "substring({}, 1, 1)"
+    to_zone_wall_clock = staticmethod(to_zone_wall_clock)
 
-    def written(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+    def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         return node.this, node.meta_get("written_as") or kind_of(node.this) or Kind.TIMESTAMP
 
-    def day_of(self, value: exp.Expr) -> exp.Expr:
+    def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:
         return cast(value, Kind.DATETIME)
 
-    def seconds(self, digits: int) -> EngineFormat | str:
+    def seconds_format(self, digits: int) -> EngineFormat | str:
         if digits == 0:
             return EngineFormat("%S")
-        micros = _zero_padded(_FRACTION, 6)
+        micros = _zero_padded_sql(_FRACTION_MICROS_SQL, 6)
         part = f"substring({micros}, 1, {digits})" if digits <= 6 else f"concat({micros}, '{'0' * (digits - 6)}')"
         return f"concat(formatDateTime(@a, '%S'), '.', {part})"
 
-    def fraction(self, digits: int) -> str:
-        return f"substring({_zero_padded(_FRACTION, 6)}, 1, {digits})"
+    def fraction_template(self, digits: int) -> str:
+        return f"substring({_zero_padded_sql(_FRACTION_MICROS_SQL, 6)}, 1, {digits})"
 
 
-TIME_TEXT: Final = TimeText(WORDS, _TimeTextSql())
+TIME_PRINTER: Final = TimePrinter(VOCABULARY, _TimePrinterSql())
 
 RULES = RuleSet(
     nodes={
-        **TIME_TEXT.rules().nodes,
+        **TIME_PRINTER.rules().nodes,
         # Without %Z: ClickHouse supports a zone by name only if it is the same for all rows.
-        **parsing_rules(_assemble, unsupported_elements=frozenset({"Z"})).nodes,
+        **parsing_rules(_parse_time_sql, unsupported_elements=frozenset({"Z"})).nodes,
     },
-    by_name=TIME_TEXT.rules().by_name,
-    before_children={exp.TimeToStr: _unwrap},
+    by_name=TIME_PRINTER.rules().by_name,
+    before_children={exp.TimeToStr: _record_time_kind},
 )

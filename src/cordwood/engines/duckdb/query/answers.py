@@ -15,24 +15,24 @@ import duckdb
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_value
-from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
+from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_cell_sql
+from cordwood.engines.duckdb.faults import translate_duckdb_errors
 from cordwood.engines.duckdb.query.deferred_columns import complete_columns
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
-from cordwood.engines.duckdb.query.partial_answers import PartialAnswers, PartialReuse
-from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction
+from cordwood.engines.duckdb.query.partial_answers import PartialAnswerCache, PartialReuse
+from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.blocks import NgramIndex
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
-from cordwood.engines.engine import AnswerLimits, Cancel, Progress
+from cordwood.engines.engine import AnswerLimits, Cancellation, Progress
 from cordwood.engines.late_redaction import OptimisticRedaction
 from cordwood.errors import Busy, Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.datatype import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
-from cordwood.sql.follow import FIRST_RECEIPT
-from cordwood.sql.plan import EventRange, Segments, Variant, print_segments
-from cordwood.sql.stages import Completion, IsoTime, Question, Statement
+from cordwood.sql.follow import FIRST_RECEIPT_PARAMETER
+from cordwood.sql.plan import EventRange, PlanVariant, Segments, print_segments
+from cordwood.sql.stages import ColumnCompletion, IsoTimeColumn, Question, Statement
 
 _BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
@@ -45,17 +45,17 @@ _INTERRUPT_INTERVAL_SECONDS = 0.05
 _TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
 # The capacity of the cache of parsed statements.
-PARSED_CACHE_BYTES = 16 * 2**20
+PARSED_STATEMENT_CACHE_BYTES = 16 * 2**20
 # DuckDB's parse tree was measured to take at most 800 bytes for each word of the text, besides two copies of the text.
 _PARSED_BYTES_PER_WORD = 800
 _WORD_PATTERN = re.compile(r"\w+", re.ASCII)
 # How long a question is not tried on the recent table after the table had too few rows for it. A failed attempt costs a
 # third of the time that a successful one saves, and a user who pages back soon returns to the newest events.
-_SKIP_RECENT_SECONDS = 10.0
+_SKIP_RECENT_TABLE_SECONDS = 10.0
 # DuckDB tracks progress only for a connection with a progress bar, which must not be printed. Setting this costs 150
 # µs, so it is omitted for a statement whose last run was quick.
-_TRACK_PROGRESS = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
-_QUICK_SECONDS = 0.05
+_TRACK_PROGRESS_SQL = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
+_QUICK_RUN_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -68,12 +68,12 @@ class RunLimits(msgspec.Struct, frozen=True):
     """The limits of one answer; all runs of its statement end before `expires_at`, a time of the monotonic clock."""
 
     max_rows: int
-    seconds: float
+    timeout_seconds: float
     expires_at: float
 
     @classmethod
     def from_now(cls, limits: AnswerLimits) -> "RunLimits":
-        return cls(limits.max_rows, limits.seconds, time.monotonic() + limits.seconds)
+        return cls(limits.max_rows, limits.timeout_seconds, time.monotonic() + limits.timeout_seconds)
 
 
 class QueryRunner:
@@ -82,10 +82,10 @@ class QueryRunner:
     def __init__(
         self,
         storage: Storage,
-        redaction: AnswerRedaction,
+        redaction: AnswerRedactor,
         check: StatementCheck,
-        partial_answers: PartialAnswers,
-        parsed_bytes: int = PARSED_CACHE_BYTES,
+        partial_answers: PartialAnswerCache,
+        parsed_bytes: int = PARSED_STATEMENT_CACHE_BYTES,
     ) -> None:
         self._storage = storage
         self._partial_answers = partial_answers
@@ -102,41 +102,41 @@ class QueryRunner:
         # The digests of statements whose last run was quick.
         self._quick_digests: set[bytes] = set()
         with storage.query_view(()) as view:
-            self._track_progress = view.cursor.extract_statements(_TRACK_PROGRESS)
+            self._track_progress = view.cursor.extract_statements(_TRACK_PROGRESS_SQL)
         self._optimistic = OptimisticRedaction()
 
-    def answer(self, question: Question, answer_limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, answer_limits: AnswerLimits, cancel: Cancellation) -> Rows:
         limits = RunLimits.from_now(answer_limits)
         statement = question.statement
         if statement.redaction is not None:
             self._redaction.create_macros(statement.redaction)
-        if (arrived := statement.plan.variant(EventRange.ARRIVED)) is not None:
-            rows = self._answer_from_arrived(question, arrived, limits, cancel)
-            return rows or self._answer(question, limits, cancel)
-        if statement.plan.choose(EventRange.ALL, optimistic=True) is None:
-            rows = self._answer_from_recent(question, limits, cancel)
+        if (arrived := statement.plan.find_variant(EventRange.NEWLY_ARRIVED)) is not None:
+            rows = self._answer_from_arrived_tables(question, arrived, limits, cancel)
+            return rows or self._answer_from_all_events(question, limits, cancel)
+        if statement.plan.choose_variant(EventRange.ALL, optimistic=True) is None:
+            rows = self._answer_from_recent_table(question, limits, cancel)
             if rows is not None:
                 return rows
-        return self._optimistic.rows(
-            statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
+        return self._optimistic.run_statement(
+            statement, lambda optimistic: self._answer_from_all_events(question, limits, cancel, optimistic=optimistic)
         )
 
-    def _answer_from_recent(self, question: Question, limits: RunLimits, cancel: Cancel) -> Rows | None:
+    def _answer_from_recent_table(self, question: Question, limits: RunLimits, cancel: Cancellation) -> Rows | None:
         """Answer from the table of recent events; return None if it has too few rows.
 
         Its rows are the answer if there are as many as requested, because all other events are older.
         """
         started_at = time.perf_counter()
         statement = question.statement
-        variant = statement.plan.choose(EventRange.RECENT)
+        variant = statement.plan.choose_variant(EventRange.RECENT)
         if variant is None:
             return None
         question_hash = _hash_without_times(question)
         if time.monotonic() < self._recent_misses.get(question_hash, 0.0):
             return None
         with ExitStack() as stack:
-            run = self._begin(statement, limits, cancel, stack)
-            view = run.wait_for(self._storage.recent(statement.streams[0], run), stack)
+            run = self._begin_run(statement, limits, cancel, stack)
+            view = run.wait_for(self._storage.recent_view(statement.streams[0], run), stack)
             if view is None:
                 return None
             rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
@@ -148,22 +148,22 @@ class QueryRunner:
             return rows
         if len(self._recent_misses) >= _MAX_REMEMBERED_STATEMENTS:
             self._recent_misses.clear()
-        self._recent_misses[question_hash] = time.monotonic() + _SKIP_RECENT_SECONDS
+        self._recent_misses[question_hash] = time.monotonic() + _SKIP_RECENT_TABLE_SECONDS
         return None
 
-    def _answer_from_arrived(
-        self, question: Question, variant: Variant, limits: RunLimits, cancel: Cancel
+    def _answer_from_arrived_tables(
+        self, question: Question, variant: PlanVariant, limits: RunLimits, cancel: Cancellation
     ) -> Rows | None:
         """Run a followed query on the events that have just arrived.
 
         Return None if the table of arrived events lacks some events of the query's range.
         """
         started_at = time.perf_counter()
-        first = question.values[FIRST_RECEIPT]
+        first = question.values[FIRST_RECEIPT_PARAMETER]
         first_us = (first - EPOCH) // timedelta(microseconds=1) if isinstance(first, datetime) else 0
         with ExitStack() as stack:
-            run = self._begin(question.statement, limits, cancel, stack)
-            view = run.wait_for(self._storage.arrived(question.statement.streams, first_us, run), stack)
+            run = self._begin_run(question.statement, limits, cancel, stack)
+            view = run.wait_for(self._storage.arrived_view(question.statement.streams, first_us, run), stack)
             if view is None:
                 return None
             rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
@@ -173,7 +173,9 @@ class QueryRunner:
         rows.engine_seconds = time.perf_counter() - started_at
         return rows
 
-    def _answer(self, question: Question, limits: RunLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
+    def _answer_from_all_events(
+        self, question: Question, limits: RunLimits, cancel: Cancellation, *, optimistic: bool = False
+    ) -> Rows:
         """Run the statement; retry once if it immediately failed for lack of memory."""
         started_at = time.perf_counter()
         try:
@@ -186,22 +188,22 @@ class QueryRunner:
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         finally:
             seconds = time.perf_counter() - started_at
-            self._note_duration(question.statement.digest, seconds)
+            self._record_duration(question.statement.digest, seconds)
         rows.engine_seconds = seconds
         return rows
 
-    def _note_duration(self, digest: bytes, seconds: float) -> None:
-        if seconds > _QUICK_SECONDS:
+    def _record_duration(self, digest: bytes, seconds: float) -> None:
+        if seconds > _QUICK_RUN_SECONDS:
             self._quick_digests.discard(digest)
             return
         if len(self._quick_digests) >= _MAX_REMEMBERED_STATEMENTS:
             self._quick_digests.clear()
         self._quick_digests.add(digest)
 
-    def _run_statement(self, question: Question, limits: RunLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
+    def _run_statement(self, question: Question, limits: RunLimits, cancel: Cancellation, *, optimistic: bool) -> Rows:
         """Run the statement on partial answers if that is possible, and on all events if it is not or fails."""
-        plan = question.statement.plan.partial
-        if plan is None or optimistic or not self._partial_answers.is_on:
+        plan = question.statement.plan.partial_plan
+        if plan is None or optimistic or not self._partial_answers.is_enabled:
             return self._run_in_view(question, limits, cancel, optimistic=optimistic)
         reuse = PartialReuse(self._partial_answers, self, question, plan)
         try:
@@ -210,20 +212,20 @@ class QueryRunner:
             raise
         except Fault:
             # A partial sum may overflow even if the whole sum does not, or the lists of rows may need too much memory.
-            reuse.give_up()
+            reuse.pause_failed()
             return self._run_in_view(question, limits, cancel)
 
     def _run_in_view(
         self,
         question: Question,
         limits: RunLimits,
-        cancel: Cancel,
+        cancel: Cancellation,
         *,
         optimistic: bool = False,
         reuse: PartialReuse | None = None,
     ) -> Rows:
         with ExitStack() as stack:
-            run = self._begin(question.statement, limits, cancel, stack)
+            run = self._begin_run(question.statement, limits, cancel, stack)
             view = run.wait_for(self._storage.query_view(question.statement.streams, run), stack)
             stack.callback(run.end)
             if question.statement.digest not in self._quick_digests:
@@ -232,21 +234,23 @@ class QueryRunner:
                         view.cursor.execute(setting)
                 cancel.on_progress(partial(run.progress, view.cursor))
             reads = EventRange.FLUSHED if view.at_rest else EventRange.ALL
-            variant = question.statement.plan.choose(reads, optimistic=optimistic)
+            variant = question.statement.plan.choose_variant(reads, optimistic=optimistic)
             if variant is None:
                 raise ValueError("a plan without that variant")
             if reuse is not None:
                 with run.stopping_at_deadline():
-                    reused = reuse.prepare(view.cursor, reads)
+                    reused = reuse.prepare_variant(view.cursor, reads)
                 if reused is not None:
                     variant = reused.variant
                     question = msgspec.structs.replace(question, values={**question.values, **reused.values})
             return self._start_query(question, variant, view, run, stack)
 
-    def _begin(self, statement: Statement, limits: RunLimits, cancel: Cancel, stack: ExitStack) -> "_RunningQuery":
+    def _begin_run(
+        self, statement: Statement, limits: RunLimits, cancel: Cancellation, stack: ExitStack
+    ) -> "_RunningQuery":
         """Return a query that is stopped at its deadline or when it is cancelled, until the stack is unwound."""
         run = _RunningQuery(limits, statement, self._redaction)
-        alarm = stack.enter_context(self._deadlines.at(limits.expires_at, run.expire))
+        alarm = stack.enter_context(self._deadlines.call_at(limits.expires_at, run.expire))
 
         def stop() -> None:
             run.cancel()
@@ -256,7 +260,7 @@ class QueryRunner:
         return run
 
     def _start_query(
-        self, question: Question, variant: Variant, view: QueryView, run: "_RunningQuery", stack: ExitStack
+        self, question: Question, variant: PlanVariant, view: QueryView, run: "_RunningQuery", stack: ExitStack
     ) -> Rows:
         """Start the query and return its rows.
 
@@ -266,7 +270,7 @@ class QueryRunner:
         with run.stopping_at_deadline():
             types = self._column_types(cursor, question)
             limit = _limit_clause(statement, run.limits.max_rows + 1)
-            segments = _render_cells(variant.segments, types, limit, statement.completions)
+            segments = _render_cells_sql(variant.segments, types, limit, statement.completions)
             sql = print_segments(segments, question.values)
             filters = variant.block_filters()
             if filters:
@@ -278,13 +282,13 @@ class QueryRunner:
                     block_filter: blocks_to_read(block_filter, question.values, cursor, self._ngram_index)
                     for block_filter in filters
                 }
-                parsed = _extract_select(cursor, print_segments(segments, question.values, blocks))
+                parsed = _parse_select(cursor, print_segments(segments, question.values, blocks))
             else:
-                parsed = self.checked(cursor, sql, statement.streams)
+                parsed = self.parse_checked(cursor, sql, statement.streams)
             # Parameters of omitted optional predicates are not in the text, and DuckDB refuses values for them.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_answer_columns(statement, types), ())
-        batches = run.batches(cursor, types, rows)
+        batches = run.fetch_batches(cursor, types, rows)
         first = next(batches, [])
         if len(first) < _BATCH_ROWS:
             rows.batches = [first]
@@ -302,34 +306,34 @@ class QueryRunner:
             segments = statement.plan.variants[0].segments
             sql = print_segments(("FROM (", *segments, ") LIMIT 0"))
             self._check.check(cursor, sql, statement.streams)
-            parsed = _extract_select(cursor, sql)
+            parsed = _parse_select(cursor, sql)
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
             types = tuple(column[1] for column in cursor.description or [])
             self._types_cache.put(statement.digest, types)
         return types
 
-    def checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
+    def parse_checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
         """Parse and check the statement, or take it from the cache of statements that passed the isolation check."""
         key = (sql, streams)
         parsed = self._parsed_cache.get(key)
         if parsed is None:
             self._check.check(cursor, sql, streams)
-            parsed = _extract_select(cursor, sql)
+            parsed = _parse_select(cursor, sql)
             self._parsed_cache.put(key, parsed)
         return parsed
 
-    def unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    def parse_unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
         """Parse a statement that differs from a checked one only by numbers of blocks and by casts."""
-        return _extract_select(cursor, sql)
+        return _parse_select(cursor, sql)
 
 
 class _RunningQuery:
     """A running query, and the reason why it was stopped."""
 
-    def __init__(self, limits: RunLimits, statement: Statement, redaction: AnswerRedaction) -> None:
+    def __init__(self, limits: RunLimits, statement: Statement, redaction: AnswerRedactor) -> None:
         self.limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
-        self._hidden = redaction.columns(statement)
+        self._hidden = redaction.columns_to_redact(statement)
         # Keep only these parts of the statement, not the statement with its long texts: a run may stay in memory for a
         # while until the garbage collector frees it.
         self._completions = statement.completions
@@ -343,7 +347,7 @@ class _RunningQuery:
         self._progress_lock = threading.Lock()
         self._has_progress = self._has_ended = False
 
-    def use(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Interrupt this cursor from now on if the query must stop."""
         self._cursor = cursor
         self.stop_early()
@@ -371,7 +375,7 @@ class _RunningQuery:
         with self._progress_lock:
             percentage = -1.0 if self._has_ended else cursor.query_progress()
         self._has_progress = self._has_progress or 0 < percentage < 100
-        return Progress(part=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
+        return Progress(fraction_done=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
 
     def end(self) -> None:
         """Stop reading the progress; call it before the cursor is closed."""
@@ -382,13 +386,13 @@ class _RunningQuery:
     def stopping_at_deadline(self) -> Iterator[None]:
         self.stop_early()
         try:
-            with duckdb_faults():
+            with translate_duckdb_errors():
                 yield
         except Exception:
             self.stop_early()
             raise
 
-    def batches(self, cursor: duckdb.DuckDBPyConnection, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
+    def fetch_batches(self, cursor: duckdb.DuckDBPyConnection, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
         """Yield at most `max_rows` rows; set `rows.truncated` if there were more."""
         remaining = self.limits.max_rows
         while remaining > 0:
@@ -400,7 +404,7 @@ class _RunningQuery:
             if remaining == 0:
                 with self.stopping_at_deadline():
                     rows.truncated = cursor.fetchone() is not None
-            yield _to_cells(self._redact(fetched, types), types[: self._column_count], self._completions)
+            yield _rows_to_cells(self._redact(fetched, types), types[: self._column_count], self._completions)
 
     def _redact(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
         if not self._hidden.positions:
@@ -426,22 +430,22 @@ class _RunningQuery:
             return
         if self._is_waiting:
             raise Busy(
-                f"The query had to wait longer than its {self.limits.seconds:g} s until it could read the newest events.",
+                f"The query had to wait longer than its {self.limits.timeout_seconds:g} s until it could read the newest events.",
                 retry_after=1,
             )
         raise OutOfTime(
-            f"The query took longer than its {self.limits.seconds:g} s.",
+            f"The query took longer than its {self.limits.timeout_seconds:g} s.",
             hint="Read a shorter time range, or filter by project.",
         )
 
 
 def _cached_types_bytes(digest: bytes, types: ColumnTypes) -> int:
-    return bytes_of(digest) + _BYTES_PER_CACHED_TYPE * len(types)
+    return estimate_memory_bytes(digest) + _BYTES_PER_CACHED_TYPE * len(types)
 
 
 def _parsed_statement_bytes(key: _StatementKey, _: duckdb.Statement) -> int:
     """Estimate the memory of a parsed statement: the text here, its two copies in the engine, and its parse tree."""
-    return 3 * bytes_of(key) + _PARSED_BYTES_PER_WORD * sum(1 for _ in _WORD_PATTERN.finditer(key[0]))
+    return 3 * estimate_memory_bytes(key) + _PARSED_BYTES_PER_WORD * sum(1 for _ in _WORD_PATTERN.finditer(key[0]))
 
 
 def _hash_without_times(question: Question) -> int:
@@ -465,7 +469,7 @@ def _answer_columns(statement: Statement, types: ColumnTypes) -> tuple[Column, .
     )
 
 
-def _extract_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+def _parse_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     """Parse SQL that must be a single SELECT; raise QueryRefused for any other, which could change settings or data."""
     statement, *others = cursor.extract_statements(sql)
     if others or statement.type is not duckdb.StatementType.SELECT:
@@ -473,18 +477,18 @@ def _extract_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
     return statement
 
 
-def _render_cells(
-    segments: Segments, types: ColumnTypes, limit: str, completions: Sequence[Completion] = ()
+def _render_cells_sql(
+    segments: Segments, types: ColumnTypes, limit: str, completions: Sequence[ColumnCompletion] = ()
 ) -> Segments:
     """Wrap the segments in a SELECT that renders cells.
 
     If no cell needs rendering, the segments are returned: DuckDB then plans one SELECT less.
     """
     names = [f"c{index}" for index in range(len(types))]
-    cells = [render_value(name, duckdb_type) for name, duckdb_type in zip(names, types, strict=True)]
+    cells = [render_cell_sql(name, duckdb_type) for name, duckdb_type in zip(names, types, strict=True)]
     for completion in completions:
-        if isinstance(completion, IsoTime):
-            cells[completion.position] = f"epoch_us({names[completion.position]})"
+        if isinstance(completion, IsoTimeColumn):
+            cells[completion.column_position] = f"epoch_us({names[completion.column_position]})"
     if cells == names and not limit:
         return segments
     head = f"SELECT {', '.join(cells)} FROM ("  # noqa: S608 - names of our own
@@ -496,7 +500,9 @@ def _limit_clause(statement: Statement, rows: int) -> str:
     return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
-def _to_cells(fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[Completion]) -> list[Row]:
+def _rows_to_cells(
+    fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[ColumnCompletion]
+) -> list[Row]:
     """Convert fetched values to cells; fetched columns beyond those of the answer serve only to compute others."""
     readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers) and not completions:
@@ -531,7 +537,7 @@ class DeadlineTimer:
         self._thread.start()
 
     @contextmanager
-    def at(self, due_at: float, callback: Callable[[], None]) -> Iterator[_Alarm]:
+    def call_at(self, due_at: float, callback: Callable[[], None]) -> Iterator[_Alarm]:
         """Call `callback` at this time of the monotonic clock, and regularly from then on, until the block ends."""
         alarm = _Alarm(callback)
         with self._changed:
@@ -565,7 +571,7 @@ class DeadlineTimer:
                 self._changed.wait(self._seconds_until_next_alarm())
 
     def _call_due_alarms(self) -> None:
-        """Call due alarms while holding the lock, so that none is called after the `with` block of `at` has ended."""
+        """Call due alarms while holding the lock, so that none is called after the `with` block of `call_at` has ended."""
         while self._due_alarms:
             due_at, _, alarm = self._due_alarms[0]
             if alarm.callback is not None and due_at > time.monotonic():

@@ -23,53 +23,58 @@ from cordwood.engines.records import quote_non_finite_numbers
 from cordwood.errors import OutOfMemory
 from cordwood.model.datatype import Cell
 from cordwood.model.timestamps import EPOCH
-from cordwood.sql.budget import copied
-from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER
-from cordwood.sql.nodes import constant_int, internal_function, swap
-from cordwood.sql.redaction.flow import unread_positions
-from cordwood.sql.stages import AttributeMap, Completion, IsoTime
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.internal_functions import (
+    MAX_FLATTENED_CHARACTERS,
+    MAX_FLATTENED_KEY_BYTES,
+    MAX_FLATTENED_MEMBERS,
+    MEMBER_SEPARATOR,
+)
+from cordwood.sql.nodes import constant_int, internal_function_name, replace_node
+from cordwood.sql.redaction.flow import unused_output_positions
+from cordwood.sql.stages import AttributeMapColumn, ColumnCompletion, IsoTimeColumn
 
-_ATTRIBUTES_FUNCTION: Final = internal_function("attributes")
-_ISO_TIME_FUNCTION: Final = internal_function("iso_time")
-_JSON_TEXT_FUNCTION: Final = internal_function("json_text")
+_ATTRIBUTES_FUNCTION: Final = internal_function_name("attributes")
+_ISO_TIME_FUNCTION: Final = internal_function_name("iso_time")
+_JSON_TEXT_FUNCTION: Final = internal_function_name("json_text")
 
 
-def defer_columns(tree: exp.Expr) -> tuple[Completion, ...]:
+def defer_columns(tree: exp.Expr) -> tuple[ColumnCompletion, ...]:
     """Replace maps of attributes and texts of times by the columns from which they are computed; mutates the tree.
 
     A text of a time is replaced by the time. A map is replaced by NULL, and its columns are appended to the answer's.
     """
     if not isinstance(tree, exp.Select):
         return ()
-    unread = unread_positions(tree)
-    parts = _AppendedParts(tree)
-    completions: list[Completion] = []
+    unread = unused_output_positions(tree)
+    parts = _AppendedEventColumns(tree)
+    completions: list[ColumnCompletion] = []
     for position, item in enumerate(list(tree.expressions)):
         value = item.unalias()
         if position + 1 not in unread or not isinstance(value, exp.Anonymous):
             continue
         if value.this == _ISO_TIME_FUNCTION and isinstance(value.expressions[0], exp.Column):
-            swap(value, copied(value.expressions[0]))
-            completions.append(IsoTime(position))
+            replace_node(value, copy_tree(value.expressions[0]))
+            completions.append(IsoTimeColumn(position))
         elif value.this == _ATTRIBUTES_FUNCTION:
-            metadata, extras, project = map(parts.position, value.expressions[:3])
+            metadata, extras, project = map(parts.position_of, value.expressions[:3])
             completions.append(
-                AttributeMap(position, metadata, extras, project, constant_int(value.expressions[3]) or 0)
+                AttributeMapColumn(position, metadata, extras, project, constant_int(value.expressions[3]) or 0)
             )
-            swap(value, exp.Null())
+            replace_node(value, exp.Null())
     return tuple(completions)
 
 
-class _AppendedParts:
+class _AppendedEventColumns:
     """The parts of events that are appended to a SELECT list, each part only once."""
 
     def __init__(self, select: exp.Select) -> None:
         self._select = select
         self._positions: dict[exp.Expr, int] = {}
 
-    def position(self, part: exp.Expr) -> int:
+    def position_of(self, part: exp.Expr) -> int:
         """Return the position of the column with this part of the event; append the column if it is missing."""
-        document = _document_column(part)
+        document = _source_column(part)
         if document not in self._positions:
             self._positions[document] = len(self._select.expressions)
             name = f"part {len(self._positions)}"
@@ -77,7 +82,7 @@ class _AppendedParts:
         return self._positions[document]
 
 
-def _document_column(part: exp.Expr) -> exp.Expr:
+def _source_column(part: exp.Expr) -> exp.Expr:
     """Return the column to select for a part of an event; a whole stored column, without a conversion to text.
 
     Such a column is converted to text when it is fetched.
@@ -85,51 +90,54 @@ def _document_column(part: exp.Expr) -> exp.Expr:
     is_json = isinstance(part, exp.Anonymous) and part.this == _JSON_TEXT_FUNCTION
     column = part.expressions[0] if is_json else part
     is_whole = isinstance(column, exp.Column) and not column.meta_get("only_text")
-    return copied(column if is_whole else part)
+    return copy_tree(column if is_whole else part)
 
 
 # The Gregorian calendar repeats after this number of years and days.
-_CYCLE_YEARS: Final = 400
-_CYCLE_DAYS: Final = 146_097
+_GREGORIAN_CYCLE_YEARS: Final = 400
+_GREGORIAN_CYCLE_DAYS: Final = 146_097
 
 _METADATA_KEY: Final = "metadata"
 _PROJECT_KEY: Final = "project"
 
 # The limit on the bytes by which the maps of a batch may exceed its events: flattened keys repeat the keys above them,
 # and several columns may contain the same map.
-_MAX_GROWTH_BYTES: Final = 64 * 2**20
+_MAX_MAP_GROWTH_BYTES: Final = 64 * 2**20
 # The maximum number of characters of flattened keys that are cached for the further events of a batch.
-_MAX_KEY_CHARACTERS: Final = 256 * 1024
-# The size of a _FlattenedKeys object itself, in characters.
-_OBJECT_CHARACTERS: Final = 400
+_MAX_CACHED_KEY_CHARACTERS: Final = 256 * 1024
+# The size of a _FlattenedKeyCache object itself, in characters.
+_CACHE_OBJECT_CHARACTERS: Final = 400
 # Private-use characters. One that does not occur in an event marks the texts that replace numbers in it.
 _MARK_CHARACTERS: Final = range(0xE000, 0xF900)
 
 _BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
-_encode: Final = msgspec.json.Encoder().encode
-_decode_text: Final = msgspec.json.Decoder(str).decode
-_decode_raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode_json: Final = msgspec.json.Encoder().encode
+_decode_json_string: Final = msgspec.json.Decoder(str).decode
+_decode_raw_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # Floats are decoded as text, to keep their digits.
-_decode: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
+_decode_object: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
 
 
 def complete_columns(
-    completions: Iterable[Completion], columns: Sequence[Sequence[Any]]
+    completions: Iterable[ColumnCompletion], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[int, list[Cell]]]:
     """Compute columns of the answer from fetched columns; yield them with their positions."""
     growth = _MapGrowthBudget()
-    maps: dict[AttributeMap, list[Cell]] = {}
+    maps: dict[AttributeMapColumn, list[Cell]] = {}
     for completion in completions:
-        if isinstance(completion, AttributeMap):
-            same = msgspec.structs.replace(completion, position=0)
+        if isinstance(completion, AttributeMapColumn):
+            same = msgspec.structs.replace(completion, column_position=0)
             if same not in maps:
-                parts = (columns[place] for place in (completion.metadata, completion.extras, completion.project))
-                maps[same] = attribute_maps(zip(*parts, strict=True), completion.levels, growth)
+                parts = (
+                    columns[place]
+                    for place in (completion.metadata_position, completion.extras_position, completion.project_position)
+                )
+                maps[same] = encode_attribute_maps(zip(*parts, strict=True), completion.levels, growth)
             else:
                 growth.add(sum(len(bytes(cell)) for cell in maps[same] if isinstance(cell, msgspec.Raw)))
-            yield completion.position, maps[same]
+            yield completion.column_position, maps[same]
         else:
-            yield completion.position, iso_times(columns[completion.position])
+            yield completion.column_position, format_iso_times(columns[completion.column_position])
 
 
 class _MapGrowthBudget:
@@ -140,14 +148,14 @@ class _MapGrowthBudget:
 
     def add(self, grown_bytes: int) -> None:
         self._bytes += grown_bytes
-        if self._bytes > _MAX_GROWTH_BYTES:
+        if self._bytes > _MAX_MAP_GROWTH_BYTES:
             raise OutOfMemory(
                 "The maps of attributes are too large: they repeat the keys of nested objects, or are selected repeatedly.",
                 hint="Select the keys that you need, as in log_attributes['request.method'], or fewer rows.",
             )
 
 
-def iso_times(values: Sequence[int | None]) -> list[Cell]:
+def format_iso_times(values: Sequence[int | None]) -> list[Cell]:
     """Return times in microseconds as ISO 8601 texts; years beyond 9999 have all of their digits."""
     minutes: dict[int, str] = {}
     texts: list[Cell] = []
@@ -156,34 +164,36 @@ def iso_times(values: Sequence[int | None]) -> list[Cell]:
             texts.append(None)
             continue
         minute, rest = divmod(micros, 60_000_000)
-        text = minutes.get(minute) or minutes.setdefault(minute, _iso_minute(minute))
+        text = minutes.get(minute) or minutes.setdefault(minute, _format_iso_minute(minute))
         texts.append(f"{text}:{rest // 1_000_000:02}.{rest % 1_000_000:06}")
     return texts
 
 
-def _iso_minute(minute: int) -> str:
+def _format_iso_minute(minute: int) -> str:
     day, minute_of_day = divmod(minute, 1440)
-    cycles, day_of_cycle = divmod(day, _CYCLE_DAYS)
+    cycles, day_of_cycle = divmod(day, _GREGORIAN_CYCLE_DAYS)
     first = EPOCH.date() + timedelta(days=day_of_cycle)
-    date = f"{first.year + cycles * _CYCLE_YEARS:04}-{first.month:02}-{first.day:02}"
+    date = f"{first.year + cycles * _GREGORIAN_CYCLE_YEARS:04}-{first.month:02}-{first.day:02}"
     return f"{date}T{minute_of_day // 60:02}:{minute_of_day % 60:02}"
 
 
 # The JSON of an event's metadata and of its other keys, and its project.
-EventParts = tuple[str | None, str | None, str | None]
+AttributeSources = tuple[str | None, str | None, str | None]
 
 
-def attribute_maps(events: Iterable[EventParts], levels: int, growth: _MapGrowthBudget | None = None) -> list[Cell]:
+def encode_attribute_maps(
+    events: Iterable[AttributeSources], levels: int, growth: _MapGrowthBudget | None = None
+) -> list[Cell]:
     """Return the maps of events as JSON, with objects flattened `levels` levels deep."""
-    keys = _FlattenedKeys("", [_MAX_KEY_CHARACTERS])
+    keys = _FlattenedKeyCache("", [_MAX_CACHED_KEY_CHARACTERS])
     growth = growth or _MapGrowthBudget()
     maps: list[Cell] = []
     for event in events:
-        encoded = _maps.get((levels, event))
+        encoded = _attribute_map_cache.get((levels, event))
         if encoded is None:
             metadata, extras, project = event
-            encoded = _encode(_attribute_map(metadata or "{}", extras, project, levels, keys))
-            _maps.put((levels, event), encoded)
+            encoded = _encode_json(_build_attribute_map(metadata or "{}", extras, project, levels, keys))
+            _attribute_map_cache.put((levels, event), encoded)
         growth.add(len(encoded) - len(event[0] or ""))
         maps.append(msgspec.Raw(encoded))
     return maps
@@ -191,12 +201,12 @@ def attribute_maps(events: Iterable[EventParts], levels: int, growth: _MapGrowth
 
 # The maps of recently answered events: a dashboard that refreshes shows mostly the same events. The key of a map
 # contains the JSON and the project of its event, so only a caller who reads this event gets an answer faster.
-_maps: Final[BoundedCache[tuple[int, EventParts], bytes]] = BoundedCache(
+_attribute_map_cache: Final[BoundedCache[tuple[int, AttributeSources], bytes]] = BoundedCache(
     4 * 2**20, lambda key, encoded: sum(map(getsizeof, key[1]), len(encoded))
 )
 
 
-class _FlattenedKeys:
+class _FlattenedKeyCache:
     """A cache of the flattened keys below a prefix; all caches of a batch share `room`, the characters still free."""
 
     __slots__ = ("_below", "_room", "flattened", "prefix")
@@ -205,84 +215,89 @@ class _FlattenedKeys:
         self.prefix = prefix
         self.flattened: dict[str, str] = {}
         self._room = room
-        self._below: dict[str, _FlattenedKeys] = {}
+        self._below: dict[str, _FlattenedKeyCache] = {}
 
-    def add(self, key: str) -> str:
+    def add_key(self, key: str) -> str:
         """Return the flattened key for a key that is not in `flattened` yet."""
         flattened = self.prefix + key
-        if self._reserve_room(len(flattened)):
+        if self._reserve_characters(len(flattened)):
             self.flattened[key] = flattened
         return flattened
 
-    def below(self, key: str) -> "_FlattenedKeys | None":
+    def child_cache(self, key: str) -> "_FlattenedKeyCache | None":
         """Return the cache for the object at a key; None if the object's flattened key is too long to expand it."""
         found = self._below.get(key)
         if found is None:
-            found = _FlattenedKeys(f"{self.prefix}{key}.", self._room)
-            if len(found.prefix.encode()) > MAX_KEY_BYTES + 1:
+            found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._room)
+            if len(found.prefix.encode()) > MAX_FLATTENED_KEY_BYTES + 1:
                 return None
-            if self._reserve_room(len(found.prefix) + _OBJECT_CHARACTERS):
+            if self._reserve_characters(len(found.prefix) + _CACHE_OBJECT_CHARACTERS):
                 self._below[key] = found
         return found
 
-    def _reserve_room(self, characters: int) -> bool:
+    def _reserve_characters(self, characters: int) -> bool:
         self._room[0] -= characters
         return self._room[0] > 0
 
 
-_AddMember = Callable[[Mapping[str, Any], dict[str, str]], None]
+_AddMembers = Callable[[Mapping[str, Any], dict[str, str]], None]
 
 
-class _NotPlainError(Exception):
+class _RawJsonNeededError(Exception):
     """Raised for an object that is not expanded, so that the map needs its JSON instead of its decoded value."""
 
 
-def _attribute_map(
-    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeys
+def _build_attribute_map(
+    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
-    if _is_large(metadata, extras or ""):
+    if _is_too_large_to_expand(metadata, extras or ""):
         levels = 0
     try:
-        return _read_event(metadata, extras, project, levels, keys)
+        return _read_attributes(metadata, extras, project, levels, keys)
     except msgspec.DecodeError:
-        return _read_with_odd_numbers(metadata, extras or "{}", project, levels, keys)
+        return _read_with_non_finite_numbers(metadata, extras or "{}", project, levels, keys)
 
 
-def _read_with_odd_numbers(
-    metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeys
+def _read_with_non_finite_numbers(
+    metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
     """Read an event with numbers that JSON lacks, such as NaN; they are replaced by marked texts for decoding."""
     both = metadata + extras
     mark = next((chr(code) for code in _MARK_CHARACTERS if chr(code) not in both), chr(_MARK_CHARACTERS[0]))
     quoted = re.compile(f'"{mark}([-A-Za-z]+)"')
-    attributes = _read_event(
+    attributes = _read_attributes(
         quote_non_finite_numbers(metadata, mark), quote_non_finite_numbers(extras, mark), project, levels, keys
     )
     return {key: quoted.sub(r"\1", text).removeprefix(mark) for key, text in attributes.items()}
 
 
-def _is_large(metadata: str, extras: str) -> bool:
+def _is_too_large_to_expand(metadata: str, extras: str) -> bool:
     """Return whether the event is so large that only its top level is expanded."""
     size = len(metadata) + len(extras)
-    if size <= MAX_CHARACTERS and not (metadata.isascii() and extras.isascii()):
+    if size <= MAX_FLATTENED_CHARACTERS and not (metadata.isascii() and extras.isascii()):
         size = len(metadata.encode()) + len(extras.encode())
-    return size > MAX_CHARACTERS or metadata.count(MEMBER) + extras.count(MEMBER) > MAX_MEMBERS
+    return (
+        size > MAX_FLATTENED_CHARACTERS
+        or metadata.count(MEMBER_SEPARATOR) + extras.count(MEMBER_SEPARATOR) > MAX_FLATTENED_MEMBERS
+    )
 
 
-def _read_event(
-    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeys
+def _read_attributes(
+    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
     is_object = metadata.startswith("{")
     # A list is returned as its JSON, so an event that may contain a list is decoded to raw JSON values.
     if is_object and "[" not in metadata and not (extras and "[" in extras):
         try:
-            top = _without_nulls(_decode(extras)) if extras else {}
-            return _merge_attributes(_decode(metadata), top, project, partial(_add_plain, keys, levels))
-        except _NotPlainError:
+            top = _without_nulls(_decode_object(extras)) if extras else {}
+            return _merge_attributes(
+                _decode_object(metadata), top, project, partial(_add_decoded_members, keys, levels)
+            )
+        except _RawJsonNeededError:
             pass
-    members = _decode_raw(metadata) if is_object else {_METADATA_KEY: msgspec.Raw(metadata.encode())}
-    top = {key: value for key, value in _decode_raw(extras).items() if bytes(value) != b"null"} if extras else {}
-    return _merge_attributes(members, top, project, partial(_add_raw, keys, levels))
+    members = _decode_raw_object(metadata) if is_object else {_METADATA_KEY: msgspec.Raw(metadata.encode())}
+    top = {key: value for key, value in _decode_raw_object(extras).items() if bytes(value) != b"null"} if extras else {}
+    return _merge_attributes(members, top, project, partial(_add_raw_members, keys, levels))
 
 
 def _without_nulls(members: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -290,7 +305,7 @@ def _without_nulls(members: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _merge_attributes(
-    metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddMember
+    metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddMembers
 ) -> dict[str, str]:
     """Return the attributes; keys at the event's top take precedence over those of metadata."""
     attributes: dict[str, str] = {}
@@ -306,32 +321,36 @@ def _merge_attributes(
     return attributes
 
 
-def _add_plain(keys: _FlattenedKeys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
+def _add_decoded_members(
+    keys: _FlattenedKeyCache, levels: int, members: Mapping[str, Any], attributes: dict[str, str]
+) -> None:
     flattened = keys.flattened
     for key, value in members.items():
-        name = flattened.get(key) or keys.add(key)
+        name = flattened.get(key) or keys.add_key(key)
         kind = type(value)
         if kind is str:
             attributes[name] = value
         elif kind is dict:
-            below = keys.below(key) if value and levels else None
+            below = keys.child_cache(key) if value and levels else None
             if below is not None:
-                _add_plain(below, levels - 1, value, attributes)
+                _add_decoded_members(below, levels - 1, value, attributes)
             elif value:
-                raise _NotPlainError
+                raise _RawJsonNeededError
             else:
                 attributes[name] = "{}"
         elif value is not None:
             attributes[name] = _BOOLEAN_TEXTS[value] if kind is bool else str(value)
 
 
-def _add_raw(keys: _FlattenedKeys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
+def _add_raw_members(
+    keys: _FlattenedKeyCache, levels: int, members: Mapping[str, Any], attributes: dict[str, str]
+) -> None:
     for key, value in members.items():
         raw = bytes(value)
-        below = keys.below(key) if levels and raw.startswith(b"{") and raw != b"{}" else None
+        below = keys.child_cache(key) if levels and raw.startswith(b"{") and raw != b"{}" else None
         if below is not None:
-            _add_raw(below, levels - 1, _decode_raw(raw), attributes)
+            _add_raw_members(below, levels - 1, _decode_raw_object(raw), attributes)
         elif raw.startswith(b'"'):
-            attributes[keys.prefix + key] = _decode_text(raw)
+            attributes[keys.prefix + key] = _decode_json_string(raw)
         elif raw != b"null":
             attributes[keys.prefix + key] = raw.decode()

@@ -8,10 +8,10 @@ import duckdb
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_planning import RelationUses, ScanSource, reading_select
+from cordwood.engines.duckdb.query.scan_planning import RelationUses, ScanSource, select_that_reads
 from cordwood.engines.duckdb.storage.blocks import NgramIndex, extract_ngrams
-from cordwood.sql.lowering import block_filter, fragment, parts_of, text_part
-from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, conditions, has_operation
+from cordwood.sql.lowering import block_filter_node, fragment, fragment_parts, text_part
+from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, and_conditions, has_operation
 from cordwood.sql.plan import BlockFilter
 
 # A condition, and the names of the relation and the column that hold the message in the condition.
@@ -40,9 +40,9 @@ def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSour
 
 def _prune_source(source: ScanSource, message_conditions: Sequence[_MessageCondition]) -> ScanSource:
     prunable = _block_filter_of(source.table.name, message_conditions)
-    patterns = tuple(map(_condition_on_table, filter(_is_regex_condition, message_conditions)))
+    patterns = tuple(map(_move_condition_to_table, filter(_is_regex_condition, message_conditions)))
     return msgspec.structs.replace(
-        source, filters=patterns, flushed_filters=(block_filter(prunable),) if prunable else ()
+        source, filters=patterns, flushed_filters=(block_filter_node(prunable),) if prunable else ()
     )
 
 
@@ -51,8 +51,8 @@ def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition
     prunable = BlockFilter(
         stream,
         extract_ngrams(texts),
-        _compared_parameters(message_conditions, TextPosition),
-        _compared_parameters(message_conditions, RegexMatch),
+        _parameters_compared_with_message(message_conditions, TextPosition),
+        _parameters_compared_with_message(message_conditions, RegexMatch),
     )
     return prunable if prunable.ngrams or prunable.texts or prunable.patterns else None
 
@@ -61,7 +61,7 @@ def blocks_to_read(
     prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection, index: NgramIndex
 ) -> Sequence[int] | None:
     """Return the blocks that pass the filter, or None for all; valid only in the transaction that reads the index."""
-    ngrams = prunable.ngrams + extract_ngrams(_texts_of_values(prunable, values))
+    ngrams = prunable.ngrams + extract_ngrams(_texts_in_values(prunable, values))
     return index.find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
 
 
@@ -71,18 +71,18 @@ def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCo
     uses = RelationUses(tree)
     name: str | None = _MESSAGE_COLUMN
     while relation is not None and name is not None:
-        select = reading_select(relation)
+        select = select_that_reads(relation)
         if select is None:
             return
         alias = relation.alias_or_name
-        yield from ((condition, alias, name) for condition in conditions(select.args.get("where")))
+        yield from ((condition, alias, name) for condition in and_conditions(select.args.get("where")))
         if any(select.args.get(clause) for clause in _ROW_COMBINING_CLAUSES) or select.find(exp.Window) is not None:
             return
         name = _selected_alias(select, alias, name)
-        relation = uses.only_use(select)
+        relation = uses.single_use(select)
 
 
-def _texts_of_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
+def _texts_in_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
     """Return the texts that parameter values require in a message.
 
     A NULL value requires none, because no event matches.
@@ -97,7 +97,7 @@ def _is_regex_condition(message_condition: _MessageCondition) -> bool:
     return bool(_literal_operand(condition, RegexMatch, alias, name))
 
 
-def _condition_on_table(message_condition: _MessageCondition) -> exp.Expr:
+def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
     """Return the condition over the table's column, and replace it by TRUE in the tree.
 
     The scan itself then filters. DuckDB would push down only conditions that cannot fail.
@@ -108,7 +108,9 @@ def _condition_on_table(message_condition: _MessageCondition) -> exp.Expr:
     return fragment(f'regexp_matches("{_MESSAGE_COLUMN}", {{0}})', text_part(pattern))
 
 
-def _compared_parameters(message_conditions: Sequence[_MessageCondition], kind: type[Operation]) -> tuple[str, ...]:
+def _parameters_compared_with_message(
+    message_conditions: Sequence[_MessageCondition], kind: type[Operation]
+) -> tuple[str, ...]:
     """Return the names of the parameters with which the operation compares the message."""
     operands = (
         _operand_beside_message(_occurrence_position(condition) or condition, kind, alias, name)
@@ -143,7 +145,7 @@ def _literal_operand(node: exp.Expr, kind: type[Operation], alias: str, name: st
 def _operand_beside_message(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> exp.Expr | None:
     if not has_operation(node, kind):
         return None
-    message, argument = parts_of(node)
+    message, argument = fragment_parts(node)
     return argument if _is_column_of(message, alias, name) else None
 
 

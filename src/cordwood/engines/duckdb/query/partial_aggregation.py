@@ -17,77 +17,79 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.query.scan_planning import EventTable, ScanSource
 from cordwood.model.datatype import Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.lowering import fragment, join_fragments, name_part, partial_rows, uncovered_blocks
-from cordwood.sql.nodes import NOW, conditions, constant_int, cte_of, relations_of
-from cordwood.sql.plan import EventRange, Merge, TimeBound
-from cordwood.sql.stages import Alternative, PartialTrees
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import inherit_metadata, kind_of
+from cordwood.sql.lowering import fragment, join_fragments, name_part, partial_rows_node, uncovered_blocks_node
+from cordwood.sql.nodes import NOW_SLOT_NAME, and_conditions, constant_int, non_recursive_cte, relations_of
+from cordwood.sql.plan import EventRange, MergeAggregate, TimeComparison
+from cordwood.sql.stages import PartialTrees, VariantTree
 
 # Meta keys. Of a SELECT: the merges of its columns, and its number of time bounds. Of a conjunct: that it is a bound.
-_MERGES: Final = "merges"
-_TIME_BOUNDS: Final = "time_bounds"
-_TIME_BOUND: Final = "time_bound"
-_TIME: Final = "timestamp"
+_MERGES_KEY: Final = "merges"
+_TIME_BOUND_COUNT_KEY: Final = "time_bounds"
+_TIME_BOUND_KEY: Final = "time_bound"
+_TIME_COLUMN: Final = "timestamp"
 # The alias of the union from which the merging SELECT reads.
-_PARTIAL: Final = "partial"
+_PARTIAL_ALIAS: Final = "partial"
 # An hour in microseconds, by which each block is aggregated: of a block that is partly within the time bounds, only the
 # events of hours that are not wholly within the bounds are read.
 HOUR_US: Final = 3_600_000_000
 # Larger statements are not split: the copies of their trees would count towards the limits of compilation.
-_MAX_NODES: Final = 3_000
+_MAX_SPLIT_NODES: Final = 3_000
 
-_CLAUSES: Final = frozenset({"expressions", "from_", "joins", "where", "group", "order", "limit", "offset", "with_"})
-_KEY_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+_SUPPORTED_CLAUSES: Final = frozenset(
+    {"expressions", "from_", "joins", "where", "group", "order", "limit", "offset", "with_"}
+)
+_GROUP_KEY_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 _ORDERED_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
-_ANY_KIND: Final = frozenset(Kind)
+_ALL_KINDS: Final = frozenset(Kind)
 # The aggregates that can be merged, by class, with the kinds of their argument.
-_MERGEABLE: Final[Mapping[type[exp.Expr], tuple[Merge, frozenset[Kind]]]] = {
-    exp.Count: (Merge.SUM, _ANY_KIND),
-    exp.CountIf: (Merge.SUM, _ANY_KIND),
-    exp.Sum: (Merge.SUM, frozenset({Kind.INT64})),
-    exp.Min: (Merge.MIN, _ORDERED_KINDS),
-    exp.Max: (Merge.MAX, _ORDERED_KINDS),
-    exp.LogicalAnd: (Merge.ALL, frozenset({Kind.BOOL})),
-    exp.LogicalOr: (Merge.ANY, frozenset({Kind.BOOL})),
-    exp.BitwiseAndAgg: (Merge.BIT_AND, frozenset({Kind.INT64})),
-    exp.BitwiseOrAgg: (Merge.BIT_OR, frozenset({Kind.INT64})),
-    exp.BitwiseXorAgg: (Merge.BIT_XOR, frozenset({Kind.INT64})),
+_MERGEABLE_AGGREGATES: Final[Mapping[type[exp.Expr], tuple[MergeAggregate, frozenset[Kind]]]] = {
+    exp.Count: (MergeAggregate.SUM, _ALL_KINDS),
+    exp.CountIf: (MergeAggregate.SUM, _ALL_KINDS),
+    exp.Sum: (MergeAggregate.SUM, frozenset({Kind.INT64})),
+    exp.Min: (MergeAggregate.MIN, _ORDERED_KINDS),
+    exp.Max: (MergeAggregate.MAX, _ORDERED_KINDS),
+    exp.LogicalAnd: (MergeAggregate.BOOL_AND, frozenset({Kind.BOOL})),
+    exp.LogicalOr: (MergeAggregate.BOOL_OR, frozenset({Kind.BOOL})),
+    exp.BitwiseAndAgg: (MergeAggregate.BIT_AND, frozenset({Kind.INT64})),
+    exp.BitwiseOrAgg: (MergeAggregate.BIT_OR, frozenset({Kind.INT64})),
+    exp.BitwiseXorAgg: (MergeAggregate.BIT_XOR, frozenset({Kind.INT64})),
 }
 # Modifiers of an argument, which change what is aggregated or in which order.
-_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)
-_COMPARISONS: Final[Mapping[type[exp.Expr], TimeBound]] = {
-    exp.GT: TimeBound.AFTER,
-    exp.GTE: TimeBound.AT_OR_AFTER,
-    exp.LT: TimeBound.BEFORE,
-    exp.LTE: TimeBound.AT_OR_BEFORE,
+_ARGUMENT_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)
+_TIME_BOUND_BY_COMPARISON: Final[Mapping[type[exp.Expr], TimeComparison]] = {
+    exp.GT: TimeComparison.AFTER,
+    exp.GTE: TimeComparison.AT_OR_AFTER,
+    exp.LT: TimeComparison.BEFORE,
+    exp.LTE: TimeComparison.AT_OR_BEFORE,
 }
-_MIRRORED: Final = {
-    TimeBound.AFTER: TimeBound.BEFORE,
-    TimeBound.AT_OR_AFTER: TimeBound.AT_OR_BEFORE,
-    TimeBound.BEFORE: TimeBound.AFTER,
-    TimeBound.AT_OR_BEFORE: TimeBound.AT_OR_AFTER,
+_MIRRORED_TIME_BOUNDS: Final = {
+    TimeComparison.AFTER: TimeComparison.BEFORE,
+    TimeComparison.AT_OR_AFTER: TimeComparison.AT_OR_BEFORE,
+    TimeComparison.BEFORE: TimeComparison.AFTER,
+    TimeComparison.AT_OR_BEFORE: TimeComparison.AT_OR_AFTER,
 }
 
 
 def mark_aggregations(tree: exp.Expr) -> None:
     """Mark the aggregations of a resolved tree that can be split."""
-    if sum(1 for _ in tree.walk()) > _MAX_NODES:
+    if sum(1 for _ in tree.walk()) > _MAX_SPLIT_NODES:
         return
     for select in tree.find_all(exp.Select):
         merges = _merges_of(select)
         if merges is not None:
-            bounds = _time_bounds_of(select)
+            bounds = _time_conditions_of(select)
             for bound in bounds:
-                bound.meta[_TIME_BOUND] = True
-            select.meta[_MERGES], select.meta[_TIME_BOUNDS] = merges, len(bounds)
+                bound.meta[_TIME_BOUND_KEY] = True
+            select.meta[_MERGES_KEY], select.meta[_TIME_BOUND_COUNT_KEY] = merges, len(bounds)
 
 
-def _merges_of(select: exp.Select) -> tuple[Merge, ...] | None:
+def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
     """Return the merge of each column; None if the SELECT cannot be split."""
     clauses = {key for key, value in select.args.items() if value}
     aliases = _relation_aliases(select)
-    if not clauses <= _CLAUSES or aliases is None or not _is_ordered_by_position(select):
+    if not clauses <= _SUPPORTED_CLAUSES or aliases is None or not _is_ordered_by_position(select):
         return None
     keys = _key_positions(select)
     if keys is None:
@@ -97,7 +99,9 @@ def _merges_of(select: exp.Select) -> tuple[Merge, ...] | None:
         for position, item in enumerate(select.expressions, 1)
     )
     mergeable = tuple(merge for merge in merges if merge is not None)
-    if len(mergeable) < len(merges) or not all(_depends_on_events(part, aliases) for part in _parts(select)):
+    if len(mergeable) < len(merges) or not all(
+        _depends_only_on_event(part, aliases) for part in _parts_to_check(select)
+    ):
         return None
     return mergeable
 
@@ -131,44 +135,44 @@ def _key_positions(select: exp.Select) -> frozenset[int] | None:
     return found if len(found) == len(group.expressions) else None
 
 
-def _merge_of_key(value: exp.Expr) -> Merge | None:
-    return Merge.KEY if kind_of(value) in _KEY_KINDS else None
+def _merge_of_key(value: exp.Expr) -> MergeAggregate | None:
+    return MergeAggregate.KEY if kind_of(value) in _GROUP_KEY_KINDS else None
 
 
-def _merge_of_aggregate(value: exp.Expr) -> Merge | None:
+def _merge_of_aggregate(value: exp.Expr) -> MergeAggregate | None:
     """Return the merge of an aggregate; None if it cannot be merged exactly, or is part of an expression."""
-    merge, kinds = _MERGEABLE.get(type(value), (None, _ANY_KIND))
+    merge, kinds = _MERGEABLE_AGGREGATES.get(type(value), (None, _ALL_KINDS))
     argument = value.this
-    if merge is None or value.expressions or isinstance(argument, _MODIFIERS):
+    if merge is None or value.expressions or isinstance(argument, _ARGUMENT_MODIFIERS):
         return None
-    if kinds is _ANY_KIND:
+    if kinds is _ALL_KINDS:
         return merge
     return merge if isinstance(argument, exp.Expr) and kind_of(argument) in kinds else None
 
 
-def _parts(select: exp.Select) -> Iterator[exp.Expr]:
+def _parts_to_check(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the selected expressions, the joins and the conjuncts of WHERE, except the time bounds."""
     yield from select.expressions
     yield from select.args.get("joins") or ()
-    bounds = set(map(id, _time_bounds_of(select)))
-    yield from (condition for condition in conditions(select.args.get("where")) if id(condition) not in bounds)
+    bounds = set(map(id, _time_conditions_of(select)))
+    yield from (condition for condition in and_conditions(select.args.get("where")) if id(condition) not in bounds)
 
 
-def _depends_on_events(part: exp.Expr, aliases: frozenset[str]) -> bool:
+def _depends_only_on_event(part: exp.Expr, aliases: frozenset[str]) -> bool:
     """Return whether the value of a part depends only on an event, and on parameters that are the same in each call."""
     return (
         part.find(exp.Query, exp.Window) is None
-        and all(parameter.name != NOW for parameter in part.find_all(exp.Parameter))
+        and all(parameter.name != NOW_SLOT_NAME for parameter in part.find_all(exp.Parameter))
         and all(column.table in aliases for column in part.find_all(exp.Column))
     )
 
 
-def _time_bounds_of(select: exp.Select) -> list[exp.Expr]:
+def _time_conditions_of(select: exp.Select) -> list[exp.Expr]:
     """Return the conditions that compare the event's time with values that do not depend on the event."""
     aliases = frozenset(relation.alias_or_name for relation in relations_of(select))
     found = []
-    for condition in conditions(select.args.get("where")):
-        values = [value for _, value in _bounds_of(condition, select.args["from_"].this.alias_or_name)]
+    for condition in and_conditions(select.args.get("where")):
+        values = [value for _, value in _time_bounds_in(condition, select.args["from_"].this.alias_or_name)]
         if values and all(
             kind_of(value) is Kind.TIMESTAMP and _is_independent_of_events(value, aliases) for value in values
         ):
@@ -176,20 +180,23 @@ def _time_bounds_of(select: exp.Select) -> list[exp.Expr]:
     return found
 
 
-def _bounds_of(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeBound, exp.Expr]]:
+def _time_bounds_in(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeComparison, exp.Expr]]:
     """Return how a condition compares the event's time, and with which values; an empty list for other conditions."""
 
     def is_time(node: exp.Expr) -> bool:
-        return isinstance(node, exp.Column) and node.name == _TIME and node.table == stream_alias
+        return isinstance(node, exp.Column) and node.name == _TIME_COLUMN and node.table == stream_alias
 
     if isinstance(condition, exp.Between) and is_time(condition.this) and not condition.args.get("symmetric"):
-        return [(TimeBound.AT_OR_AFTER, condition.args["low"]), (TimeBound.AT_OR_BEFORE, condition.args["high"])]
-    comparison = _COMPARISONS.get(type(condition))
+        return [
+            (TimeComparison.AT_OR_AFTER, condition.args["low"]),
+            (TimeComparison.AT_OR_BEFORE, condition.args["high"]),
+        ]
+    comparison = _TIME_BOUND_BY_COMPARISON.get(type(condition))
     if comparison is None:
         return []
     if is_time(condition.this):
         return [(comparison, condition.expression)]
-    return [(_MIRRORED[comparison], condition.this)] if is_time(condition.expression) else []
+    return [(_MIRRORED_TIME_BOUNDS[comparison], condition.this)] if is_time(condition.expression) else []
 
 
 def _is_independent_of_events(value: exp.Expr, aliases: frozenset[str]) -> bool:
@@ -203,41 +210,41 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None
     select = _marked_select(tree)
     if select is None or source.flushed_filters or source.table.find_ancestor(exp.Select) is not select:
         return None
-    bounds = _lowered_bounds(select, source)
-    bounds_tree = _bounds_tree(tree, [value for _, value in bounds or ()])
+    bounds = _lowered_time_bounds(select, source)
+    bounds_tree = _time_bounds_query(tree, [value for _, value in bounds or ()])
     if bounds is None or bounds_tree is None:
         return None
     alternatives = ((EventRange.ALL, False), (EventRange.FLUSHED, True))
     return PartialTrees(
         source.table.name,
-        select.meta[_MERGES],
+        select.meta[_MERGES_KEY],
         tuple(comparison for comparison, _ in bounds),
         bounds_tree if bounds else None,
-        _blocks_tree(select, source),
-        tuple(Alternative(_merging_tree(tree, source, at_rest=at_rest), reads) for reads, at_rest in alternatives),
+        _block_aggregation_query(select, source),
+        tuple(VariantTree(_merging_query(tree, source, at_rest=at_rest), reads) for reads, at_rest in alternatives),
     )
 
 
-def _lowered_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeBound, exp.Expr]] | None:
+def _lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeComparison, exp.Expr]] | None:
     """Return the bounds of time; None if lowering has changed one into something else."""
-    marked = _marked_bounds(select)
-    by_condition = [_bounds_of(condition, source.table.alias_or_name) for condition in marked]
-    is_complete = len(marked) == select.meta[_TIME_BOUNDS] and all(by_condition)
+    marked = _marked_time_conditions(select)
+    by_condition = [_time_bounds_in(condition, source.table.alias_or_name) for condition in marked]
+    is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_KEY] and all(by_condition)
     return [bound for bounds in by_condition for bound in bounds] if is_complete else None
 
 
 def _marked_select(tree: exp.Expr) -> exp.Select | None:
-    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGES)), None)
+    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGES_KEY)), None)
 
 
-def _marked_bounds(select: exp.Select) -> list[exp.Expr]:
-    return [condition for condition in conditions(select.args.get("where")) if condition.meta_get(_TIME_BOUND)]
+def _marked_time_conditions(select: exp.Select) -> list[exp.Expr]:
+    return [condition for condition in and_conditions(select.args.get("where")) if condition.meta_get(_TIME_BOUND_KEY)]
 
 
-def _bounds_tree(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
+def _time_bounds_query(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
     """Return a query that computes the time bounds in microseconds; None if it would read events, also through CTEs."""
     columns = [
-        exp.alias_(fragment("epoch_us({0})", copied(value)), f"b{index}", quoted=True)
+        exp.alias_(fragment("epoch_us({0})", copy_tree(value)), f"b{index}", quoted=True)
         for index, value in enumerate(values)
     ]
     query = exp.Select(expressions=columns)
@@ -248,7 +255,7 @@ def _bounds_tree(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
     ctes = _independent_ctes(with_) if with_ is not None and not with_.args.get("recursive") else []
     if not names <= {cte.alias for cte in ctes}:
         return None
-    query.set("with_", exp.With(expressions=[copied(cte) for cte in ctes]))
+    query.set("with_", exp.With(expressions=[copy_tree(cte) for cte in ctes]))
     return query
 
 
@@ -257,53 +264,56 @@ def _independent_ctes(with_: exp.Expr) -> list[exp.Expr]:
     kept: dict[str, exp.Expr] = {}
     for cte in with_.expressions:
         tables = list(cte.find_all(exp.Table))
-        if all(table.name in kept and cte_of(table) is kept[table.name] for table in tables):
+        if all(table.name in kept and non_recursive_cte(table) is kept[table.name] for table in tables):
             kept[cte.alias] = cte
     return list(kept.values())
 
 
-def _filtered(source: ScanSource, *filters: exp.Expr) -> ScanSource:
+def _with_flushed_filters(source: ScanSource, *filters: exp.Expr) -> ScanSource:
     return msgspec.structs.replace(source, flushed_filters=filters)
 
 
-def _blocks_tree(select: exp.Select, source: ScanSource) -> exp.Expr:
+def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr:
     """Return the aggregation of each hour of each block, without time bounds; hour and block are the last columns."""
-    query = copied(select)
+    query = copy_tree(select)
     for clause in ("order", "limit", "offset", "with_"):
         query.set(clause, None)
-    bounds = _marked_bounds(query)
+    bounds = _marked_time_conditions(query)
     for condition in bounds:
         condition.replace(exp.true())
     scan = source.in_copy(query)
     alias = scan.table.alias_or_name
-    hour = _hour_of(exp.column(_TIME, alias, quoted=True)) if bounds else fragment("0::BIGINT")
+    hour = _hour_sql(exp.column(_TIME_COLUMN, alias, quoted=True)) if bounds else fragment("0::BIGINT")
     query.append("expressions", exp.alias_(hour, "hour", quoted=True))
     query.append("expressions", exp.alias_(exp.column("block", alias, quoted=True), "block", quoted=True))
     keys = query.args["group"].expressions if query.args.get("group") else []
     positions = [exp.Literal.number(len(query.expressions) - before) for before in (1, 0)]
     query.set("group", exp.Group(expressions=[*keys, *positions]))
-    blocks = _filtered(scan, uncovered_blocks(scan.table.name))
-    scan.replace_table(blocks.events(EventTable.FLUSHED, name_part("block"), reads_all=True))
+    blocks = _with_flushed_filters(scan, uncovered_blocks_node(scan.table.name))
+    scan.replace_table(blocks.select_events(EventTable.FLUSHED, name_part("block"), reads_all=True))
     return query
 
 
-def _hour_of(time: exp.Expr) -> exp.Expr:
+def _hour_sql(time: exp.Expr) -> exp.Expr:
     """Return SQL for the number of whole hours since 1970; rounded down, so negative for earlier times."""
     before = f"(epoch_us({{0}}) - {HOUR_US - 1}) // {HOUR_US}"
     return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {HOUR_US} END", time)
 
 
-def _merging_tree(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
+def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
     """Return the tree that aggregates only the events that no partial answer counts, and merges in the partial rows."""
-    copy = copied(tree)
+    copy = copy_tree(tree)
     select = _marked_select(copy)
     if select is None:
         raise ValueError("the aggregation is gone")
     scan = source.in_copy(copy)
-    filters = [uncovered_blocks(scan.table.name, at_edges=at_edges) for at_edges in (False, True)]
-    selects = [_filtered(scan, condition).events(EventTable.FLUSHED, reads_all=True) for condition in filters]
+    filters = [uncovered_blocks_node(scan.table.name, at_edges=at_edges) for at_edges in (False, True)]
+    selects = [
+        _with_flushed_filters(scan, condition).select_events(EventTable.FLUSHED, reads_all=True)
+        for condition in filters
+    ]
     if not at_rest:
-        selects.append(scan.events(EventTable.MEMTABLE, reads_all=True))
+        selects.append(scan.select_events(EventTable.MEMTABLE, reads_all=True))
     scan.replace_table(*selects)
     merging = exp.Select()
     for clause in ("with_", "order", "limit", "offset"):
@@ -313,25 +323,25 @@ def _merging_tree(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.E
     if parent is not None:
         select.replace(merging)
     names = [f"c{index}" for index, _ in enumerate(select.expressions)]
-    union = join_fragments(" UNION ALL ", [select, partial_rows(len(names))])
-    alias = exp.TableAlias(this=name_part(_PARTIAL), columns=list(map(name_part, names)))
+    union = join_fragments(" UNION ALL ", [select, partial_rows_node(len(names))])
+    alias = exp.TableAlias(this=name_part(_PARTIAL_ALIAS), columns=list(map(name_part, names)))
     merging.set("from_", exp.From(this=exp.Subquery(this=union, alias=alias)))
-    merges: tuple[Merge, ...] = select.meta[_MERGES]
+    merges: tuple[MergeAggregate, ...] = select.meta[_MERGES_KEY]
     merging.set(
         "expressions",
         [
-            inherit(exp.alias_(_merged(merge, name), item.alias, quoted=True), item)
+            inherit_metadata(exp.alias_(_merge_column_sql(merge, name), item.alias, quoted=True), item)
             for merge, name, item in zip(merges, names, select.expressions, strict=True)
         ],
     )
     group = select.args.get("group")
     if group is not None:
-        merging.set("group", copied(group))
+        merging.set("group", copy_tree(group))
     return copy if parent is not None else merging
 
 
-def _merged(merge: Merge, name: str) -> exp.Expr:
-    column = exp.column(name, _PARTIAL, quoted=True)
-    if merge is Merge.KEY:
+def _merge_column_sql(merge: MergeAggregate, name: str) -> exp.Expr:
+    column = exp.column(name, _PARTIAL_ALIAS, quoted=True)
+    if merge is MergeAggregate.KEY:
         return column
-    return fragment("sum({0})::BIGINT" if merge is Merge.SUM else f"{merge.value}({{0}})", column)
+    return fragment("sum({0})::BIGINT" if merge is MergeAggregate.SUM else f"{merge.value}({{0}})", column)

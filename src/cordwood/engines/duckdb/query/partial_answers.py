@@ -31,35 +31,35 @@ import msgspec
 import cordwood
 from cordwood.bounded_cache import BoundedCache
 from cordwood.engines.duckdb.query.partial_aggregation import HOUR_US
-from cordwood.engines.duckdb.storage.blocks import UNKNOWN_BLOCK, BlockReader, RegisteredBlock, StreamBlocks
-from cordwood.observe.observation import Note, PartialAnswersUsed, note_nothing
-from cordwood.sql.nodes import NOW
+from cordwood.engines.duckdb.storage.blocks import UNKNOWN_BLOCK_NUMBER, BlockReader, RegisteredBlock, StreamBlocks
+from cordwood.observe.observation import PartialAnswersUsed, RecordObservation, ignore_observation
+from cordwood.sql.nodes import NOW_SLOT_NAME
 from cordwood.sql.plan import (
-    BlockSql,
     EventRange,
-    Merge,
+    MergeAggregate,
+    PartialAnswerSql,
     PartialPlan,
+    PlanVariant,
     Segments,
-    TimeBound,
-    Variant,
+    TimeComparison,
     fill_segments,
     print_segments,
 )
 from cordwood.sql.stages import Question
 
-FOLDER: Final = "partial-answers"
-Cell = int | str | bool | None
-Row = tuple[Cell, ...]
+PARTIAL_ANSWERS_FOLDER: Final = "partial-answers"
+PartialCell = int | str | bool | None
+PartialRow = tuple[PartialCell, ...]
 
-_SUFFIX: Final = ".partial"
+_FILE_SUFFIX: Final = ".partial"
 # The version of the files' format; incremented when older files can no longer be used.
-_FORMAT: Final = b"cordwood partial answers 1\n"
+_FILE_FORMAT_HEADER: Final = b"cordwood partial answers 1\n"
 _DIGEST_BYTES: Final = 32
 # A quarter of the memory is for questions that were not asked again after their partial answers were computed. An entry
 # may take a quarter of that, and its file a quarter of the limit on disk space.
-_FRESH_SHARE: Final = 4
+_FRESH_SHARE_DIVISOR: Final = 4
 # The maximum number of questions that are counted, in each of two generations.
-_MAX_ASKED: Final = 5_000
+_MAX_COUNTED_QUESTIONS: Final = 5_000
 # How long partial answers are not used: for a call without blocks to reuse, for a question for which they failed, and
 # for a question that is unsuitable.
 _PAUSE_SECONDS, _AFTER_FAILURE_SECONDS, _UNSUITABLE_SECONDS = 10.0, 60.0, 3600.0
@@ -72,18 +72,18 @@ _MAX_MERGED_ROWS: Final = 2_000
 _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 
 
-class ReuseLimits(msgspec.Struct, frozen=True):
+class PartialAnswerLimits(msgspec.Struct, frozen=True):
     """Limits of partial answers in bytes; with 0 bytes of memory there are none.
 
-    Partial answers of a question are computed from its `asked`-th call on.
+    Partial answers of a question are computed from its `min_calls`-th call on.
     """
 
     memory_bytes: int = 0
     disk_bytes: int = 0
-    asked: int = 2
+    min_calls: int = 2
 
 
-class Entry:
+class PartialAnswerEntry:
     """The partial answers of one question: the engine's types of its columns, and each block's rows as MessagePack.
 
     The first cell of a row is its hour, which is not one of these columns and has no type.
@@ -96,7 +96,7 @@ class Entry:
         # Whether the entry was used again after it was computed.
         self.is_proven = False
         # The last merged rows, with the blocks and the hours from which they were merged.
-        self.merged: tuple[object, list[Row]] = (None, [])
+        self.merged: tuple[object, list[PartialRow]] = (None, [])
 
     @property
     def size(self) -> int:
@@ -111,19 +111,19 @@ class _StoredEntry(msgspec.Struct):
     blocks: dict[str, bytes]
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_DECODER: Final = msgspec.msgpack.Decoder(_StoredEntry)
-_decode_rows = msgspec.msgpack.Decoder(list[Row]).decode
+_encode_msgpack = msgspec.msgpack.Encoder().encode
+_ENTRY_DECODER: Final = msgspec.msgpack.Decoder(_StoredEntry)
+_decode_rows = msgspec.msgpack.Decoder(list[PartialRow]).decode
 
 
-class PartialAnswers:
+class PartialAnswerCache:
     """All partial answers of an engine; safe from several threads."""
 
     def __init__(
         self,
         folder: Path,
-        limits: ReuseLimits,
-        note: Note = note_nothing,
+        limits: PartialAnswerLimits,
+        note: RecordObservation = ignore_observation,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
@@ -131,19 +131,21 @@ class PartialAnswers:
         self._note = note
         self._clock = clock
         self._lock = threading.Lock()
-        fresh_bytes = limits.memory_bytes // _FRESH_SHARE
-        self._fresh: BoundedCache[str, Entry] = BoundedCache(fresh_bytes, _entry_bytes)
-        self._proven: BoundedCache[str, Entry] = BoundedCache(limits.memory_bytes - fresh_bytes, _entry_bytes)
-        self._max_entry_bytes = fresh_bytes // _FRESH_SHARE
+        fresh_bytes = limits.memory_bytes // _FRESH_SHARE_DIVISOR
+        self._fresh: BoundedCache[str, PartialAnswerEntry] = BoundedCache(fresh_bytes, _entry_bytes)
+        self._proven: BoundedCache[str, PartialAnswerEntry] = BoundedCache(
+            limits.memory_bytes - fresh_bytes, _entry_bytes
+        )
+        self._max_entry_bytes = fresh_bytes // _FRESH_SHARE_DIVISOR
         self._asked: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self._paused_until: dict[str, float] = {}
         self._files = _EntryFiles(folder, limits.disk_bytes)
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         return self.limits.memory_bytes > 0
 
-    def may_use(self, key: str, call: str) -> bool:
+    def count_call(self, key: str, call: str) -> bool:
         """Count one more call of the question; return whether it has partial answers or may have some from now on.
 
         `call` identifies the question together with the values that bound the time.
@@ -155,27 +157,27 @@ class PartialAnswers:
                 return True
             current, previous = self._asked
             count = current.get(key, previous.get(key, 0)) + 1
-            if len(current) >= _MAX_ASKED:
+            if len(current) >= _MAX_COUNTED_QUESTIONS:
                 self._asked = current, previous = {}, current
             current[key] = count
-            return count >= self.limits.asked
+            return count >= self.limits.min_calls
 
-    def give_up(self, key: str) -> None:
+    def pause_failed(self, key: str) -> None:
         """Record that an answer from partial answers failed, so that they are not used for a while."""
         self._note(PartialAnswersUsed(outcome="failed"))
         with self._lock:
-            self._pause(key, _AFTER_FAILURE_SECONDS)
+            self._pause_for(key, _AFTER_FAILURE_SECONDS)
 
-    def pause(self, call: str) -> None:
+    def pause_call(self, call: str) -> None:
         """Use no partial answers for this call for a while, because no block is within its time bounds."""
         with self._lock:
-            self._pause(call, _PAUSE_SECONDS)
+            self._pause_for(call, _PAUSE_SECONDS)
 
-    def reject(self, key: str) -> None:
+    def pause_unsuitable(self, key: str) -> None:
         """Store no partial answers for this question, which has too many rows or columns of unsupported types."""
         with self._lock:
-            self._pause(key, _UNSUITABLE_SECONDS)
-            self._drop(key)
+            self._pause_for(key, _UNSUITABLE_SECONDS)
+            self._drop_entry(key)
 
     def _is_paused(self, name: str) -> bool:
         paused_until = self._paused_until.get(name)
@@ -184,15 +186,15 @@ class PartialAnswers:
             return False
         return paused_until is not None
 
-    def _pause(self, key: str, seconds: float) -> None:
-        if len(self._paused_until) >= _MAX_ASKED:
+    def _pause_for(self, key: str, seconds: float) -> None:
+        if len(self._paused_until) >= _MAX_COUNTED_QUESTIONS:
             self._paused_until.clear()
         self._paused_until[key] = self._clock() + seconds
 
-    def find(self, key: str, contents: AbstractSet[str]) -> Entry | None:
+    def find_entry(self, key: str, contents: AbstractSet[str]) -> PartialAnswerEntry | None:
         """Return the question's entry, after removing the blocks that are no longer among `contents`."""
         with self._lock:
-            entry = self._proven.get(key) or self._fresh.get(key) or self._load(key)
+            entry = self._proven.get(key) or self._fresh.get(key) or self._load_entry(key)
             if entry is None:
                 return None
             if entry.blocks.keys() - contents:
@@ -201,26 +203,30 @@ class PartialAnswers:
                 )
             return entry
 
-    def add(self, key: str, types: Sequence[str], blocks: Mapping[str, Sequence[Row]]) -> Entry:
+    def add_blocks(
+        self, key: str, types: Sequence[str], blocks: Mapping[str, Sequence[PartialRow]]
+    ) -> PartialAnswerEntry:
         """Add the rows of further blocks to the entry; if the types of the columns differ, replace the entry."""
         self._note(PartialAnswersUsed(outcome="computed"))
         with self._lock:
             entry = self._proven.peek(key) or self._fresh.peek(key)
             if entry is None or entry.types != tuple(types):
-                self._drop(key)
-                entry = Entry(types, {})
+                self._drop_entry(key)
+                entry = PartialAnswerEntry(types, {})
                 self._fresh.put(key, entry)
-            self._replace_blocks(key, entry, {**entry.blocks, **{name: _encode(rows) for name, rows in blocks.items()}})
+            self._replace_blocks(
+                key, entry, {**entry.blocks, **{name: _encode_msgpack(rows) for name, rows in blocks.items()}}
+            )
             return entry
 
-    def keep_merged(self, key: str, entry: Entry, parts: object, rows: list[Row]) -> None:
+    def cache_merged_rows(self, key: str, entry: PartialAnswerEntry, parts: object, rows: list[PartialRow]) -> None:
         """Cache the merged rows of an entry, unless there are too many; `parts` are the merged blocks and hours."""
         if len(rows) <= _MAX_MERGED_ROWS:
             with self._lock:
                 entry.merged = parts, rows
-                self._recount(key)
+                self._recount_bytes(key)
 
-    def note_use(self, key: str, entry: Entry) -> None:
+    def record_use(self, key: str, entry: PartialAnswerEntry) -> None:
         """Record an answer for which no partial answer had to be computed.
 
         The first such use moves the entry to the larger part of the memory, and writes its file.
@@ -234,28 +240,28 @@ class PartialAnswers:
             self._proven.put(key, entry)
             self._files.write(key, entry)
 
-    def _replace_blocks(self, key: str, entry: Entry, blocks: Mapping[str, bytes]) -> None:
+    def _replace_blocks(self, key: str, entry: PartialAnswerEntry, blocks: Mapping[str, bytes]) -> None:
         entry.blocks = blocks
         if entry.size > self._max_entry_bytes:
-            self._pause(key, _UNSUITABLE_SECONDS)
-            self._drop(key)
+            self._pause_for(key, _UNSUITABLE_SECONDS)
+            self._drop_entry(key)
             return
-        self._recount(key)
+        self._recount_bytes(key)
         if entry.is_proven:
             self._files.write(key, entry)
 
-    def _recount(self, key: str) -> None:
-        self._proven.recount(key)
-        self._fresh.recount(key)
+    def _recount_bytes(self, key: str) -> None:
+        self._proven.update_size(key)
+        self._fresh.update_size(key)
 
-    def _load(self, key: str) -> Entry | None:
+    def _load_entry(self, key: str) -> PartialAnswerEntry | None:
         entry = self._files.read(key)
         if entry is not None:
             entry.is_proven = True
             self._proven.put(key, entry)
         return entry
 
-    def _drop(self, key: str) -> None:
+    def _drop_entry(self, key: str) -> None:
         self._fresh.drop(key)
         self._proven.drop(key)
         self._files.delete(key)
@@ -270,12 +276,12 @@ class _EntryFiles:
         # Sizes by key, the least recently used first.
         self._sizes: dict[str, int] = {}
         with suppress(OSError):
-            self._list()
+            self._find_files()
 
     def __contains__(self, key: str) -> bool:
         return key in self._sizes
 
-    def read(self, key: str) -> Entry | None:
+    def read(self, key: str) -> PartialAnswerEntry | None:
         """Return the entry of a file; delete a file that is damaged."""
         if key not in self._sizes:
             return None
@@ -283,22 +289,25 @@ class _EntryFiles:
         decoded = None
         with suppress(OSError, msgspec.DecodeError):
             content = path.read_bytes()
-            head, body = content[: len(_FORMAT) + _DIGEST_BYTES], content[len(_FORMAT) + _DIGEST_BYTES :]
-            if head == _FORMAT + sha256(key.encode() + body).digest():
-                decoded = _DECODER.decode(body)
+            head, body = (
+                content[: len(_FILE_FORMAT_HEADER) + _DIGEST_BYTES],
+                content[len(_FILE_FORMAT_HEADER) + _DIGEST_BYTES :],
+            )
+            if head == _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest():
+                decoded = _ENTRY_DECODER.decode(body)
                 os.utime(path)
         if decoded is None:
             self.delete(key)
             return None
         self._sizes[key] = self._sizes.pop(key)
-        return Entry(decoded.types, decoded.blocks)
+        return PartialAnswerEntry(decoded.types, decoded.blocks)
 
-    def write(self, key: str, entry: Entry) -> None:
+    def write(self, key: str, entry: PartialAnswerEntry) -> None:
         """Write an entry; a crash leaves the old file, the new one, or one that is recognised as damaged."""
-        body = _encode(_StoredEntry(list(entry.types), dict(entry.blocks)))
-        content = _FORMAT + sha256(key.encode() + body).digest() + body
+        body = _encode_msgpack(_StoredEntry(list(entry.types), dict(entry.blocks)))
+        content = _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest() + body
         self._sizes.pop(key, None)
-        if len(content) > self._max_bytes // _FRESH_SHARE:
+        if len(content) > self._max_bytes // _FRESH_SHARE_DIVISOR:
             self.delete(key)
             return
         self._sizes[key] = len(content)
@@ -321,14 +330,14 @@ class _EntryFiles:
             self._path(key).unlink()
 
     def _path(self, key: str) -> Path:
-        return self._folder / f"{key}{_SUFFIX}"
+        return self._folder / f"{key}{_FILE_SUFFIX}"
 
-    def _list(self) -> None:
+    def _find_files(self) -> None:
         """Find the files of an earlier run; delete those that are old, unfinished, or beyond the limit."""
         found = []
         for path in self._folder.iterdir():
             status = path.stat()
-            if path.suffix != _SUFFIX or time.time() - status.st_mtime > _MAX_FILE_AGE_SECONDS:
+            if path.suffix != _FILE_SUFFIX or time.time() - status.st_mtime > _MAX_FILE_AGE_SECONDS:
                 path.unlink()
             else:
                 found.append((status.st_mtime, path.stem, status.st_size))
@@ -337,10 +346,10 @@ class _EntryFiles:
             self.delete(next(iter(self._sizes)))
 
 
-def merge_rows(rows: Sequence[Row], merges: Sequence[Merge]) -> list[Row]:
+def merge_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> list[PartialRow]:
     """Merge rows with equal keys. A merged column is NULL only if it is NULL in all of these rows."""
-    keys = [position for position, merge in enumerate(merges) if merge is Merge.KEY]
-    merged: dict[Row, list[Cell]] = {}
+    keys = [position for position, merge in enumerate(merges) if merge is MergeAggregate.KEY]
+    merged: dict[PartialRow, list[PartialCell]] = {}
     for row in rows:
         key = tuple(row[position] for position in keys)
         total = merged.get(key)
@@ -348,47 +357,47 @@ def merge_rows(rows: Sequence[Row], merges: Sequence[Merge]) -> list[Row]:
             merged[key] = list(row)
             continue
         for position, merge in enumerate(merges):
-            if merge is not Merge.KEY:
+            if merge is not MergeAggregate.KEY:
                 total[position] = _merge_cells(merge, total[position], row[position])
     return [tuple(total) for total in merged.values()]
 
 
-def _merge_cells(merge: Merge, left: Cell, right: Cell) -> Cell:
+def _merge_cells(merge: MergeAggregate, left: PartialCell, right: PartialCell) -> PartialCell:
     if left is None or right is None:
         return right if left is None else left
-    return _MERGING[merge](left, right)
+    return _MERGE_FUNCTIONS[merge](left, right)
 
 
-_MERGING: Final[Mapping[Merge, Callable[..., Cell]]] = {
-    Merge.SUM: lambda left, right: left + right,
-    Merge.MIN: min,
-    Merge.MAX: max,
-    Merge.ALL: lambda left, right: left and right,
-    Merge.ANY: lambda left, right: left or right,
-    Merge.BIT_AND: lambda left, right: left & right,
-    Merge.BIT_OR: lambda left, right: left | right,
-    Merge.BIT_XOR: lambda left, right: left ^ right,
+_MERGE_FUNCTIONS: Final[Mapping[MergeAggregate, Callable[..., PartialCell]]] = {
+    MergeAggregate.SUM: lambda left, right: left + right,
+    MergeAggregate.MIN: min,
+    MergeAggregate.MAX: max,
+    MergeAggregate.BOOL_AND: lambda left, right: left and right,
+    MergeAggregate.BOOL_OR: lambda left, right: left or right,
+    MergeAggregate.BIT_AND: lambda left, right: left & right,
+    MergeAggregate.BIT_OR: lambda left, right: left | right,
+    MergeAggregate.BIT_XOR: lambda left, right: left ^ right,
 }
 
 
-def decode_rows(rows: bytes) -> list[Row]:
+def decode_rows(rows: bytes) -> list[PartialRow]:
     return _decode_rows(rows)
 
 
-def _row_bytes(row: Row) -> int:
+def _row_bytes(row: PartialRow) -> int:
     return _ROW_BYTES + sum(_CELL_BYTES + (len(cell) if isinstance(cell, str) else 0) for cell in row)
 
 
-def _entry_bytes(_: str, entry: Entry) -> int:
+def _entry_bytes(_: str, entry: PartialAnswerEntry) -> int:
     return entry.size
 
 
 # The maximum number of rows of a question's partial answers; merging more would take as long as reading the events.
-MAX_ROWS_OF_QUESTION: Final = 20_000
+MAX_PARTIAL_ROWS: Final = 20_000
 # If fewer blocks than this lack partial answers, none are computed for them: the query reads their events.
 _MIN_COMPUTED_BLOCKS: Final = 4
 # By type: the SQL that converts a value for Python, and the SQL that converts it back. Other types are unsuitable.
-_TO_CELL: Final = {
+_TO_CELL_SQL: Final = {
     "BIGINT": "{0}",
     "INTEGER": "{0}",
     "VARCHAR": "{0}",
@@ -397,7 +406,7 @@ _TO_CELL: Final = {
     "TIMESTAMP": "epoch_us({0})",
     "TIMESTAMP WITH TIME ZONE": "epoch_us({0})",
 }
-_FROM_CELL: Final = {
+_FROM_CELL_SQL: Final = {
     "BIGINT": "unnest({0}::BIGINT[])",
     "INTEGER": "unnest({0}::BIGINT[])::INTEGER",
     "VARCHAR": "unnest({0}::VARCHAR[])",
@@ -407,36 +416,38 @@ _FROM_CELL: Final = {
     "TIMESTAMP WITH TIME ZONE": "make_timestamptz(unnest({0}::BIGINT[]))",
 }
 
-_BOUND_COMPARISONS: Final[Mapping[TimeBound, Callable[[int, int], bool]]] = {
-    TimeBound.AFTER: gt,
-    TimeBound.AT_OR_AFTER: ge,
-    TimeBound.BEFORE: lt,
-    TimeBound.AT_OR_BEFORE: le,
+_BOUND_COMPARISONS: Final[Mapping[TimeComparison, Callable[[int, int], bool]]] = {
+    TimeComparison.AFTER: gt,
+    TimeComparison.AT_OR_AFTER: ge,
+    TimeComparison.BEFORE: lt,
+    TimeComparison.AT_OR_BEFORE: le,
 }
-_VERSIONS: Final = (cordwood.__version__, duckdb.__version__)
+_SOFTWARE_VERSIONS: Final = (cordwood.__version__, duckdb.__version__)
 
 
-class Statements(Protocol):
+class StatementParser(Protocol):
     """The interface that parses SQL into a statement of the engine."""
 
-    def checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
-        """Parse SQL and apply the isolation check; raise IsolationBroken if it fails."""
+    def parse_checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
+        """Parse SQL and apply the isolation check; raise IsolationCheckFailed if it fails."""
 
-    def unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    def parse_unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
         """Parse SQL that differs from checked SQL only by block numbers and casts."""
 
 
-class Reused(msgspec.Struct, frozen=True):
+class PartialVariant(msgspec.Struct, frozen=True):
     """The variant of the plan that uses partial answers, and the values of their rows, which are bound to its slots."""
 
-    variant: Variant
+    variant: PlanVariant
     values: Mapping[str, object]
 
 
 class PartialReuse:
     """Finds, computes and merges the partial answers for one call of a question."""
 
-    def __init__(self, answers: PartialAnswers, statements: Statements, question: Question, plan: PartialPlan) -> None:
+    def __init__(
+        self, answers: PartialAnswerCache, statements: StatementParser, question: Question, plan: PartialPlan
+    ) -> None:
         self._answers = answers
         self._statements = statements
         self._streams = question.statement.streams
@@ -445,77 +456,79 @@ class PartialReuse:
         # The question's key in `answers`; known once the statement has been parsed.
         self._key: str | None = None
 
-    def prepare(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> Reused | None:
+    def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> PartialVariant | None:
         """Compute missing partial answers; return the variant that uses them, or None if there is nothing to reuse.
 
         Begins the transaction in which the answer must be read; if the query also reads a memtable, one is open.
         """
         key = self._key = self._find_key(cursor)
-        call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW])
-        if not self._answers.may_use(key, call):
+        call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW_SLOT_NAME])
+        if not self._answers.count_call(key, call):
             return None
         if reads is EventRange.FLUSHED:
             cursor.execute("BEGIN")
         blocks = self._answers.block_reader.read(cursor, self._plan.stream)
         split = self._split_blocks(blocks, self._read_bounds(cursor) if blocks.registered else None)
         if not split.covered:
-            self._answers.pause(call)
+            self._answers.pause_call(call)
             return None
-        found = self._complete(cursor, key, split, {block.content for block in blocks.registered})
+        found = self._complete_entry(cursor, key, split, {block.content_id for block in blocks.registered})
         if found is None:
             return None
         entry, rows_by_content = found
-        merged = self._merge(key, entry, rows_by_content, split)
-        variant = next(variant for variant in self._plan.variants if variant.reads is reads)
-        return self._fill(variant, split, merged, entry.types)
+        merged = self._merge_covered_rows(key, entry, rows_by_content, split)
+        variant = next(variant for variant in self._plan.variants if variant.event_range is reads)
+        return self._fill_variant(variant, split, merged, entry.types)
 
-    def give_up(self) -> None:
+    def pause_failed(self) -> None:
         """Record that the answer from partial answers failed, so that they are not used for a while."""
         if self._key is not None:
-            self._answers.give_up(self._key)
+            self._answers.pause_failed(self._key)
 
     def _find_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
         """Return a digest of the SQL that aggregates a block and of its parameter values."""
-        text = print_segments(self._plan.blocks, self._values)
-        parsed = self._statements.checked(cursor, text, self._streams)
+        text = print_segments(self._plan.blocks_query, self._values)
+        parsed = self._statements.parse_checked(cursor, text, self._streams)
         values = [(name, repr(self._values[name])) for name in sorted(parsed.named_parameters)]
-        return _digest_of((_VERSIONS, text, values))
+        return _digest_of((_SOFTWARE_VERSIONS, text, values))
 
     def _read_bounds(self, cursor: duckdb.DuckDBPyConnection) -> list[int] | None:
         """Return the values of the time bounds; None if one is NULL, so that no event is within the bounds."""
-        if not self._plan.bounds:
+        if not self._plan.bounds_query:
             return []
-        parsed = self._statements.checked(cursor, print_segments(self._plan.bounds, self._values), self._streams)
+        parsed = self._statements.parse_checked(
+            cursor, print_segments(self._plan.bounds_query, self._values), self._streams
+        )
         ((*bounds,),) = cursor.execute(parsed, self._parameter_values_of(parsed)).fetchall()
         return None if None in bounds else bounds
 
-    def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_Split":
+    def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_BlockSplit":
         """Divide the blocks into those with whole hours within the bounds, and those of which all events are read.
 
         Blocks that are outside of the bounds are left out.
         """
         if bounds is None:
-            return _Split()
-        split = _Split(*self._whole_hours(bounds))
+            return _BlockSplit()
+        split = _BlockSplit(*self._whole_hours(bounds))
         left_out = set()
         for block in blocks.registered:
             if self._is_outside(block, bounds):
-                left_out.add(block.block)
-            elif split.has_hours_of(block):
-                left_out.add(block.block)
+                left_out.add(block.number)
+            elif split.may_cover_block(block):
+                left_out.add(block.number)
                 split.covered.append(block)
-        split.uncovered += [UNKNOWN_BLOCK, *(number for number in blocks.numbers if number not in left_out)]
+        split.uncovered += [UNKNOWN_BLOCK_NUMBER, *(number for number in blocks.numbers if number not in left_out)]
         return split
 
     def _whole_hours(self, bounds: Sequence[int]) -> tuple[int | None, int | None]:
         """Return the start and the end of the hours that are wholly within the bounds; None for no limit."""
         lows, highs = [], []
         for comparison, bound in zip(self._plan.comparisons, bounds, strict=True):
-            if comparison is TimeBound.AT_OR_AFTER:
+            if comparison is TimeComparison.AT_OR_AFTER:
                 lows.append(-(-bound // HOUR_US) * HOUR_US)
-            elif comparison is TimeBound.AFTER:
+            elif comparison is TimeComparison.AFTER:
                 lows.append((bound // HOUR_US + 1) * HOUR_US)
-            elif comparison is TimeBound.BEFORE:
+            elif comparison is TimeComparison.BEFORE:
                 highs.append(bound // HOUR_US * HOUR_US)
             else:
                 highs.append((bound + 1) // HOUR_US * HOUR_US)
@@ -528,82 +541,92 @@ class PartialReuse:
             for comparison, bound in zip(self._plan.comparisons, bounds, strict=True)
         )
 
-    def _complete(
-        self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_Split", contents: AbstractSet[str]
-    ) -> tuple[Entry, Mapping[str, bytes]] | None:
+    def _complete_entry(
+        self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_BlockSplit", contents: AbstractSet[str]
+    ) -> tuple[PartialAnswerEntry, Mapping[str, bytes]] | None:
         """Return the entry and the rows of all covered blocks, computing missing ones; None if that is not possible.
 
         If only a few blocks lack rows, their events are read by the query, which costs less than another statement.
         """
-        entry = self._answers.find(key, contents)
+        entry = self._answers.find_entry(key, contents)
         # Read the attribute once, because concurrent calls replace the mapping.
         found = {} if entry is None else entry.blocks
-        lacking = [block for block in split.covered if block.content not in found]
+        lacking = [block for block in split.covered if block.content_id not in found]
         if entry is not None and len(lacking) < min(_MIN_COMPUTED_BLOCKS, len(split.covered)):
-            split.read_whole(lacking)
-            self._answers.note_use(key, entry)
+            split.move_to_uncovered(lacking)
+            self._answers.record_use(key, entry)
             return entry, found
-        computed = self._compute(cursor, lacking)
+        computed = self._compute_blocks(cursor, lacking)
         if computed is None:
-            self._answers.reject(key)
+            self._answers.pause_unsuitable(key)
             return None
-        entry = self._answers.add(key, *computed)
+        entry = self._answers.add_blocks(key, *computed)
         found = entry.blocks
-        return (entry, found) if all(block.content in found for block in split.covered) else None
+        return (entry, found) if all(block.content_id in found for block in split.covered) else None
 
-    def _compute(
+    def _compute_blocks(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
-    ) -> tuple[Sequence[str], dict[str, list[Row]]] | None:
+    ) -> tuple[Sequence[str], dict[str, list[PartialRow]]] | None:
         """Compute the rows of each block; return column types and rows, or None if they cannot be stored for reuse."""
-        segments = fill_segments(self._plan.blocks, BlockSql(_in_blocks(block.block for block in blocks)))
-        description = self._run(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
+        segments = fill_segments(
+            self._plan.blocks_query, PartialAnswerSql(_in_blocks_sql(block.number for block in blocks))
+        )
+        description = self._run_segments(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
         types = [str(column[1]) for column in description[:-2]]
-        if not all(type_ in _TO_CELL for type_ in types):
+        if not all(type_ in _TO_CELL_SQL for type_ in types):
             return None
         names = [f"c{index}" for index, _ in enumerate(description)]
-        cells = [_TO_CELL[type_].format(name) for type_, name in zip(types, names, strict=False)]
+        cells = [_TO_CELL_SQL[type_].format(name) for type_, name in zip(types, names, strict=False)]
         head = f"SELECT {', '.join([names[-1], names[-2], *cells])} FROM ("  # noqa: S608 - names of our own
-        tail = f") AS answer({', '.join(names)}) LIMIT {MAX_ROWS_OF_QUESTION + 1}"
-        rows = self._run(cursor, (head, *segments, tail)).fetchall()
-        if len(rows) > MAX_ROWS_OF_QUESTION:
+        tail = f") AS answer({', '.join(names)}) LIMIT {MAX_PARTIAL_ROWS + 1}"
+        rows = self._run_segments(cursor, (head, *segments, tail)).fetchall()
+        if len(rows) > MAX_PARTIAL_ROWS:
             return None
-        contents = {block.block: block.content for block in blocks}
-        by_content: dict[str, list[Row]] = {content: [] for content in contents.values()}
+        contents = {block.number: block.content_id for block in blocks}
+        by_content: dict[str, list[PartialRow]] = {content: [] for content in contents.values()}
         for number, *row in rows:
             by_content[contents[number]].append(tuple(row))
         return types, by_content
 
-    def _run(self, cursor: duckdb.DuckDBPyConnection, segments: Segments) -> duckdb.DuckDBPyConnection:
-        parsed = self._statements.unchecked(cursor, print_segments(segments, self._values))
+    def _run_segments(self, cursor: duckdb.DuckDBPyConnection, segments: Segments) -> duckdb.DuckDBPyConnection:
+        parsed = self._statements.parse_unchecked(cursor, print_segments(segments, self._values))
         return cursor.execute(parsed, self._parameter_values_of(parsed))
 
     def _parameter_values_of(self, parsed: duckdb.Statement) -> dict[str, object]:
         return {name: self._values[name] for name in parsed.named_parameters}
 
-    def _merge(self, key: str, entry: Entry, rows_by_content: Mapping[str, bytes], split: "_Split") -> list[Row]:
+    def _merge_covered_rows(
+        self, key: str, entry: PartialAnswerEntry, rows_by_content: Mapping[str, bytes], split: "_BlockSplit"
+    ) -> list[PartialRow]:
         """Merge the rows of the whole hours, or return the cached result for the same blocks and hours."""
-        contents = tuple(block.content for block in split.covered)
+        contents = tuple(block.content_id for block in split.covered)
         parts = (contents, split.low_us, split.high_us)
         merged_parts, merged = entry.merged
         if merged_parts != parts:
             decoded = (row for content in contents for row in decode_rows(rows_by_content[content]))
-            merged = merge_rows([tuple(cells) for hour, *cells in decoded if split.has_hour(hour)], self._plan.merges)
-            self._answers.keep_merged(key, entry, parts, merged)
+            merged = merge_rows(
+                [tuple(cells) for hour, *cells in decoded if split.covers_hour(hour)], self._plan.merge_aggregates
+            )
+            self._answers.cache_merged_rows(key, entry, parts, merged)
         return merged
 
-    def _fill(self, variant: Variant, split: "_Split", rows: Sequence[Row], types: Sequence[str]) -> Reused:
+    def _fill_variant(
+        self, variant: PlanVariant, split: "_BlockSplit", rows: Sequence[PartialRow], types: Sequence[str]
+    ) -> PartialVariant:
         prefix = "partial_"
         while any(name.lower().startswith(prefix) for name in self._values):
             prefix += "_"
         names = [f"{prefix}{index}" for index, _ in enumerate(types)]
-        columns = [_FROM_CELL[type_].format(f"${name}") for type_, name in zip(types, names, strict=True)]
-        filling = BlockSql(_in_blocks(split.uncovered), split.edges_sql(), f"SELECT {', '.join(columns)}")
+        columns = [_FROM_CELL_SQL[type_].format(f"${name}") for type_, name in zip(types, names, strict=True)]
+        filling = PartialAnswerSql(
+            _in_blocks_sql(split.uncovered), split.uncovered_edges_sql(), f"SELECT {', '.join(columns)}"
+        )
         values = {name: [row[index] for row in rows] for index, name in enumerate(names)}
         segments = fill_segments(variant.segments, filling)
-        return Reused(msgspec.structs.replace(variant, segments=segments), values)
+        return PartialVariant(msgspec.structs.replace(variant, segments=segments), values)
 
 
-class _Split(msgspec.Struct):
+class _BlockSplit(msgspec.Struct):
     """The division of blocks; partial answers count the events of `covered` blocks from `low_us` to before `high_us`.
 
     None stands for no limit.
@@ -615,33 +638,35 @@ class _Split(msgspec.Struct):
     # The numbers of the blocks of which all events are read.
     uncovered: list[int] = msgspec.field(default_factory=list)
 
-    def has_hours_of(self, block: RegisteredBlock) -> bool:
+    def may_cover_block(self, block: RegisteredBlock) -> bool:
         """Return whether the block may have events in the hours that partial answers count."""
-        return not self._is_before(block.newest_us) and not self._is_after(block.oldest_us)
+        return not self._is_before_covered_hours(block.newest_us) and not self._is_after_covered_hours(block.oldest_us)
 
-    def read_whole(self, blocks: Sequence[RegisteredBlock]) -> None:
+    def move_to_uncovered(self, blocks: Sequence[RegisteredBlock]) -> None:
         """Move these blocks from the covered ones to those of which all events are read."""
         if blocks:
-            numbers = {block.block for block in blocks}
-            self.covered = [block for block in self.covered if block.block not in numbers]
+            numbers = {block.number for block in blocks}
+            self.covered = [block for block in self.covered if block.number not in numbers]
             self.uncovered += sorted(numbers)
 
-    def has_hour(self, hour: Any) -> bool:
-        return not self._is_before(hour * HOUR_US) and not self._is_after(hour * HOUR_US)
+    def covers_hour(self, hour: Any) -> bool:
+        return not self._is_before_covered_hours(hour * HOUR_US) and not self._is_after_covered_hours(hour * HOUR_US)
 
-    def edges_sql(self) -> str:
+    def uncovered_edges_sql(self) -> str:
         """Return the condition for the events of covered blocks that partial answers do not count."""
         edges = [
-            block.block for block in self.covered if self._is_before(block.oldest_us) or self._is_after(block.newest_us)
+            block.number
+            for block in self.covered
+            if self._is_before_covered_hours(block.oldest_us) or self._is_after_covered_hours(block.newest_us)
         ]
         beyond = [f"timestamp < make_timestamptz({self.low_us:d}::BIGINT)"] if self.low_us is not None else []
         beyond += [f"timestamp >= make_timestamptz({self.high_us:d}::BIGINT)"] if self.high_us is not None else []
-        return f"{_in_blocks(edges)} AND ({' OR '.join(beyond)})" if edges else "false"
+        return f"{_in_blocks_sql(edges)} AND ({' OR '.join(beyond)})" if edges else "false"
 
-    def _is_before(self, time_us: int) -> bool:
+    def _is_before_covered_hours(self, time_us: int) -> bool:
         return self.low_us is not None and time_us < self.low_us
 
-    def _is_after(self, time_us: int) -> bool:
+    def _is_after_covered_hours(self, time_us: int) -> bool:
         return self.high_us is not None and time_us >= self.high_us
 
 
@@ -649,5 +674,5 @@ def _digest_of(value: object) -> str:
     return sha256(msgspec.msgpack.encode(value)).hexdigest()
 
 
-def _in_blocks(numbers: Iterable[int]) -> str:
+def _in_blocks_sql(numbers: Iterable[int]) -> str:
     return f"block IN ({', '.join(f'{number:d}' for number in numbers)})"

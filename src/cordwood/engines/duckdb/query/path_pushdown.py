@@ -9,21 +9,21 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.engines.duckdb.query.scan_planning import ReadMode, ScannedPath, ScanSource, find_stream_tables
-from cordwood.engines.duckdb.storage.tables import COLUMNS
+from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import check_time
-from cordwood.sql.datatypes import inherit
+from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.grouping import grouping_keys, selected_value
-from cordwood.sql.lowering import parts_of
+from cordwood.sql.lowering import fragment_parts
 from cordwood.sql.nodes import (
-    KINDS,
-    AsText,
+    KINDS_KEY,
+    EventAsText,
     PathRead,
     RecordTest,
-    cte_of,
     find_operations,
     has_operation,
     joined_relations,
+    non_recursive_cte,
     operation_of,
 )
 
@@ -37,7 +37,7 @@ _Steps = tuple[str, ...]
 _PathReference = tuple[str, str, _Steps]
 
 
-class _Pushdown(msgspec.Struct):
+class _PushdownState(msgspec.Struct):
     """The state of the push-down in one tree.
 
     `tables` has the reads by the id of the table's node and by column name; `grouped_paths` has the id of each SELECT
@@ -61,13 +61,13 @@ class _Pushdown(msgspec.Struct):
             return self._add_read_to_query(relation.this, read, depth)
         if not isinstance(relation, exp.Table):
             return None
-        if relation.name in self.streams and cte_of(relation) is None:
+        if relation.name in self.streams and non_recursive_cte(relation) is None:
             return self._add_read_to_stream(relation, read)
-        cte = cte_of(relation)
+        cte = non_recursive_cte(relation)
         return None if cte is None else self._add_read_to_query(cte.this, read, depth)
 
     def _add_read_to_stream(self, table: exp.Table, read: ScannedPath) -> str | None:
-        if COLUMNS.get(read.column) != "VARIANT":
+        if EVENT_COLUMNS.get(read.column) != "VARIANT":
             return None
         self.tables.setdefault(id(table), {}).setdefault(read.name, read)
         return read.name
@@ -84,7 +84,7 @@ class _Pushdown(msgspec.Struct):
         if column_and_path is None:
             return None
         column, path = column_and_path
-        name = self._add_read_to_relation(query, column.table, read.below(column.name, path), depth)
+        name = self._add_read_to_relation(query, column.table, read.moved_below(column.name, path), depth)
         if name is not None:
             provided = _append_generated(query, exp.column(name, column.table, quoted=True), read.name)
             projections.setdefault(read.name.lower(), provided)
@@ -111,10 +111,10 @@ def _append_generated(query: exp.Select, column: exp.Expr, name: str) -> exp.Exp
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]:
     """Push down all path reads of the tree; return the scan sources with the columns to read."""
     _group_by_values(tree)
-    pushdown = _Pushdown(streams, grouped_paths=_grouped_paths(tree))
+    pushdown = _PushdownState(streams, grouped_paths=_grouped_paths(tree))
     record_tests, path_reads = ([node for node, _ in find_operations(tree, kind)] for kind in (RecordTest, PathRead))
     for node in record_tests:
-        _replace_by_column(node, parts_of(node)[0], ReadMode.RECORD, pushdown)
+        _replace_by_column(node, fragment_parts(node)[0], ReadMode.RECORD, pushdown)
     for node in path_reads:
         _push_down_path(node, pushdown)
     return [
@@ -140,7 +140,7 @@ def _group_by_values(tree: exp.Expr) -> None:
 
 
 def _group_by_value(select: exp.Select, text: exp.Expr) -> None:
-    path = parts_of(text)[0] if has_operation(text, AsText) else None
+    path = fragment_parts(text)[0] if has_operation(text, EventAsText) else None
     if path is None or _path_reference(path) is None:
         return
     for other in select.find_all(exp.Anonymous):
@@ -154,7 +154,7 @@ def _path_reference(node: exp.Expr) -> _PathReference | None:
     return None if column_and_path is None else (column_and_path[0].table, column_and_path[0].name, column_and_path[1])
 
 
-def _push_down_path(node: exp.Expr, pushdown: _Pushdown) -> None:
+def _push_down_path(node: exp.Expr, pushdown: _PushdownState) -> None:
     parent = node.parent
     if parent is not None and _is_read_as_text(node) and not pushdown.is_grouped(node):
         _replace_by_column(parent, node, ReadMode.TEXT, pushdown)
@@ -162,7 +162,7 @@ def _push_down_path(node: exp.Expr, pushdown: _Pushdown) -> None:
         _replace_by_column(node, node, ReadMode.VALUE, pushdown)
 
 
-def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown: _Pushdown) -> None:
+def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown: _PushdownState) -> None:
     """Replace the node by a column of the value's relation, if the relation can provide one."""
     check_time()
     column_and_path = _path_of(value)
@@ -171,11 +171,11 @@ def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown
         return
     column, path = column_and_path
     relation = _relation_named(select, column.table)
-    kinds = value.meta_get(KINDS) if has_operation(value, PathRead) else frozenset()
+    kinds = value.meta_get(KINDS_KEY) if has_operation(value, PathRead) else frozenset()
     is_wide = mode is ReadMode.VALUE and (kinds is None or bool(kinds & _COMPOSITE_KINDS))
     name = None if relation is None else pushdown.add_read(relation, ScannedPath(column.name, path, mode, is_wide))
     if name is not None:
-        node.replace(inherit(exp.column(name, column.table, quoted=True), node))
+        node.replace(inherit_metadata(exp.column(name, column.table, quoted=True), node))
 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
@@ -184,7 +184,7 @@ def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
     if node is None:
         return None
     read = operation_of(node, PathRead)
-    return _column_with_path(node, ()) if read is None else _column_with_path(parts_of(node)[0], read.steps)
+    return _column_with_path(node, ()) if read is None else _column_with_path(fragment_parts(node)[0], read.steps)
 
 
 def _column_with_path(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | None:
@@ -192,7 +192,7 @@ def _column_with_path(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Step
 
 
 def _is_read_as_text(node: exp.Expr) -> bool:
-    return has_operation(node.parent, AsText)
+    return has_operation(node.parent, EventAsText)
 
 
 def _relation_named(select: exp.Select, alias: str) -> Relation | None:

@@ -13,103 +13,105 @@ import duckdb
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.storage.tables import literal
-from cordwood.engines.late_redaction import AnswerTexts, RedactTexts, Texts
+from cordwood.engines.duckdb.storage.tables import text_literal
+from cordwood.engines.late_redaction import OptionalTexts, RedactTexts, TextRedactor
 from cordwood.model.datatype import Row
 from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
-from cordwood.sql.lowering import RAISED
+from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 from cordwood.sql.redaction.masking import (
-    BEFORE_DIGIT,
     DIGIT_MARKER,
-    JSON_SEGMENTS,
-    MARKED_DIGIT,
-    MATCH_CUT,
+    JSON_SEGMENT_PATTERN,
+    MARKED_DIGIT_REPLACEMENT,
+    MATCH_PART_SEPARATOR,
     MATCH_START,
-    MAY_NEED_REDACTION,
-    OPTIMISTIC_TEXT,
-    REDACT_EVENT,
-    REDACT_JSON,
-    REDACT_TEXT,
-    Masking,
+    MAY_NEED_REDACTION_MESSAGE,
+    OPTIMISTIC_TEXT_PREFIX,
+    REDACT_EVENT_PREFIX,
+    REDACT_JSON_PREFIX,
+    REDACT_TEXT_PREFIX,
+    TEXT_BEFORE_DIGIT_PATTERN,
+    MaskingBuilder,
 )
-from cordwood.sql.redaction.patterns import Detection
+from cordwood.sql.redaction.patterns import DetectionRules
 from cordwood.sql.stages import Statement
 
 # A number in an array that is long enough for a card number; a number in an object is recognised by its key.
-_ARRAY_NUMBER: Final = r"[\[,]-?[0-9]{13}"
-_DIGEST_KEY: Final = "$key"
+_ARRAY_NUMBER_PATTERN: Final = r"[\[,]-?[0-9]{13}"
+_DIGEST_KEY_PLACEHOLDER: Final = "$key"
 
 
-def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
+def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a mode, one for each kind of value.
 
     The statements contain the secret key of digests.
     """
-    detection, masking = Detection(rules), Masking(_RedactionSQL(), mode)
+    detection, masking = DetectionRules(rules), MaskingBuilder(_RedactionSQL(), mode)
     bodies = (
-        (REDACT_TEXT, _text_macro(detection, masking)),
-        (REDACT_JSON, _json_macro(detection, masking)),
-        (REDACT_EVENT, _event_macro(mode)),
-        (OPTIMISTIC_TEXT, _optimistic_macro(detection)),
+        (REDACT_TEXT_PREFIX, _text_macro_body(detection, masking)),
+        (REDACT_JSON_PREFIX, _json_macro_body(detection, masking)),
+        (REDACT_EVENT_PREFIX, _event_macro_body(mode)),
+        (OPTIMISTIC_TEXT_PREFIX, _optimistic_macro_body(detection)),
     )
     return [
-        f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_DIGEST_KEY, literal(key))}"
+        f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_DIGEST_KEY_PLACEHOLDER, text_literal(key))}"
         for name, body in bodies
     ]
 
 
 def _redact_texts_sql(mode: RedactMode) -> str:
     """Return the statement that redacts the JSON texts `$texts` in their order; one statement serves all calls."""
-    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON}_{mode}(t))"
+    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON_PREFIX}_{mode}(t))"
 
 
-def _text_macro(detection: Detection, masking: Masking) -> str:
-    return f"CASE WHEN {_matches_hint('t', detection.hint)} THEN {_redacted_text_sql(detection, masking)} ELSE t END"
+def _text_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
+    return f"CASE WHEN {_matches_hint_sql('t', detection.combined_hint)} THEN {_redact_text_sql(detection, masking)} ELSE t END"
 
 
-def _redacted_text_sql(detection: Detection, masking: Masking) -> str:
+def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
     """Return SQL for the redacted text; it skips the stages before those for addresses if their hint does not match."""
-    if detection.operator_stages or not detection.before_addresses:
+    if detection.operator_stages or not detection.stages_before_addresses:
         return masking.mask_builtin(masking.apply_stages("t", detection.operator_stages), detection.builtin_stages)
     unmarked = masking.remove_markers("t")
-    before_addresses = masking.apply_stages(unmarked, detection.before_addresses)
-    hint = "|".join(stage.hint for stage in detection.before_addresses)
-    checked = f"CASE WHEN {_matches_hint(unmarked, hint)} THEN {before_addresses} ELSE {unmarked} END"
+    before_addresses = masking.apply_stages(unmarked, detection.stages_before_addresses)
+    hint = "|".join(stage.hint for stage in detection.stages_before_addresses)
+    checked = f"CASE WHEN {_matches_hint_sql(unmarked, hint)} THEN {before_addresses} ELSE {unmarked} END"
     return masking.remove_match_markers(
-        masking.apply_stages(checked, detection.builtin_stages[len(detection.before_addresses) :])
+        masking.apply_stages(checked, detection.builtin_stages[len(detection.stages_before_addresses) :])
     )
 
 
-def _optimistic_macro(detection: Detection) -> str:
+def _optimistic_macro_body(detection: DetectionRules) -> str:
     """Return SQL that fails if the text may need redaction, and else returns the text.
 
     A failing cast raises the error, because DuckDB does not accept its volatile function `error` in windows.
     """
-    failure = f"CAST({literal(RAISED + MAY_NEED_REDACTION)} || left(t, 0) AS INTEGER)::VARCHAR"
-    return f"CASE WHEN {_matches_hint('t', detection.hint)} THEN {failure} ELSE t END"
+    failure = (
+        f"CAST({text_literal(RAISED_ERROR_PREFIX + MAY_NEED_REDACTION_MESSAGE)} || left(t, 0) AS INTEGER)::VARCHAR"
+    )
+    return f"CASE WHEN {_matches_hint_sql('t', detection.combined_hint)} THEN {failure} ELSE t END"
 
 
-def _matches_hint(text: str, hint: str) -> str:
+def _matches_hint_sql(text: str, hint: str) -> str:
     """Return SQL that tests for a match of a non-empty hint; `regexp_matches` would compile its pattern three times."""
-    return f"regexp_extract({text}, {literal(hint)}) <> ''"
+    return f"regexp_extract({text}, {text_literal(hint)}) <> ''"
 
 
-def _json_macro(detection: Detection, masking: Masking) -> str:
+def _json_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
     separated = (
-        f"CASE WHEN regexp_matches(t, {literal(_ARRAY_NUMBER)})"
-        f" THEN regexp_replace(t, {literal(BEFORE_DIGIT)}, {literal(MARKED_DIGIT)}, 'g') ELSE t END"
+        f"CASE WHEN regexp_matches(t, {text_literal(_ARRAY_NUMBER_PATTERN)})"
+        f" THEN regexp_replace(t, {text_literal(TEXT_BEFORE_DIGIT_PATTERN)}, {text_literal(MARKED_DIGIT_REPLACEMENT)}, 'g') ELSE t END"
     )
     if detection.operator_stages:
         # A custom pattern is applied to each text, so that it cannot match the quotes between texts.
         redacted_text = masking.apply_stages("(s::JSON->>'$')", detection.operator_stages)
-        tokens = f"regexp_extract_all({separated}, {literal(JSON_SEGMENTS)})"
-        separated = _join_array(
+        tokens = f"regexp_extract_all({separated}, {text_literal(JSON_SEGMENT_PATTERN)})"
+        separated = _join_array_sql(
             f"list_transform({tokens}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({redacted_text})::VARCHAR ELSE s END)"
         )
-    return f"replace({masking.mask_builtin(separated, detection.builtin_stages, digits_are_marked=True)}, {literal(DIGIT_MARKER)}, '')"
+    return f"replace({masking.mask_builtin(separated, detection.builtin_stages, digits_are_marked=True)}, {text_literal(DIGIT_MARKER)}, '')"
 
 
-def _event_macro(mode: RedactMode) -> str:
+def _event_macro_body(mode: RedactMode) -> str:
     """Return SQL for the redacted value of an event, of any kind.
 
     Even a text is converted to JSON first: one macro body for all kinds takes half the time and memory of several.
@@ -117,29 +119,29 @@ def _event_macro(mode: RedactMode) -> str:
     kind = "variant_typeof(t)"
     return (
         f"CASE WHEN {kind} = 'VARCHAR' OR starts_with({kind}, 'OBJECT') OR starts_with({kind}, 'ARRAY')"
-        f" THEN list_transform([t::JSON::VARCHAR], lambda x: {REDACT_JSON}_{mode}(x))[1]::JSON::VARIANT ELSE t END"
+        f" THEN list_transform([t::JSON::VARCHAR], lambda x: {REDACT_JSON_PREFIX}_{mode}(x))[1]::JSON::VARIANT ELSE t END"
     )
 
 
 class _RedactionSQL:
-    def remove(self, text: str, mark: str) -> str:
-        return f"replace({text}, {literal(mark)}, '')"
+    def remove_mark(self, text: str, mark: str) -> str:
+        return f"replace({text}, {text_literal(mark)}, '')"
 
     def replace_matches(self, text: str, pattern: str, shown: str) -> str:
-        return f"regexp_replace({text}, {literal(pattern)}, {literal(shown)}, 'g')"
+        return f"regexp_replace({text}, {text_literal(pattern)}, {text_literal(shown)}, 'g')"
 
     def conditional(self, condition: str, then: str, otherwise: str) -> str:
         return f"CASE WHEN {condition} THEN {then} ELSE {otherwise} END"
 
-    def part(self, at: int) -> str:
-        return f"string_split(p, {literal(MATCH_CUT)})[{at}]"
+    def match_part(self, at: int) -> str:
+        return f"string_split(p, {text_literal(MATCH_PART_SEPARATOR)})[{at}]"
 
     def map_segments(self, marked: str, each: str) -> str:
         """Return SQL with a single lambda, because DuckDB binds the list of a nested lambda twice."""
-        find = f"CASE WHEN contains(p, {literal(MATCH_CUT)}) THEN {each} ELSE p END"
-        return _join_array(f"list_transform(string_split({marked}, {literal(MATCH_START)}), lambda p: {find})")
+        find = f"CASE WHEN contains(p, {text_literal(MATCH_PART_SEPARATOR)}) THEN {each} ELSE p END"
+        return _join_array_sql(f"list_transform(string_split({marked}, {text_literal(MATCH_START)}), lambda p: {find})")
 
-    def digits(self, text: str) -> str:
+    def card_digits(self, text: str) -> str:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
     def passes_luhn(self, digits: str) -> str:
@@ -149,10 +151,12 @@ class _RedactionSQL:
         carried = rf"length(translate(regexp_replace({padded}, '(.).', '\1', 'g'), '01234', ''))"
         return f"({weighted_sum} + {carried}) % 10 = 0"
 
-    def digest(self, value: str) -> str:
-        return f"substr(sha256({_DIGEST_KEY} || sha256({_DIGEST_KEY} || lower({value}))), 1, 16)"
+    def keyed_digest(self, value: str) -> str:
+        return (
+            f"substr(sha256({_DIGEST_KEY_PLACEHOLDER} || sha256({_DIGEST_KEY_PLACEHOLDER} || lower({value}))), 1, 16)"
+        )
 
-    def network(self, value: str) -> str:
+    def address_network(self, value: str) -> str:
         normalized = f"split_part(replace(replace(lower({value}), '%25', '%'), '%3a', ':'), '%', 1)"
         ipv4_network = f"array_to_string(string_split({value}, '.')[1:3], '.') || '.0/24'"
         leading_groups = f"string_split(split_part({normalized}, '::', 1), ':')[1:3]"
@@ -163,7 +167,7 @@ class _RedactionSQL:
         )
 
 
-def _join_array(array: str) -> str:
+def _join_array_sql(array: str) -> str:
     """Return SQL for the joined array, without `array_to_string`, which duplicates its argument."""
     return f"list_aggregate({array}, 'string_agg', '')"
 
@@ -171,24 +175,24 @@ def _join_array(array: str) -> str:
 OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
 
 
-class AnswerRedaction:
+class AnswerRedactor:
     """Redacts columns of answers, on a separate connection that `cursor` returns; safe from several threads."""
 
     def __init__(
         self,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         redacting: RedactionConfig,
-        texts: AnswerTexts | None = None,
+        texts: TextRedactor | None = None,
     ) -> None:
         self._cursor = cursor
         self._redacting = redacting
         self._lock = Lock()
         self._created_modes: set[RedactMode] = set()
-        self._texts = texts or AnswerTexts()
+        self._texts = texts or TextRedactor()
 
-    def columns(self, statement: Statement) -> "RedactedColumns":
+    def columns_to_redact(self, statement: Statement) -> "RedactedColumns":
         """Return the columns of the statement's answer that must be redacted after they are fetched."""
-        return RedactedColumns(self, statement.redaction, statement.raw_columns)
+        return RedactedColumns(self, statement.redaction, statement.raw_column_indexes)
 
     def create_macros(self, mode: RedactMode) -> None:
         """Create the macros of a redaction mode, which takes a third of a second."""
@@ -196,20 +200,20 @@ class AnswerRedaction:
             if mode in self._created_modes:
                 return
             with self._cursor() as cursor:
-                for statement in macros(self._redacting.rules, self._redacting.key, mode):
+                for statement in create_macro_statements(self._redacting.rules, self._redacting.key, mode):
                     cursor.execute(statement)
             self._created_modes.add(mode)
 
-    def json(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
+    def redact_json(self, mode: RedactMode, texts: OptionalTexts, on_cursor: OnCursor) -> list[str | None]:
         """Return the JSON texts redacted. `on_cursor` is called with the connection, so that it can be interrupted."""
-        return self._texts.json(mode, texts, self._redact(mode, on_cursor))
+        return self._texts.redact_json(mode, texts, self._redact_function(mode, on_cursor))
 
-    def rows(
+    def redact_rows(
         self, mode: RedactMode, rows: Sequence[Row], positions: Mapping[int, bool], on_cursor: OnCursor
     ) -> list[Row]:
-        return self._texts.rows(mode, rows, positions, self._redact(mode, on_cursor))
+        return self._texts.redact_rows(mode, rows, positions, self._redact_function(mode, on_cursor))
 
-    def _redact(self, mode: RedactMode, on_cursor: OnCursor) -> RedactTexts:
+    def _redact_function(self, mode: RedactMode, on_cursor: OnCursor) -> RedactTexts:
         def redact(texts: Sequence[str]) -> Sequence[str]:
             with self._cursor() as cursor:
                 on_cursor(cursor)
@@ -222,7 +226,7 @@ class AnswerRedaction:
 class RedactedColumns(msgspec.Struct, frozen=True):
     """The columns of an answer that are redacted after they are fetched."""
 
-    redaction: AnswerRedaction
+    redaction: AnswerRedactor
     mode: RedactMode | None
     positions: tuple[int, ...]
 
@@ -230,4 +234,4 @@ class RedactedColumns(msgspec.Struct, frozen=True):
         if self.mode is None:
             return list(rows)
         are_texts = {position: str(types[position].id) == "varchar" for position in self.positions}
-        return self.redaction.rows(self.mode, rows, are_texts, on_cursor)
+        return self.redaction.redact_rows(self.mode, rows, are_texts, on_cursor)

@@ -16,14 +16,14 @@ from functools import cached_property
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.events import path_part
-from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
+from cordwood.engines.duckdb.rules.events import path_value_part
+from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS, quote_identifier
 from cordwood.model.event import format_path
-from cordwood.sql.budget import check_time, copied
-from cordwood.sql.datatypes import inherit
+from cordwood.sql.budget import check_time, copy_tree
+from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.grouping import selected_value
 from cordwood.sql.lowering import fragment, join_fragments, merge_fragments, name_part, text_part
-from cordwood.sql.nodes import cte_of
+from cordwood.sql.nodes import non_recursive_cte
 
 
 class ReadMode(StrEnum):
@@ -57,11 +57,11 @@ class ScannedPath(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The column's name, with the positions of capitals appended, because DuckDB's names are case-insensitive."""
-        path = "".join(f".{quoted(step)}" for step in self.steps)
+        path = "".join(f".{quote_identifier(step)}" for step in self.steps)
         capitals = ",".join(str(index) for index, letter in enumerate(path) if letter.isupper())
         return f"{self.column}{path} {self.mode.value}{capitals and ' ' + capitals}"
 
-    def below(self, column: str, steps: tuple[str, ...]) -> "ScannedPath":
+    def moved_below(self, column: str, steps: tuple[str, ...]) -> "ScannedPath":
         return ScannedPath(column, (*steps, *self.steps), self.mode, self.is_wide)
 
     def to_sql(self, other_reads: Sequence["ScannedPath"] = ()) -> exp.Expr:
@@ -70,14 +70,14 @@ class ScannedPath(msgspec.Struct, frozen=True):
         If `other_reads` has a text inside the object at this path, that text is read first: where it is not NULL, the
         path holds an object, and nothing else needs to be read.
         """
-        text_read = next((read for read in other_reads if read.is_text_of(self)), None)
+        text_read = next((read for read in other_reads if read.reads_text_of(self)), None)
         if text_read is None:
             return merge_fragments("{0} AS {1}", self.value_sql(), name_part(self.name))
         return merge_fragments(
             "{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), name_part(self.name)
         )
 
-    def is_text_of(self, record: "ScannedPath") -> bool:
+    def reads_text_of(self, record: "ScannedPath") -> bool:
         depth = len(record.steps)
         is_below = self.column == record.column and len(self.steps) > depth and self.steps[:depth] == record.steps
         return is_below and self.mode is ReadMode.TEXT and record.mode is ReadMode.RECORD
@@ -86,7 +86,7 @@ class ScannedPath(msgspec.Struct, frozen=True):
         if self.mode is ReadMode.RECORD:
             steps = self.steps if self.column == "extras" else (self.column, *self.steps)
             return fragment('contains("object_paths", {0})', text_part(format_path(steps)))
-        path = path_part(name_part(self.column), self.steps)
+        path = path_value_part(name_part(self.column), self.steps)
         return merge_fragments("{0}::VARCHAR", path) if self.mode is ReadMode.TEXT else path
 
 
@@ -106,7 +106,7 @@ class ScanSource(msgspec.Struct, frozen=True):
         """The names of the columns that are expensive to read."""
         return frozenset(read.name for read in self.reads if read.is_wide)
 
-    def events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
+    def select_events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
 
         With `reads_all` the query scans all events, and a test for an object first reads a text inside the object: see
@@ -178,12 +178,12 @@ def _column_sql(column: str, *, as_json: bool) -> exp.Expr:
 
 
 def _stored_columns(used: frozenset[str]) -> list[str]:
-    return [column for column in COLUMNS if column in used]
+    return [column for column in EVENT_COLUMNS if column in used]
 
 
 def find_stream_tables(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
     """Return the stream tables of the tree, in the order in which the tree is walked."""
-    return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]
+    return [table for table in tree.find_all(exp.Table) if table.name in streams and non_recursive_cte(table) is None]
 
 
 class ChainedSelect(msgspec.Struct, frozen=True):
@@ -193,23 +193,23 @@ class ChainedSelect(msgspec.Struct, frozen=True):
     alias: str
 
 
-def selects_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
+def select_chain_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
     """Return the SELECTs from the scan to the answer if each is read only once, by the next; else an empty list."""
     steps: list[ChainedSelect] = []
     uses = RelationUses(tree)
     relation: exp.Expr | None = table
     while relation is not None:
-        select = reading_select(relation)
+        select = select_that_reads(relation)
         if select is None:
             return []
         steps.append(ChainedSelect(select, relation.alias_or_name))
         if select is tree:
             return steps
-        relation = uses.only_use(select)
+        relation = uses.single_use(select)
     return []
 
 
-def is_one_scan(tree: exp.Expr, steps: Sequence[ChainedSelect]) -> bool:
+def is_single_chain(tree: exp.Expr, steps: Sequence[ChainedSelect]) -> bool:
     """Return whether the tree consists of these SELECTs only."""
     return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
@@ -224,7 +224,7 @@ def aggregates_before_limit(steps: Sequence[ChainedSelect]) -> bool:
     return False
 
 
-def reading_select(relation: exp.Expr) -> exp.Select | None:
+def select_that_reads(relation: exp.Expr) -> exp.Select | None:
     """Return the SELECT that reads the relation; None for a pivot, and if it has a join other than inner or cross."""
     if relation.args.get("pivots"):
         return None
@@ -252,7 +252,7 @@ class RelationUses:
             tables.setdefault(table.name, []).append(table)
         return tables
 
-    def only_use(self, select: exp.Select) -> exp.Expr | None:
+    def single_use(self, select: exp.Select) -> exp.Expr | None:
         """Return the only relation through which a sub-query is read; None if there are several."""
         check_time()
         container = select.parent
@@ -260,7 +260,7 @@ class RelationUses:
             return container
         if not isinstance(container, exp.CTE):
             return None
-        uses = [table for table in self._tables.get(container.alias, ()) if cte_of(table) is container]
+        uses = [table for table in self._tables.get(container.alias, ()) if non_recursive_cte(table) is container]
         return uses[0] if len(uses) == 1 else None
 
 
@@ -277,16 +277,16 @@ def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool =
             else _merge_first_rows(tree, sources[0])
         )
     for source in sources:
-        reads_all = aggregates_before_limit(selects_to_answer(tree, source.table))
+        reads_all = aggregates_before_limit(select_chain_to_answer(tree, source.table))
         tables = (EventTable.FLUSHED, EventTable.MEMTABLE)[: 1 if at_rest else 2]
-        source.replace_table(*[source.events(table, reads_all=reads_all) for table in tables])
+        source.replace_table(*[source.select_events(table, reads_all=reads_all) for table in tables])
     return tree
 
 
 def plan_arrived_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr:
     """Replace each stream by a scan of its arrived events; mutates the tree."""
     for source in sources:
-        source.replace_table(source.events(EventTable.ARRIVED))
+        source.replace_table(source.select_events(EventTable.ARRIVED))
     return tree
 
 
@@ -294,9 +294,9 @@ def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr 
     """Return the tree over the recent table alone, if that table may contain all rows of the answer; else None."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not _selects_newest_events(tree, sources[0]):
         return None
-    recent_tree = copied(tree)
+    recent_tree = copy_tree(tree)
     source = sources[0].in_copy(recent_tree)
-    source.replace_table(source.events(EventTable.RECENT))
+    source.replace_table(source.select_events(EventTable.RECENT))
     return recent_tree
 
 
@@ -304,10 +304,10 @@ def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
     merged = exp.Select(expressions=[_select_by_position(index, item) for index, item in enumerate(tree.expressions)])
     merged.set("order", _order_by_positions(tree))
     for name in ("limit", "offset"):
-        merged.set(name, tree.args.get(name) and copied(tree.args[name]))
+        merged.set(name, tree.args.get(name) and copy_tree(tree.args[name]))
     tree.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
     tree.set("offset", None)
-    memtable_tree = copied(tree)
+    memtable_tree = copy_tree(tree)
     union = exp.Union(
         this=_materialize_late(tree, source, EventTable.FLUSHED),
         expression=_materialize_late(memtable_tree, source.in_copy(memtable_tree), EventTable.MEMTABLE),
@@ -322,7 +322,7 @@ def _order_by_positions(tree: exp.Select) -> exp.Order:
     """Return the ORDER BY over columns of the union; sort keys that are not selected are appended to its columns."""
     keys = []
     for key in tree.args["order"].expressions:
-        keys.append(copied(key))
+        keys.append(copy_tree(key))
         keys[-1].set("this", _quoted_column(_column_index(tree, key.this)))
     return exp.Order(expressions=keys)
 
@@ -330,15 +330,15 @@ def _order_by_positions(tree: exp.Select) -> exp.Order:
 def _column_index(tree: exp.Select, value: exp.Expr) -> int:
     if isinstance(value, exp.Literal) and value.is_int:
         return int(value.this) - 1
-    tree.append("expressions", exp.alias_(copied(value), f"key {len(tree.expressions)}", quoted=True))
+    tree.append("expressions", exp.alias_(copy_tree(value), f"key {len(tree.expressions)}", quoted=True))
     return len(tree.expressions) - 1
 
 
 def _select_by_position(index: int, item: exp.Expr) -> exp.Expr:
     column = _quoted_column(index)
-    inherit(column, item)
+    inherit_metadata(column, item)
     alias = exp.alias_(column, item.alias, quoted=True)
-    inherit(alias, item)
+    inherit_metadata(alias, item)
     return alias
 
 
@@ -351,7 +351,7 @@ def _quoted_identifier(name: str) -> exp.Identifier:
 
 
 # With more rows than this, nearly every row group is likely to contain one of them.
-_MAX_ROWS = 2000
+_MAX_LATE_ROWS = 2000
 
 # With more joins than this, planning the query once for each table takes too long: the time to plan nested unnests
 # grows with the cube of their number.
@@ -364,7 +364,7 @@ _MAX_RECENT_ROWS = 500
 _ROW_ID_COLUMN = "place of the event"
 _ROW_IDS_CTE = "newest events"
 
-_WIDE_COLUMNS = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
+_WIDE_COLUMNS = frozenset(name for name, kind in EVENT_COLUMNS.items() if kind == "VARIANT")
 # Messages are more expensive to read than short columns, but cheap compared with wide ones.
 _MESSAGE_COLUMN = "event_message"
 
@@ -388,13 +388,19 @@ _CROSS_ROW_NODES = (
 
 def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether the query selects the first few rows of an order, each made from one event."""
-    if tree.args.get("order") is None or not 0 < _requested_rows(tree) <= _MAX_ROWS or _depends_on_other_rows(tree):
+    if (
+        tree.args.get("order") is None
+        or not 0 < _requested_rows(tree) <= _MAX_LATE_ROWS
+        or _depends_on_other_rows(tree)
+    ):
         return False
     if len(list(tree.find_all(exp.Join))) > _MAX_JOINS:
         return False
     if any(identifier.name.lower() in (_ROW_ID_COLUMN, _ROW_IDS_CTE) for identifier in tree.find_all(exp.Identifier)):
         return False
-    return _passes_any_column_on(selects_to_answer(tree, source.table), frozenset(COLUMNS) | source.wide_column_names)
+    return _passes_through_any_column(
+        select_chain_to_answer(tree, source.table), frozenset(EVENT_COLUMNS) | source.wide_column_names
+    )
 
 
 def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
@@ -417,12 +423,12 @@ def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *
 
     `is_alone` is true unless the rows are merged with those of another table.
     """
-    if not _saves_time(tree, source, table):
-        source.replace_table(source.events(table))
+    if not _late_materialization_saves_time(tree, source, table):
+        source.replace_table(source.select_events(table))
         return tree
     row_ids = _select_row_ids(tree, source, table)
-    source = _without_filters(tree, source)
-    row_filter = fragment(f"rowid IN (SELECT {quoted(_ROW_ID_COLUMN)} FROM {quoted(_ROW_IDS_CTE)})")  # noqa: S608 - our own names
+    source = _remove_filters(tree, source)
+    row_filter = fragment(f"rowid IN (SELECT {quote_identifier(_ROW_ID_COLUMN)} FROM {quote_identifier(_ROW_IDS_CTE)})")  # noqa: S608 - our own names
     source.replace_table(
         source.select_few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
     )
@@ -432,8 +438,8 @@ def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *
 
 def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[str]:
     """Return the wide columns that the query only selects unchanged; if read as texts, a sort copies them once less."""
-    steps = selects_to_answer(tree, source.table)
-    if len(steps) > 1 or not is_one_scan(tree, steps):
+    steps = select_chain_to_answer(tree, source.table)
+    if len(steps) > 1 or not is_single_chain(tree, steps):
         return frozenset()
     used_columns = {column.name for column in tree.find_all(exp.Column) if not _is_selected_directly(column, tree)}
     return _WIDE_COLUMNS - used_columns
@@ -443,36 +449,36 @@ def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
     return isinstance(column.parent, exp.Alias) and column.parent.parent is tree
 
 
-def _without_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
+def _remove_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
     """Remove the query's filters if each event makes at most one row, because the row ids have passed them already."""
-    steps = selects_to_answer(tree, source.table)
-    if not is_one_scan(tree, steps):
+    steps = select_chain_to_answer(tree, source.table)
+    if not is_single_chain(tree, steps):
         return source
     for step in steps:
         step.select.set("where", None)
     return msgspec.structs.replace(source, filters=(), flushed_filters=())
 
 
-def _saves_time(tree: exp.Select, source: ScanSource, table: EventTable) -> bool:
-    steps = selects_to_answer(tree, source.table)
-    if is_one_scan(tree, steps) and table is not EventTable.FLUSHED:
+def _late_materialization_saves_time(tree: exp.Select, source: ScanSource, table: EventTable) -> bool:
+    steps = select_chain_to_answer(tree, source.table)
+    if is_single_chain(tree, steps) and table is not EventTable.FLUSHED:
         return False
-    if _passes_any_column_on(steps, _WIDE_COLUMNS | source.wide_column_names) or _computes_from_wide_column(
+    if _passes_through_any_column(steps, _WIDE_COLUMNS | source.wide_column_names) or _computes_from_wide_column(
         tree, steps
     ):
         return True
-    return _passes_any_column_on(steps, frozenset([_MESSAGE_COLUMN])) and not _filters_narrowly(tree, source)
+    return _passes_through_any_column(steps, frozenset([_MESSAGE_COLUMN])) and not _has_narrow_filter(tree, source)
 
 
 def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
     """Return whether a selected value uses a whole wide column; late materialization computes it for few rows only."""
-    if not is_one_scan(tree, steps):
+    if not is_single_chain(tree, steps):
         return False
     columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
     return any(column.name in _WIDE_COLUMNS and column.table == steps[-1].alias for column in columns)
 
 
-def _filters_narrowly(tree: exp.Select, source: ScanSource) -> bool:
+def _has_narrow_filter(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether a filter is on messages or on one project, whose events are stored together."""
     filters = list(tree.find_all(exp.Where))
     filters_messages = any(column.name == _MESSAGE_COLUMN for where in filters for column in where.find_all(exp.Column))
@@ -495,11 +501,11 @@ def _requested_rows(tree: exp.Select) -> int:
 
 def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> exp.Select:
     """Return the query that selects the row ids of the first few rows."""
-    row_id_query = copied(tree)
+    row_id_query = copy_tree(tree)
     source_copy = source.in_copy(row_id_query)
     row_id_query.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
     row_id_query.set("offset", None)
-    steps = selects_to_answer(row_id_query, source_copy.table)
+    steps = select_chain_to_answer(row_id_query, source_copy.table)
     order = _order_by_values(row_id_query) if len(steps) == 1 else None
     if order is not None:
         row_id_query.set("order", order)
@@ -508,7 +514,9 @@ def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> 
         step.select.append(
             "expressions", exp.alias_(exp.column(_ROW_ID_COLUMN, step.alias, quoted=True), _ROW_ID_COLUMN, quoted=True)
         )
-    source_copy.replace_table(source_copy.events(table, fragment(f"rowid AS {quoted(_ROW_ID_COLUMN)}")))
+    source_copy.replace_table(
+        source_copy.select_events(table, fragment(f"rowid AS {quote_identifier(_ROW_ID_COLUMN)}"))
+    )
     if order is not None:
         return row_id_query
     return exp.select(exp.column(_ROW_ID_COLUMN, "found", quoted=True)).from_(row_id_query.subquery("found"))
@@ -522,8 +530,8 @@ def _order_by_values(tree: exp.Select) -> exp.Order | None:
         columns = list(value.find_all(exp.Column))
         if not columns or not all(column.table for column in columns):
             return None
-        keys.append(copied(key))
-        keys[-1].set("this", copied(value))
+        keys.append(copy_tree(key))
+        keys[-1].set("this", copy_tree(value))
     return exp.Order(expressions=keys)
 
 
@@ -541,7 +549,7 @@ def _depends_on_other_rows(tree: exp.Select) -> bool:
     )
 
 
-def _passes_any_column_on(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
+def _passes_through_any_column(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
     """Return whether one of the columns is passed on unchanged by every SELECT, so that none of them aggregates."""
     if not steps:
         return False

@@ -12,17 +12,17 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_planning import ChainedSelect, is_one_scan, selects_to_answer
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import inherit
-from cordwood.sql.nodes import swap
+from cordwood.engines.duckdb.query.scan_planning import ChainedSelect, is_single_chain, select_chain_to_answer
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import inherit_metadata
+from cordwood.sql.nodes import replace_node
 from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 
 
 def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
     """Merge sub-queries into their readers, from the tree's only table upwards, while they only select and filter."""
-    steps = selects_to_answer(tree, table)
-    if not is_one_scan(tree, steps):
+    steps = select_chain_to_answer(tree, table)
+    if not is_single_chain(tree, steps):
         return
     for below, above in pairwise(steps):
         if not (_only_selects_columns(below.select) and _reads_only_selected(above, below.select)):
@@ -55,7 +55,7 @@ def _merge_selects(below: exp.Select, above: ChainedSelect) -> None:
     _remove_unread_cte(below)
     for column in list(above.select.find_all(exp.Column)):
         if column.table == above.alias:
-            swap(column, inherit(copied(selected[column.name]), column))
+            replace_node(column, inherit_metadata(copy_tree(selected[column.name]), column))
     above.select.set("from_", source)
     above.select.set("where", None)
     above.select.where(*(clause.this for clause in filters if clause is not None), copy=False)
@@ -82,13 +82,13 @@ def materialize_shared_ctes(tree: exp.Expr) -> None:
     CTEs. Recursive CTEs are never marked.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
-    if not ctes or measure_plan(tree).size.total <= _LARGE_PLAN_POINTS:
+    if not ctes or measure_plan(tree).size.total_points <= _LARGE_PLAN_POINTS:
         return
     uses = Counter(table.name for table in tree.find_all(exp.Table))
     filters = {id(cte) for cte in ctes if cte.args.get("materialized") is False}
     shared = [cte for cte in ctes if uses[cte.alias] > 1]
     for candidates in ([cte for cte in shared if id(cte) not in filters], shared, ctes):
-        if measure_plan(tree).size.total <= _LARGE_PLAN_POINTS:
+        if measure_plan(tree).size.total_points <= _LARGE_PLAN_POINTS:
             return
         for cte in candidates:
             cte.set("materialized", True)  # noqa: FBT003 - an argument of the node

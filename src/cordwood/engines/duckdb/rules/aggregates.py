@@ -9,36 +9,36 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import fail, once, read_as
-from cordwood.engines.duckdb.rules.casts import cast_to, event_text
+from cordwood.engines.duckdb.rules.building_blocks import failure_sql, fill_template, read_as
+from cordwood.engines.duckdb.rules.casts import cast_to, event_value_as_text
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
-from cordwood.sql.budget import copied
+from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, unsupported
-from cordwood.sql.nodes import constant, constant_int
+from cordwood.sql.lowering import Rule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.nodes import constant_int, constant_python_value
 from cordwood.sql.rules.aggregates import (
-    Argument,
+    AggregateArgument,
     combine_aggregates,
     distribute_window,
-    drop_modifier,
+    drop_nulls_modifier,
     event_value_kind,
     has_window,
     nan_for_single_infinite,
-    read_argument,
+    read_aggregate_argument,
     read_quantiles,
 )
 
 # The meta key that marks a sum of events' values; the answer shows the sum as an integer if it is integral.
-EVENT_NUMBER: Final = "event_number"
+EVENT_NUMBER_KEY: Final = "event_number"
 
 
-def _array_agg_of(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
+def _array_agg_sql(argument: AggregateArgument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
     """Return array_agg with all modifiers of the argument."""
     if constant_int(argument.limit) == 0:
         return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
     parts = [argument.value]
-    template = f"array_agg({'DISTINCT ' if argument.distinct else ''}{value}"
+    template = f"array_agg({'DISTINCT ' if argument.is_distinct else ''}{value}"
     if argument.order is not None:
         template += " ORDER BY " + ", ".join(
             f"{{{len(parts) + index}}}" for index in range(len(argument.order.expressions))
@@ -53,27 +53,27 @@ def _array_agg_of(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -
     return fragment(template, *parts)
 
 
-def _array_agg(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
-    if argument.ignore_nulls and has_window(node):
+def _translate_array_agg(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
+    if argument.ignores_nulls and has_window(node):
         # DuckDB accepts no OVER after a FILTER inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
-        return combine_aggregates(present, _array_agg_of(argument, skip_nulls=False))
-    return _array_agg_of(argument, skip_nulls=bool(argument.ignore_nulls))
+        return combine_aggregates(present, _array_agg_sql(argument, skip_nulls=False))
+    return _array_agg_sql(argument, skip_nulls=bool(argument.ignores_nulls))
 
 
-def _array_concat_agg(node: exp.Expr) -> exp.Expr:
-    return fragment("flatten({0})", _array_agg_of(read_argument(node), skip_nulls=True))
+def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
+    return fragment("flatten({0})", _array_agg_sql(read_aggregate_argument(node), skip_nulls=True))
 
 
-def _string_agg(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
+def _translate_string_agg(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
-    value, argument.value = argument.value, _as_text(node, argument.value)
+    value, argument.value = argument.value, _as_string_agg_text(node, argument.value)
     _order_by_distinct_text(argument, value)
     if argument.limit is not None:
-        return fragment("array_to_string({0}, {1})", _array_agg_of(argument, skip_nulls=True), separator)
-    distinct = "DISTINCT " if argument.distinct else ""
+        return fragment("array_to_string({0}, {1})", _array_agg_sql(argument, skip_nulls=True), separator)
+    distinct = "DISTINCT " if argument.is_distinct else ""
     order = argument.order.expressions if argument.order is not None else []
     return fragment(f"string_agg({distinct}{{0}}, {{1}}{_order_clause(len(order))})", argument.value, separator, *order)
 
@@ -83,68 +83,68 @@ def _order_clause(count: int) -> str:
     return " ORDER BY " + ", ".join(f"{{{index + 2}}}" for index in range(count)) if count else ""
 
 
-def _order_by_distinct_text(argument: Argument, value: exp.Expr) -> None:
+def _order_by_distinct_text(argument: AggregateArgument, value: exp.Expr) -> None:
     """Order by the converted text in a DISTINCT aggregate: DuckDB requires the two expressions to be the same."""
-    if not argument.distinct or argument.order is None:
+    if not argument.is_distinct or argument.order is None:
         return
     for item in argument.order.expressions:
         if isinstance(item, exp.Ordered) and item.this == value:
-            item.set("this", copied(argument.value))
+            item.set("this", copy_tree(argument.value))
 
 
-def _as_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _as_string_agg_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     kind = kind_of(value)
     if kind is Kind.BYTES:
-        unsupported(node, "STRING_AGG of BYTES")
+        raise_unsupported(node, "STRING_AGG of BYTES")
     if kind is Kind.VARIANT:
-        return event_text(value)
+        return event_value_as_text(value)
     return value if kind in (None, Kind.STRING) else cast_to(node, value, STRING)
 
 
-def _simple(name: str, template: str = "{0}") -> Rule:
+def _aggregate_rule(name: str, template: str = "{0}") -> Rule:
     """Return the rule of an aggregate that DuckDB has under this name."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
+        argument = read_aggregate_argument(node)
         return fragment(template.replace("{0}", _call_template(name, argument)), _aggregated_expression(argument, node))
 
     return rule
 
 
-def _call_template(name: str, argument: Argument) -> str:
+def _call_template(name: str, argument: AggregateArgument) -> str:
     """Return the template of an aggregate over one value, with DISTINCT where the argument has it."""
-    return f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})"
+    return f"{name}({'DISTINCT ' if argument.is_distinct else ''}{{0}})"
 
 
-def _aggregated_expression(argument: Argument, node: exp.Expr) -> exp.Expr:
+def _aggregated_expression(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
     kind = event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return read_as(argument.value, kind)
     return argument.value
 
 
-def _sum(node: exp.Expr) -> exp.Expr:
+def _translate_sum(node: exp.Expr) -> exp.Expr:
     """Lower SUM; the result is cast outside of the window, if there is one."""
-    argument = read_argument(node)
+    argument = read_aggregate_argument(node)
     aggregate = fragment(_call_template("sum", argument), _aggregated_expression(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
-        aggregate.meta[EVENT_NUMBER] = True
+        aggregate.meta[EVENT_NUMBER_KEY] = True
     return cast_outside_window(node, aggregate, "BIGINT" if kind_of(node) is Kind.INT64 else None)
 
 
-def _avg(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
+def _translate_avg(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
     value = _aggregated_expression(argument, node)
     kind = kind_of(node)
     if kind not in EXACT_NUMERIC_KINDS:
         return fragment(_call_template("avg", argument), value)
-    total, count = (fragment(_call_template(name, argument), copied(value)) for name in ("sum", "count"))
+    total, count = (fragment(_call_template(name, argument), copy_tree(value)) for name in ("sum", "count"))
     return combine_aggregates(
-        _exact_average("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count
+        _exact_average_template("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count
     )
 
 
-def _exact_average(decimal: str) -> str:
+def _exact_average_template(decimal: str) -> str:
     """Return the template of an exact average, divided as integers and rounded half away from zero.
 
     DuckDB's own average goes through a double. The template uses no lambda, because HAVING does not accept one.
@@ -155,7 +155,7 @@ def _exact_average(decimal: str) -> str:
 
 
 def cast_outside_window(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
-    """Cast an aggregate; before OVER or FILTER, which must directly follow it, leave the cast to the rule `_window`."""
+    """Cast an aggregate; before OVER or FILTER, which must directly follow it, leave the cast to the rule `_translate_window`."""
     if cast is None:
         return aggregate
     if has_window(node):
@@ -164,32 +164,32 @@ def cast_outside_window(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -
     return fragment(f"{{0}}::{cast}", aggregate)
 
 
-def _count(node: exp.Expr) -> exp.Expr:
+def _translate_count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
         return fragment("count(*)")
-    argument = read_argument(node)
+    argument = read_aggregate_argument(node)
     value = argument.value
-    if kind_of(value) is Kind.VARIANT and argument.distinct:
+    if kind_of(value) is Kind.VARIANT and argument.is_distinct:
         value = read_as(value, Kind.STRING)
     return fragment(_call_template("count", argument), value)
 
 
-def _count_if(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
+def _translate_count_if(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
     value = _aggregated_expression(argument, node)
-    distinct = "DISTINCT " if argument.distinct else ""
+    distinct = "DISTINCT " if argument.is_distinct else ""
     return fragment(f"count({distinct}CASE WHEN {{0}} THEN 1 END)", value)
 
 
-def _extremum(name: str) -> Rule:
+def _min_or_max_rule(name: str) -> Rule:
     """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are numbers."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
+        argument = read_aggregate_argument(node)
         if kind_of(argument.value) is Kind.VARIANT:
-            return _event_extremum(name, argument.value)
+            return _min_or_max_of_event_values(name, argument.value)
         if kind_of(argument.value) is Kind.FLOAT64 and name == "min":
-            any_nan = fragment("bool_or(isnan({0}))", copied(argument.value))
+            any_nan = fragment("bool_or(isnan({0}))", copy_tree(argument.value))
             minimum = fragment("min({0})", argument.value)
             return combine_aggregates("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, minimum)
         return fragment(f"{name}({{0}})", argument.value)
@@ -197,95 +197,97 @@ def _extremum(name: str) -> Rule:
     return rule
 
 
-def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
-    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copied(value), Kind.STRING)
-    counts = (fragment("count({0})", copied(values)) for values in (numbers, texts))
+def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
+    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copy_tree(value), Kind.STRING)
+    counts = (fragment("count({0})", copy_tree(values)) for values in (numbers, texts))
     extremes = (fragment(f"{name}({{0}})", values) for values in (numbers, texts))
-    template = f"CASE WHEN {{0}} = {{1}} THEN {event_number('{2}')} ELSE ({{3}})::VARIANT END"
+    template = f"CASE WHEN {{0}} = {{1}} THEN {event_number_template('{2}')} ELSE ({{3}})::VARIANT END"
     return combine_aggregates(template, *counts, *extremes)
 
 
-def event_number(number: str) -> str:
+def event_number_template(number: str) -> str:
     """Return the template of a number read from events: an integer if it is integral."""
     return f"CASE WHEN {number} = trunc({number}) AND abs({number}) < 1e15 THEN {number}::BIGINT::VARIANT ELSE {number}::VARIANT END"
 
 
-def _any_value(node: exp.Expr) -> exp.Expr:
-    argument = read_argument(node)
+def _translate_any_value(node: exp.Expr) -> exp.Expr:
+    argument = read_aggregate_argument(node)
     if argument.having is not None:
         name = "max" if argument.having.args.get("max") else "min"
-        return _at_extremum(name, argument.value, argument.having.expression)
+        return _value_at_min_or_max(name, argument.value, argument.having.expression)
     return fragment("any_value({0})", argument.value)
 
 
-def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
+def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Return a value from the rows with the extreme key; NULL only if all of those values are NULL."""
     if kind_of(key) is Kind.VARIANT:
         return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment(f"{name}({{0}})", key)
-    extreme_of_present = fragment(f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", copied(key), copied(value))
+    extreme_of_present = fragment(
+        f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", copy_tree(key), copy_tree(value)
+    )
     return combine_aggregates(
         "CASE WHEN {0} = {1} THEN {2} END",
         extreme,
         extreme_of_present,
-        fragment(f"arg_{name}({{0}}, {{1}})", value, copied(key)),
+        fragment(f"arg_{name}({{0}}, {{1}})", value, copy_tree(key)),
     )
 
 
-def _arg_extremum(name: str) -> Rule:
-    return lambda node: _at_extremum(name, node.this, node.expression)
+def _arg_min_or_max_rule(name: str) -> Rule:
+    return lambda node: _value_at_min_or_max(name, node.this, node.expression)
 
 
-def _grouping(node: exp.Expr) -> exp.Expr:
+def _translate_grouping(node: exp.Expr) -> exp.Expr:
     return fragment("grouping({0})", node.expressions[0] if node.expressions else node.this)
 
 
-def _bitwise_rule(name: str) -> Rule:
+def _bitwise_aggregate_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
+        argument = read_aggregate_argument(node)
         return fragment(_call_template(name, argument), argument.value)
 
     return rule
 
 
-def _pair(name: str) -> Rule:
+def _covariance_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
         aggregate = fragment(f"{name}({{0}}, {{1}})", left, right)
         if name.endswith("samp"):
             return aggregate
-        return nan_for_single_infinite(aggregate, fragment("any_value({0} + {1})", copied(left), copied(right)))
+        return nan_for_single_infinite(aggregate, fragment("any_value({0} + {1})", copy_tree(left), copy_tree(right)))
 
     return rule
 
 
-def _population(name: str) -> Rule:
+def _population_statistic_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
+        argument = read_aggregate_argument(node)
         value = fragment("{0}::DOUBLE", _aggregated_expression(argument, node))
         aggregate = fragment(_call_template(name, argument), value)
-        return nan_for_single_infinite(aggregate, fragment("any_value({0})", copied(value)))
+        return nan_for_single_infinite(aggregate, fragment("any_value({0})", copy_tree(value)))
 
     return rule
 
 
-def _correlation(node: exp.Expr) -> exp.Expr:
+def _translate_corr(node: exp.Expr) -> exp.Expr:
     """Lower CORR: fewer than two pairs give NULL, where DuckDB returns NaN."""
     pair = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
-    count = fragment("regr_count({0}, {1})", *(copied(side) for side in pair))
+    count = fragment("regr_count({0}, {1})", *(copy_tree(side) for side in pair))
     return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
 
 
-def _window(node: exp.Expr) -> exp.Expr:
+def _translate_window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
     # A copy, because a node cannot be part of its own replacement.
-    return fragment(f"{{0}}::{cast}", copied(node)) if cast else distribute_window(node)
+    return fragment(f"{{0}}::{cast}", copy_tree(node)) if cast else distribute_window(node)
 
 
-def _navigation(name: str) -> Rule:
+def _navigation_function_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
-        nulls = " IGNORE NULLS" if argument.ignore_nulls else ""
+        argument = read_aggregate_argument(node)
+        nulls = " IGNORE NULLS" if argument.ignores_nulls else ""
         arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         kind = kind_of(node)
         if len(arguments) > 1 and kind is not None and kind_of(arguments[1]) is not kind_of(argument.value):
@@ -296,18 +298,18 @@ def _navigation(name: str) -> Rule:
     return rule
 
 
-def _distinct_count(node: exp.Expr) -> exp.Expr:
+def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
-    value = read_argument(node).value
-    return fragment("count(DISTINCT {0})", _comparable(value))
+    value = read_aggregate_argument(node).value
+    return fragment("count(DISTINCT {0})", _as_comparable(value))
 
 
-def _quantiles(node: exp.Expr) -> exp.Expr:
+def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
     argument, count = read_quantiles(node)
-    value = NUMBER_RULES.number(argument.value)
-    if argument.ignore_nulls is False:
-        return _quantiles_with_nulls(value, count, distinct=argument.distinct)
-    distinct = "DISTINCT " if argument.distinct else ""
+    value = NUMBER_RULES.to_number(argument.value)
+    if argument.ignores_nulls is False:
+        return _quantiles_with_nulls(value, count, distinct=argument.is_distinct)
+    distinct = "DISTINCT " if argument.is_distinct else ""
     levels = ", ".join(repr(rank / count) for rank in range(count + 1))
     result = fragment(f"quantile_disc({distinct}{{0}}, [{levels}])", value)
     if not distinct:
@@ -320,23 +322,23 @@ def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp
     """Return quantiles that include NULL as the lowest value; DuckDB's own quantiles skip NULL."""
     rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
     elements = ", ".join(f"@a[greatest(1, ceil(len(@a) * {rank / count!r})::INT)]" for rank in range(count + 1))
-    return once(f"CASE WHEN @a IS NULL THEN NULL ELSE [{elements}] END", rows)
+    return fill_template(f"CASE WHEN @a IS NULL THEN NULL ELSE [{elements}] END", rows)
 
 
-def _top_count(node: exp.Expr) -> exp.Expr:
+def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
-    value = _comparable(read_argument(node).value)
+    value = _as_comparable(read_aggregate_argument(node).value)
     counted = "map_entries(histogram({0}))"
     entries = f"list_transform({counted}, lambda _e: struct_pack(s := _e.value::BIGINT, v := _e.key))"
     null_entries = "CASE WHEN count(*) > count({0}) THEN [struct_pack(s := (count(*) - count({0}))::BIGINT, v := NULL)] ELSE [] END"
-    return _top(entries, null_entries, "count", [value, limit])
+    return _sorted_top_entries(entries, null_entries, "count", [value, limit])
 
 
-def _top_sum(node: exp.Expr) -> exp.Expr:
+def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
-    value, weight = _comparable(node.this), NUMBER_RULES.number(node.expression)
-    failure = fail(node, "A weight of APPROX_TOP_SUM must not be negative or NaN")
+    value, weight = _as_comparable(node.this), NUMBER_RULES.to_number(node.expression)
+    failure = failure_sql(node, "A weight of APPROX_TOP_SUM must not be negative or NaN")
     # The weights are checked inside the lambda over the list, and the aggregate is outside of all lambdas: DuckDB's
     # optimizer fails if either is nested the other way.
     checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {failure} ELSE _r.w END"
@@ -344,79 +346,79 @@ def _top_sum(node: exp.Expr) -> exp.Expr:
     weights = f"list_transform(list_filter(_a, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: {checked})"
     sums = f"list_transform({keys}, lambda _k: struct_pack(s := list_sum({weights}), v := _k.v))"
     entries = f"list_transform([array_agg(struct_pack(v := {{0}}, w := {{2}}))], lambda _a: {sums})[1]"
-    return _top(entries, "[]", "sum", [value, limit, weight])
+    return _sorted_top_entries(entries, "[]", "sum", [value, limit, weight])
 
 
-def _comparable(value: exp.Expr) -> exp.Expr:
+def _as_comparable(value: exp.Expr) -> exp.Expr:
     return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
 
 
-def _top(entries: str, null_entries: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
+def _sorted_top_entries(entries: str, null_entries: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
     ranked = "struct_pack(n := _e.s IS NOT NULL, s := _e.s, v := _e.v)"
     sorted_entries = f"list_sort(list_transform(list_concat({entries}, {null_entries}), lambda _e: {ranked}), 'DESC')"
     result = f'list_transform(list_slice({sorted_entries}, 1, {{1}}), lambda _e: struct_pack("value" := _e.v, "{name}" := _e.s))'
     return fragment(f"CASE WHEN count(*) > 0 THEN {result} END", *parts)
 
 
-def _percentile(name: str) -> Rule:
+def _percentile_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = read_argument(node)
-        if argument.ignore_nulls is False:
-            unsupported(node, "A percentile with RESPECT NULLS")
+        argument = read_aggregate_argument(node)
+        if argument.ignores_nulls is False:
+            raise_unsupported(node, "A percentile with RESPECT NULLS")
         kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)
         value = read_as(argument.value, kind) if kind else argument.value
-        return fragment(f"{name}({{0}}, {{1}})", value, _decimal_fraction(node.expression))
+        return fragment(f"{name}({{0}}, {{1}})", value, _fraction_as_decimal(node.expression))
 
     return rule
 
 
-def _decimal_fraction(node: exp.Expr) -> exp.Expr:
+def _fraction_as_decimal(node: exp.Expr) -> exp.Expr:
     """Return the fraction as a decimal: multiplied by the number of rows, a double could round past an integer."""
-    constant_value = constant(node)
+    constant_value = constant_python_value(node)
     return fragment(format(Decimal(repr(constant_value)), "f")) if isinstance(constant_value, float) else node
 
 
 RULES = RuleSet(
     nodes={
-        exp.ApproxDistinct: _distinct_count,
-        exp.ApproxQuantiles: _quantiles,
-        exp.ApproxTopK: _top_count,
-        exp.ApproxTopSum: _top_sum,
-        exp.PercentileCont: _percentile("quantile_cont"),
-        exp.PercentileDisc: _percentile("quantile_disc"),
-        exp.ArrayAgg: _array_agg,
-        exp.ArrayConcatAgg: _array_concat_agg,
-        exp.GroupConcat: _string_agg,
-        exp.Count: _count,
-        exp.CountIf: _count_if,
-        exp.LogicalAnd: _simple("bool_and"),
-        exp.LogicalOr: _simple("bool_or"),
-        exp.Sum: _sum,
-        exp.Avg: _avg,
-        exp.Min: _extremum("min"),
-        exp.Max: _extremum("max"),
-        exp.AnyValue: _any_value,
-        exp.ArgMax: _arg_extremum("max"),
-        exp.ArgMin: _arg_extremum("min"),
-        **dict.fromkeys((exp.IgnoreNulls, exp.RespectNulls), drop_modifier),
-        exp.Grouping: _grouping,
-        exp.BitwiseAndAgg: _bitwise_rule("bit_and"),
-        exp.BitwiseOrAgg: _bitwise_rule("bit_or"),
-        exp.BitwiseXorAgg: _bitwise_rule("bit_xor"),
-        exp.Stddev: _simple("stddev_samp"),
-        exp.StddevSamp: _simple("stddev_samp"),
-        exp.StddevPop: _population("stddev_pop"),
-        exp.Variance: _simple("var_samp"),
-        exp.VariancePop: _population("var_pop"),
-        exp.Corr: _correlation,
-        exp.CovarPop: _pair("covar_pop"),
-        exp.CovarSamp: _pair("covar_samp"),
-        exp.Window: _window,
-        exp.Filter: _window,
-        exp.FirstValue: _navigation("first_value"),
-        exp.LastValue: _navigation("last_value"),
-        exp.NthValue: _navigation("nth_value"),
-        exp.Lead: _navigation("lead"),
-        exp.Lag: _navigation("lag"),
+        exp.ApproxDistinct: _translate_approx_count_distinct,
+        exp.ApproxQuantiles: _translate_approx_quantiles,
+        exp.ApproxTopK: _translate_approx_top_count,
+        exp.ApproxTopSum: _translate_approx_top_sum,
+        exp.PercentileCont: _percentile_rule("quantile_cont"),
+        exp.PercentileDisc: _percentile_rule("quantile_disc"),
+        exp.ArrayAgg: _translate_array_agg,
+        exp.ArrayConcatAgg: _translate_array_concat_agg,
+        exp.GroupConcat: _translate_string_agg,
+        exp.Count: _translate_count,
+        exp.CountIf: _translate_count_if,
+        exp.LogicalAnd: _aggregate_rule("bool_and"),
+        exp.LogicalOr: _aggregate_rule("bool_or"),
+        exp.Sum: _translate_sum,
+        exp.Avg: _translate_avg,
+        exp.Min: _min_or_max_rule("min"),
+        exp.Max: _min_or_max_rule("max"),
+        exp.AnyValue: _translate_any_value,
+        exp.ArgMax: _arg_min_or_max_rule("max"),
+        exp.ArgMin: _arg_min_or_max_rule("min"),
+        **dict.fromkeys((exp.IgnoreNulls, exp.RespectNulls), drop_nulls_modifier),
+        exp.Grouping: _translate_grouping,
+        exp.BitwiseAndAgg: _bitwise_aggregate_rule("bit_and"),
+        exp.BitwiseOrAgg: _bitwise_aggregate_rule("bit_or"),
+        exp.BitwiseXorAgg: _bitwise_aggregate_rule("bit_xor"),
+        exp.Stddev: _aggregate_rule("stddev_samp"),
+        exp.StddevSamp: _aggregate_rule("stddev_samp"),
+        exp.StddevPop: _population_statistic_rule("stddev_pop"),
+        exp.Variance: _aggregate_rule("var_samp"),
+        exp.VariancePop: _population_statistic_rule("var_pop"),
+        exp.Corr: _translate_corr,
+        exp.CovarPop: _covariance_rule("covar_pop"),
+        exp.CovarSamp: _covariance_rule("covar_samp"),
+        exp.Window: _translate_window,
+        exp.Filter: _translate_window,
+        exp.FirstValue: _navigation_function_rule("first_value"),
+        exp.LastValue: _navigation_function_rule("last_value"),
+        exp.NthValue: _navigation_function_rule("nth_value"),
+        exp.Lead: _navigation_function_rule("lead"),
+        exp.Lag: _navigation_function_rule("lag"),
     },
 )

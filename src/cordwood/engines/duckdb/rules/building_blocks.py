@@ -8,34 +8,34 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import TIME_KINDS, Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, kind_of
 from cordwood.sql.lowering import (
-    PLACEHOLDER,
-    RAISED,
+    PLACEHOLDER_PATTERN,
+    RAISED_ERROR_PREFIX,
     fragment,
+    fragment_parts,
     has_calls,
     is_evaluated_anyway,
     is_fragment,
-    is_safe,
     name_part,
-    parts_of,
     quoted_constant,
+    returns_null_on_error,
     text_part,
 )
-from cordwood.sql.nodes import AsText, Recast, constant_text, field_name, has_operation
+from cordwood.sql.nodes import CheapCast, EventAsText, constant_text, has_operation, struct_field_name
 from cordwood.sql.rules.times import (
-    CANONICAL,
-    engine_spelling,
+    CANONICAL_PATTERN_BY_KIND,
+    clock_shift_minutes,
     invalid_message,
     is_utc,
-    needs_check,
-    offset_minutes,
-    repeated_minutes,
+    needs_runtime_check,
+    respelled_time,
+    zone_offset_minutes,
 )
-from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.rules.vocabulary import SqlVocabulary
 
-NAMES: Final = {
+TYPE_NAMES: Final = {
     Kind.STRING: "VARCHAR",
     Kind.BYTES: "BLOB",
     Kind.INT64: "BIGINT",
@@ -55,52 +55,61 @@ NAMES: Final = {
 # DuckDB accepts no empty names and no NUL characters in names: such names are encoded with this private-use character.
 # So are names that look like the rules' lambda variables (`_e`): DuckDB would confuse such a variable with a relation
 # of the same name.
-_ESCAPE = "\ue0ff"
-_ESCAPES = {_ESCAPE: f"{_ESCAPE}s", "\0": f"{_ESCAPE}0"}
-_UNESCAPES = {f"{_ESCAPE}s": _ESCAPE, f"{_ESCAPE}0": "\0"}
-_ESCAPED = re.compile(f"{_ESCAPE}(?:[s0ev]|d[0-9]+_)")
-_VARIABLE: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
+_ESCAPE_CHARACTER = "\ue0ff"
+_ESCAPED_CHARACTERS = {_ESCAPE_CHARACTER: f"{_ESCAPE_CHARACTER}s", "\0": f"{_ESCAPE_CHARACTER}0"}
+_UNESCAPED_CHARACTERS = {f"{_ESCAPE_CHARACTER}s": _ESCAPE_CHARACTER, f"{_ESCAPE_CHARACTER}0": "\0"}
+_ESCAPE_PATTERN = re.compile(f"{_ESCAPE_CHARACTER}(?:[s0ev]|d[0-9]+_)")
+_LAMBDA_VARIABLE_PATTERN: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
 
 
-def is_name(name: str) -> bool:
+def is_plain_name(name: str) -> bool:
     """Return whether a name can be written in SQL as it is, without characters that need an escape."""
-    return name != "" and "\0" not in name and _ESCAPE not in name and not _VARIABLE.fullmatch(name)
+    return (
+        name != ""
+        and "\0" not in name
+        and _ESCAPE_CHARACTER not in name
+        and not _LAMBDA_VARIABLE_PATTERN.fullmatch(name)
+    )
 
 
 def engine_name(name: str) -> str:
     """Return DuckDB's spelling of a name; different names stay different."""
-    if is_name(name):
+    if is_plain_name(name):
         return name
-    if _VARIABLE.fullmatch(name):
-        return f"{_ESCAPE}v{name}"
-    return "".join(_ESCAPES.get(letter, letter) for letter in name) or f"{_ESCAPE}e"
+    if _LAMBDA_VARIABLE_PATTERN.fullmatch(name):
+        return f"{_ESCAPE_CHARACTER}v{name}"
+    return "".join(_ESCAPED_CHARACTERS.get(letter, letter) for letter in name) or f"{_ESCAPE_CHARACTER}e"
 
 
 def author_name(name: str) -> str:
     """Decode a name that `engine_name` has encoded."""
-    return _ESCAPED.sub(lambda match: _UNESCAPES.get(match[0], ""), name) if _ESCAPE in name else name
+    return (
+        _ESCAPE_PATTERN.sub(lambda match: _UNESCAPED_CHARACTERS.get(match[0], ""), name)
+        if _ESCAPE_CHARACTER in name
+        else name
+    )
 
 
 def disambiguate_case(name: str, index: int) -> str:
     """Return a unique spelling of a name that differs from an earlier name only by case, which DuckDB ignores."""
-    return f"{engine_name(name)}{_ESCAPE}d{index}_"
+    return f"{engine_name(name)}{_ESCAPE_CHARACTER}d{index}_"
 
 
-def text(value: str) -> exp.Expr:
+def text_literal_node(value: str) -> exp.Expr:
     return exp.Literal.string(value)
 
 
-def fail(node: exp.Expr, message: str) -> str:
+def failure_sql(node: exp.Expr, message: str) -> str:
     """Return template text that raises a value error, or NULL where none may be raised, such as inside SAFE.
 
     The message must be a constant.
     """
-    return _fail_with(node, quoted_constant(RAISED + message))
+    return _failure_sql_for_message(node, quoted_constant(RAISED_ERROR_PREFIX + message))
 
 
-def _fail_with(node: exp.Expr, message: str) -> str:
-    """Return text like `fail`, for a message that is SQL or a placeholder; the message's text begins with `RAISED`."""
-    may_fail = not is_safe(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
+def _failure_sql_for_message(node: exp.Expr, message: str) -> str:
+    """Return text like `failure_sql`, for a message that is SQL or a placeholder; the message's text begins with `RAISED`."""
+    may_fail = not returns_null_on_error(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
     return f"error({message})" if may_fail else "NULL"
 
 
@@ -113,34 +122,36 @@ def _is_window_key(node: exp.Expr) -> bool:
     return False
 
 
-def is_simple(node: exp.Expr) -> bool:
+def is_cheap_to_repeat(node: exp.Expr) -> bool:
     """Return whether evaluating the node twice costs nothing."""
     if is_fragment(node):
-        return (has_operation(node, Recast) or not has_calls(node)) and all(map(is_simple, parts_of(node)))
+        return (has_operation(node, CheapCast) or not has_calls(node)) and all(
+            map(is_cheap_to_repeat, fragment_parts(node))
+        )
     return isinstance(node, (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
-        isinstance(node, (exp.Cast, exp.Neg, exp.Paren, exp.Dot)) and is_simple(node.this)
+        isinstance(node, (exp.Cast, exp.Neg, exp.Paren, exp.Dot)) and is_cheap_to_repeat(node.this)
     )
 
 
-def type_part(datatype: Datatype | None) -> exp.Expr | None:
+def type_name_part(datatype: Datatype | None) -> exp.Expr | None:
     """Return DuckDB's name of a type as a part of a fragment; None if the type is not completely known."""
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
-        element = type_part(datatype.element)
+        element = type_name_part(datatype.element)
         return fragment("{0}[]", element) if element else None
     if datatype.kind is Kind.STRUCT:
-        return _struct_type(datatype)
-    return fragment(NAMES[datatype.kind])
+        return _struct_type_name_part(datatype)
+    return fragment(TYPE_NAMES[datatype.kind])
 
 
-def _struct_type(datatype: Datatype) -> exp.Expr | None:
-    types = [type_part(field) for _, field in datatype.fields]
+def _struct_type_name_part(datatype: Datatype) -> exp.Expr | None:
+    types = [type_name_part(field) for _, field in datatype.fields]
     parts = [
         part
         for index, field_type in enumerate(types)
         if field_type is not None
-        for part in (field_part(datatype, index), field_type)
+        for part in (field_name_part(datatype, index), field_type)
     ]
     if not parts or len(parts) < 2 * len(types):
         return None
@@ -149,27 +160,27 @@ def _struct_type(datatype: Datatype) -> exp.Expr | None:
     )
 
 
-def field_part(datatype: Datatype, index: int) -> exp.Expr:
+def field_name_part(datatype: Datatype, index: int) -> exp.Expr:
     """Return DuckDB's name of a field as a part of a fragment."""
     name, earlier_names = datatype.fields[index][0], [label for label, _ in datatype.fields[:index]]
     if name and name not in earlier_names and name.lower() in map(str.lower, earlier_names):
         return name_part(disambiguate_case(name, index), is_verbatim=True)
-    return name_part(field_name(datatype, index))
+    return name_part(struct_field_name(datatype, index))
 
 
-_FIRST_AND_LAST: Final = {
+_CALENDAR_BOUNDS: Final = {
     Kind.DATE: ("DATE '0001-01-01'", "DATE '9999-12-31'"),
     Kind.DATETIME: ("TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
     Kind.TIMESTAMP: ("TIMESTAMPTZ '0001-01-01 00:00:00+00'", "TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'"),
 }
 
 
-def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
+def check_calendar_range(node: exp.Expr, moment: str, kind: Kind) -> str:
     """Return the template of a time that fails if it is before the year 1 or after 9999; DuckDB accepts more years."""
-    if kind not in _FIRST_AND_LAST:
+    if kind not in _CALENDAR_BOUNDS:
         return moment
-    first, last = _FIRST_AND_LAST[kind]
-    failure = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
+    first, last = _CALENDAR_BOUNDS[kind]
+    failure = failure_sql(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
     return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {failure} ELSE {moment} END"
 
 
@@ -177,37 +188,39 @@ def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
 MAX_REPLACED_BYTES: Final = 64 * 1024 * 1024
 
 
-def bounded_replacement(node: exp.Expr) -> str:
+def size_checked_replacement_sql(node: exp.Expr) -> str:
     """Return template text for the replacement @c of matches in @a; it fails if the result could be too large.
 
     DuckDB has no limit of its own.
     """
-    too_large_failure = fail(node, "Output of replacing is too large")
+    too_large_failure = failure_sql(node, "Output of replacing is too large")
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large_failure} ELSE @c END"
 
 
-def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
     """Fill a template that refers to its parts as `@a`, `@b`…, such that expensive parts are evaluated only once.
 
     `texts` are constants, inserted as `{0}`, `{1}`…
     """
-    evaluated_first = _evaluated_first(template, parts)
-    template = PLACEHOLDER.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
-    template = _PART.sub(lambda match: _part_reference(ascii_lowercase.index(match[1]), evaluated_first), template)
+    evaluated_first = _parts_to_evaluate_first(template, parts)
+    template = PLACEHOLDER_PATTERN.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
+    template = _PART_PATTERN.sub(
+        lambda match: _part_reference(ascii_lowercase.index(match[1]), evaluated_first), template
+    )
     if evaluated_first:
         fields = ", ".join(f"{ascii_lowercase[index]} := {{{index}}}" for index in evaluated_first)
         template = f"list_transform([struct_pack({fields})], lambda _v: {template})[1]"
     return fragment(template, *parts, *texts)
 
 
-_PART: Final = re.compile("@([a-z])")
+_PART_PATTERN: Final = re.compile("@([a-z])")
 
 
 def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
     return f"_v.{ascii_lowercase[index]}" if index in evaluated_first else f"{{{index}}}"
 
 
-def _evaluated_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
+def _parts_to_evaluate_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
     """Return the indexes of the parts to evaluate before the template.
 
     If any part must be, and the template has a TRY, all expensive parts are evaluated before it, so that TRY does not
@@ -215,125 +228,141 @@ def _evaluated_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
     """
     evaluated_first = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     if evaluated_first and "try(" in template:
-        return [index for index, part in enumerate(parts) if not is_simple(part)]
+        return [index for index, part in enumerate(parts) if not is_cheap_to_repeat(part)]
     return evaluated_first
 
 
 def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
     """Return whether the part may be inserted in place: it is cheap, or is used once and outside of TRY."""
-    if is_simple(part):
+    if is_cheap_to_repeat(part):
         return True
     return template.count("@" + ascii_lowercase[index]) < 2 and "try(" not in template
 
 
-def attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+def fill_fallible_template(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
     """Fill a template of `@a`, `@b`… that may fail; inside SAFE, the result is NULL instead of a failure."""
-    return once(f"try({template})" if is_safe(node) else template, *parts, texts=texts)
+    return fill_template(f"try({template})" if returns_null_on_error(node) else template, *parts, texts=texts)
 
 
-def variant_text(value: exp.Expr) -> exp.Expr:
+def variant_as_text(value: exp.Expr) -> exp.Expr:
     """Return an event's value as text, which DuckDB reads from shredded columns without reassembling the value."""
-    return fragment("{0}::VARCHAR", value, operation=AsText())
+    return fragment("{0}::VARCHAR", value, operation=EventAsText())
 
 
-def utc_wall_clock(node: exp.Expr) -> exp.Expr:
+def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Return a TIMESTAMP as its UTC wall clock, with which DuckDB calculates ten times as fast."""
-    return fragment("make_timestamp(epoch_us({0}))", node, operation=Recast())
+    return fragment("make_timestamp(epoch_us({0}))", node, operation=CheapCast())
 
 
-def timestamp_of(node: exp.Expr) -> exp.Expr:
+def wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
     """Return the TIMESTAMP of a UTC wall clock."""
-    return fragment("make_timestamptz(epoch_us({0}))", node, operation=Recast())
+    return fragment("make_timestamptz(epoch_us({0}))", node, operation=CheapCast())
 
 
 # SQL for a zone that is known only at run time. DuckDB knows zones only by name, so an offset such as `+02:00` becomes
 # the zone UTC and a shift of the time.
-_IS_OFFSET: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
-_ZONE_NAME: Final = f"CASE WHEN {_IS_OFFSET} THEN 'UTC' ELSE @b END"
-_TWO_DIGITS: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
-_SHIFT: Final = (
-    f"CASE WHEN {_IS_OFFSET} THEN 946684800000000 - epoch_us(('2000-01-01 00:00' || {_TWO_DIGITS})::TIMESTAMPTZ)"
+_IS_OFFSET_SQL: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
+_ZONE_NAME_SQL: Final = f"CASE WHEN {_IS_OFFSET_SQL} THEN 'UTC' ELSE @b END"
+_PADDED_OFFSET_SQL: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
+_OFFSET_SHIFT_SQL: Final = (
+    f"CASE WHEN {_IS_OFFSET_SQL} THEN 946684800000000 - epoch_us(('2000-01-01 00:00' || {_PADDED_OFFSET_SQL})::TIMESTAMPTZ)"
     " ELSE 0 END"
 )
 
 
-def wall_clock_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the wall clock in the zone at the given time."""
     if zone is None or is_utc(zone):
-        return utc_wall_clock(moment)
-    offset = offset_minutes(zone)
+        return timestamp_to_utc_wall_clock(moment)
+    offset = zone_offset_minutes(zone)
     if offset is not None:
         return fragment(f"make_timestamp(epoch_us({{0}}) + {offset * 60_000_000})", moment)
     name = constant_text(zone)
     if name is None:
-        return once(f"timezone({_ZONE_NAME}, make_timestamptz(epoch_us(@a) + {_SHIFT}))", moment, copied(zone))
-    return fragment("timezone({0}, {1})", text(name), moment)
+        return fill_template(
+            f"timezone({_ZONE_NAME_SQL}, make_timestamptz(epoch_us(@a) + {_OFFSET_SHIFT_SQL}))", moment, copy_tree(zone)
+        )
+    return fragment("timezone({0}, {1})", text_literal_node(name), moment)
 
 
-def first_timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+def first_from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the time at which clocks in the zone show `wall`; the first of two such times if clocks are set back."""
-    if zone is None or is_utc(zone) or offset_minutes(zone) is not None:
-        return timestamp_in(wall, zone)
+    if zone is None or is_utc(zone) or zone_offset_minutes(zone) is not None:
+        return from_zone_wall_clock(wall, zone)
     name = constant_text(zone)
-    repeated_us = repeated_minutes(zone) * 60_000_000
+    repeated_us = clock_shift_minutes(zone) * 60_000_000
     earlier_sql = f"make_timestamptz(epoch_us(@a) - {repeated_us})"
     wall_clock = f"timezone(@c, {earlier_sql})"
     if name is None:
-        zone_name, shift = (template.replace("@b", "@c") for template in (_ZONE_NAME, _SHIFT))
+        zone_name, shift = (template.replace("@b", "@c") for template in (_ZONE_NAME_SQL, _OFFSET_SHIFT_SQL))
         wall_clock = f"timezone({zone_name}, make_timestamptz(epoch_us(@a) - {repeated_us} + {shift}))"
     first = f"CASE WHEN {wall_clock} = @b THEN {earlier_sql} ELSE @a END"
-    return once(first, timestamp_in(wall, zone), copied(wall), copied(zone) if name is None else text(name))
+    return fill_template(
+        first,
+        from_zone_wall_clock(wall, zone),
+        copy_tree(wall),
+        copy_tree(zone) if name is None else text_literal_node(name),
+    )
 
 
-def timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the time of a wall clock that is unlikely to occur twice, such as the start of a day."""
     if zone is None or is_utc(zone):
-        return timestamp_of(wall)
-    offset = offset_minutes(zone)
+        return wall_clock_to_timestamp(wall)
+    offset = zone_offset_minutes(zone)
     if offset is not None:
         return fragment(f"make_timestamptz(epoch_us({{0}}) - {offset * 60_000_000})", wall)
     name = constant_text(zone)
     if name is None:
-        return once(f"make_timestamptz(epoch_us(timezone({_ZONE_NAME}, @a)) - {_SHIFT})", wall, copied(zone))
-    return fragment("timezone({0}, {1})", text(name), wall)
+        return fill_template(
+            f"make_timestamptz(epoch_us(timezone({_ZONE_NAME_SQL}, @a)) - {_OFFSET_SHIFT_SQL})", wall, copy_tree(zone)
+        )
+    return fragment("timezone({0}, {1})", text_literal_node(name), wall)
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
     if isinstance(node, exp.Null) and kind in TIME_KINDS:
-        return fragment(f"NULL::{NAMES[kind]}")  # DuckDB's functions of times are overloaded by type
-    return convert_to(_READERS, node, kind)
+        return fragment(f"NULL::{TYPE_NAMES[kind]}")  # DuckDB's functions of times are overloaded by type
+    return convert_to(_IMPLICIT_CONVERSIONS, node, kind)
 
 
-def wall_clock(node: exp.Expr) -> exp.Expr:
+def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Return any time as its wall clock in UTC, which DuckDB's date functions take."""
     kind = kind_of(node)
     if isinstance(node, exp.Null):
         return read_as(node, Kind.DATETIME)
     if kind is Kind.TIMESTAMP:
-        return utc_wall_clock(node)
+        return timestamp_to_utc_wall_clock(node)
     if kind is Kind.DATE:
         return fragment("{0}::TIMESTAMP", node)
     if kind in (Kind.STRING, Kind.VARIANT):
-        return utc_wall_clock(read_as(node, Kind.TIMESTAMP))
+        return timestamp_to_utc_wall_clock(read_as(node, Kind.TIMESTAMP))
     return node
 
 
-def _cast(kind: Kind) -> Conversion:
-    return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node, operation=Recast())
+def _cast_conversion(kind: Kind) -> Conversion:
+    return lambda node: fragment(f"{{0}}::{TYPE_NAMES[kind]}", node, operation=CheapCast())
 
 
-def _try_cast(kind: Kind) -> Conversion:
-    return lambda node: fragment(f"try_cast({{0}} AS {NAMES[kind]})", variant_text(node))
+def _try_cast_conversion(kind: Kind) -> Conversion:
+    return lambda node: fragment(f"try_cast({{0}} AS {TYPE_NAMES[kind]})", variant_as_text(node))
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Parse a text as a time in BigQuery's syntax; if `node` is inside SAFE, an invalid text gives NULL."""
-    if needs_check(value, kind):
-        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
-        return once(_time_parsing_template(node, kind), value, texts=texts)
-    canonical = engine_spelling(value, kind)
+    if needs_runtime_check(value, kind):
+        texts = [
+            text_part(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
+            text_part(RAISED_ERROR_PREFIX + invalid_message(value, kind)),
+        ]
+        return fill_template(_time_parsing_template(node, kind), value, texts=texts)
+    canonical = respelled_time(value, kind)
     text = exp.Literal.string(canonical) if canonical is not None else value
-    return once(f"try(@a::{NAMES[kind]})", text) if is_safe(node) else fragment(f"{{0}}::{NAMES[kind]}", text)
+    return (
+        fill_template(f"try(@a::{TYPE_NAMES[kind]})", text)
+        if returns_null_on_error(node)
+        else fragment(f"{{0}}::{TYPE_NAMES[kind]}", text)
+    )
 
 
 def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
@@ -342,70 +371,70 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
     matched. Its parser accepts more than BigQuery's, so only texts that pass a cheap test of their form are given to it.
     """
-    cast = "try_cast" if is_safe(node) else "cast"
+    cast = "try_cast" if returns_null_on_error(node) else "cast"
     # Convert lower-case letters and offsets with one-digit hours, which BigQuery accepts, to DuckDB's syntax.
     normalized = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
-    failure = _fail_with(node, "{1}")
-    checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {NAMES[kind]}) ELSE {failure} END"
-    return f"coalesce(CASE WHEN {_PARSES_DIRECTLY[kind]} THEN try_cast(@a AS {NAMES[kind]}) END, {checked})"
+    failure = _failure_sql_for_message(node, "{1}")
+    checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {TYPE_NAMES[kind]}) ELSE {failure} END"
+    return f"coalesce(CASE WHEN {_DIRECT_PARSING_TESTS[kind]} THEN try_cast(@a AS {TYPE_NAMES[kind]}) END, {checked})"
 
 
-_YEAR: Final = "@a LIKE '____-%-%' AND @a > '0001'"
+_HAS_FOUR_DIGIT_YEAR_SQL: Final = "@a LIKE '____-%-%' AND @a > '0001'"
 
 # By type, the test of a text that is parsed directly. Longer texts may have too many fractional digits; a DATETIME must
 # not end in something that could be a zone.
-_PARSES_DIRECTLY: Final = {
-    Kind.TIMESTAMP: f"{_YEAR} AND length(@a) <= 35",
-    Kind.DATETIME: f"{_YEAR} AND length(@a) IN (10, 19)",
-    Kind.DATE: _YEAR,
+_DIRECT_PARSING_TESTS: Final = {
+    Kind.TIMESTAMP: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) <= 35",
+    Kind.DATETIME: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) IN (10, 19)",
+    Kind.DATE: _HAS_FOUR_DIGIT_YEAR_SQL,
     Kind.TIME: "length(@a) = 8 AND @a < '24'",
 }
 
 
-def _text_to(kind: Kind) -> Conversion:
+def _text_to_time_conversion(kind: Kind) -> Conversion:
     return lambda node: text_to_time(node, node, kind)
 
 
-def _day(node: exp.Expr) -> exp.Expr:
-    return fragment("{0}::DATE", utc_wall_clock(node))
+def _timestamp_to_date(node: exp.Expr) -> exp.Expr:
+    return fragment("{0}::DATE", timestamp_to_utc_wall_clock(node))
 
 
-_READERS: Final[Conversions] = {
-    **{(Kind.STRING, kind): _text_to(kind) for kind in TIME_KINDS},
+_IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
+    **{(Kind.STRING, kind): _text_to_time_conversion(kind) for kind in TIME_KINDS},
     (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
-    (Kind.STRING, Kind.JSON): _cast(Kind.JSON),
-    (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
-    (Kind.DATE, Kind.TIMESTAMP): lambda node: timestamp_of(fragment("{0}::TIMESTAMP", node)),
-    (Kind.DATETIME, Kind.TIMESTAMP): timestamp_of,
-    (Kind.DATETIME, Kind.DATE): _cast(Kind.DATE),
-    (Kind.TIMESTAMP, Kind.DATETIME): utc_wall_clock,
-    (Kind.TIMESTAMP, Kind.DATE): _day,
-    (Kind.INT64, Kind.FLOAT64): _cast(Kind.FLOAT64),
-    (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),
-    (Kind.NUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
-    (Kind.BIGNUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.STRING): variant_text,
-    (Kind.VARIANT, Kind.BYTES): lambda node: fragment("encode({0})", variant_text(node)),
-    (Kind.VARIANT, Kind.INT64): _try_cast(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.FLOAT64): _try_cast(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.NUMERIC): _try_cast(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.BIGNUMERIC): _try_cast(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.BOOL): _try_cast(Kind.BOOL),
-    (Kind.VARIANT, Kind.TIMESTAMP): _try_cast(Kind.TIMESTAMP),
-    (Kind.VARIANT, Kind.DATETIME): _try_cast(Kind.DATETIME),
-    (Kind.VARIANT, Kind.DATE): _try_cast(Kind.DATE),
-    (Kind.VARIANT, Kind.TIME): _try_cast(Kind.TIME),
-    (Kind.VARIANT, Kind.JSON): _cast(Kind.JSON),
+    (Kind.STRING, Kind.JSON): _cast_conversion(Kind.JSON),
+    (Kind.DATE, Kind.DATETIME): _cast_conversion(Kind.DATETIME),
+    (Kind.DATE, Kind.TIMESTAMP): lambda node: wall_clock_to_timestamp(fragment("{0}::TIMESTAMP", node)),
+    (Kind.DATETIME, Kind.TIMESTAMP): wall_clock_to_timestamp,
+    (Kind.DATETIME, Kind.DATE): _cast_conversion(Kind.DATE),
+    (Kind.TIMESTAMP, Kind.DATETIME): timestamp_to_utc_wall_clock,
+    (Kind.TIMESTAMP, Kind.DATE): _timestamp_to_date,
+    (Kind.INT64, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
+    (Kind.INT64, Kind.NUMERIC): _cast_conversion(Kind.NUMERIC),
+    (Kind.NUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
+    (Kind.BIGNUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.STRING): variant_as_text,
+    (Kind.VARIANT, Kind.BYTES): lambda node: fragment("encode({0})", variant_as_text(node)),
+    (Kind.VARIANT, Kind.INT64): _try_cast_conversion(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.FLOAT64): _try_cast_conversion(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.NUMERIC): _try_cast_conversion(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.BIGNUMERIC): _try_cast_conversion(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.BOOL): _try_cast_conversion(Kind.BOOL),
+    (Kind.VARIANT, Kind.TIMESTAMP): _try_cast_conversion(Kind.TIMESTAMP),
+    (Kind.VARIANT, Kind.DATETIME): _try_cast_conversion(Kind.DATETIME),
+    (Kind.VARIANT, Kind.DATE): _try_cast_conversion(Kind.DATE),
+    (Kind.VARIANT, Kind.TIME): _try_cast_conversion(Kind.TIME),
+    (Kind.VARIANT, Kind.JSON): _cast_conversion(Kind.JSON),
 }
 
 
-def null_of(datatype: Datatype | None) -> exp.Expr:
-    name = type_part(datatype)
+def typed_null(datatype: Datatype | None) -> exp.Expr:
+    name = type_name_part(datatype)
     return exp.Null() if name is None else fragment("NULL::{0}", name)
 
 
 def _engine_cast(node: exp.Expr, kind: Kind) -> exp.Expr:
-    return fragment(f"{{0}}::{NAMES[kind]}", node)
+    return fragment(f"{{0}}::{TYPE_NAMES[kind]}", node)
 
 
 def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
@@ -413,55 +442,55 @@ def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
 
 
 def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    return conditional(is_invalid, fail(node, message), value)
+    return conditional(is_invalid, failure_sql(node, message), value)
 
 
-def _bracketed(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
+def _bracketed_array_text(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
     texts = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", array, element_text)
     joined = f"coalesce(array_to_string(@a, '{separator}'), '')"
-    return once(f"CASE WHEN @a IS NOT NULL THEN '[' || {joined} || ']' END", texts)
+    return fill_template(f"CASE WHEN @a IS NOT NULL THEN '[' || {joined} || ']' END", texts)
 
 
-def json_document(value: exp.Expr) -> exp.Expr:
+def as_json_document(value: exp.Expr) -> exp.Expr:
     """Return a value as a JSON document; a text that is not JSON is NULL."""
     kind = kind_of(value)
     if kind is Kind.JSON:
         return value
     if kind is Kind.VARIANT:
         return fragment("{0}::JSON", value)
-    return once("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
+    return fill_template("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
 
 
-WORDS: Final = Vocabulary(
-    once=once,
-    attempt=attempt,
-    null_of=null_of,
+VOCABULARY: Final = SqlVocabulary(
+    fill_template=fill_template,
+    fill_fallible_template=fill_fallible_template,
+    typed_null=typed_null,
     read_as=read_as,
     cast=_engine_cast,
-    wall_clock=wall_clock,
-    utc_wall_clock=utc_wall_clock,
-    json_document=json_document,
+    time_to_utc_wall_clock=time_to_utc_wall_clock,
+    timestamp_to_utc_wall_clock=timestamp_to_utc_wall_clock,
+    as_json_document=as_json_document,
     fail_if=fail_if,
     conditional=conditional,
-    is_missing="{} IS NULL".format,
-    is_present="{} IS NOT NULL".format,
-    or_else="coalesce({}, {})".format,
+    is_null="{} IS NULL".format,
+    is_not_null="{} IS NOT NULL".format,
+    coalesce="coalesce({}, {})".format,
     concat=lambda *texts: " || ".join(texts),
     as_text="{}::VARCHAR".format,
     as_integer="{}::BIGINT".format,
     as_float="{}::DOUBLE".format,
-    matches="regexp_full_match({}, '{}')".format,
-    extract="regexp_extract({}, '{}')".format,
+    full_match="regexp_full_match({}, '{}')".format,
+    extract_match="regexp_extract({}, '{}')".format,
     replace_first="regexp_replace({}, '{}', '{}')".format,
     replace_all="regexp_replace({}, '{}', '{}', 'g')".format,
-    with_value="list_transform([{}], lambda {}: {})[1]".format,
-    bracketed=_bracketed,
-    field="struct_extract_at({}, {})".format,
+    let_binding="list_transform([{}], lambda {}: {})[1]".format,
+    bracketed_array_text=_bracketed_array_text,
+    struct_field="struct_extract_at({}, {})".format,
     nan="'nan'::DOUBLE",
     is_finite="isfinite({})".format,
     is_infinite="isinf({})".format,
     is_nan="isnan({})".format,
-    quotient="{} // {}".format,
-    micros="epoch_us({})".format,
-    moment_of="make_timestamptz({})".format,
+    integer_quotient="{} // {}".format,
+    to_unix_micros="epoch_us({})".format,
+    from_unix_micros="make_timestamptz({})".format,
 )

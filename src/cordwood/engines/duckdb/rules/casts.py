@@ -6,29 +6,29 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    NAMES,
-    WORDS,
-    attempt,
-    fail,
-    once,
+    TYPE_NAMES,
+    VOCABULARY,
+    failure_sql,
+    fill_fallible_template,
+    fill_template,
     read_as,
     text_to_time,
-    type_part,
-    utc_wall_clock,
-    variant_text,
+    timestamp_to_utc_wall_clock,
+    type_name_part,
+    variant_as_text,
 )
-from cordwood.engines.duckdb.rules.conditions import positional
-from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
-from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
+from cordwood.engines.duckdb.rules.conditions import convert_struct_by_position
+from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
+from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.model.event import ValueKind
-from cordwood.sql.datatypes import datatype_of, kind_of, typed_as
-from cordwood.sql.lowering import RuleSet, fragment, is_safe, text_part, unsupported
-from cordwood.sql.nodes import KINDS, constant_int, constant_text
-from cordwood.sql.rules.conversions import Casts, Literals, signed_parent
-from cordwood.sql.rules.numbers import NUMERAL
+from cordwood.sql.datatypes import datatype_of, kind_of, set_datatype
+from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, text_part
+from cordwood.sql.nodes import KINDS_KEY, constant_int, constant_text
+from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_past_sign
+from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN
 
-_INT32: Final = 2**31
+_INT32_LIMIT: Final = 2**31
 # Inside these, an integer literal needs no cast: it takes the type of the other operand, or is a count or a position.
 _UNTYPED_PARENTS: Final = (
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between),
@@ -40,77 +40,81 @@ _UNTYPED_PARENTS: Final = (
 )
 
 
-def _sets_type(node: exp.Expr) -> bool:
-    parent = signed_parent(node)
+def _needs_own_type(node: exp.Expr) -> bool:
+    parent = parent_past_sign(node)
     if isinstance(parent, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv)):
         return isinstance(parent.this, exp.Literal) or not isinstance(parent.expression, exp.Literal)
     return not isinstance(parent, _UNTYPED_PARENTS)
 
 
-def _integer(node: exp.Expr, value: int) -> exp.Expr:
-    has_type = _sets_type(node) and abs(value) < _INT32
+def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
+    has_type = _needs_own_type(node) and abs(value) < _INT32_LIMIT
     return fragment(f"{value}::BIGINT") if has_type else exp.Literal.number(str(value))
 
 
-def _fraction(node: exp.Expr) -> exp.Expr:
+def _float_literal(node: exp.Expr) -> exp.Expr:
     digits = str(node.this).lower()
     return fragment("{0}", exp.Literal.number(digits if "e" in digits else f"{digits}e0"))
 
 
-LITERAL_RULES = Literals(_integer, _fraction, data=lambda data, _: fragment("{0}::BLOB", data)).rules()
+LITERAL_RULES = LiteralRules(
+    _integer_literal, _float_literal, bytes_literal=lambda data, _: fragment("{0}::BLOB", data)
+).rules()
 
 
 def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
     """Cast to a parameterized type: NUMERIC with precision; texts of limited length are not supported."""
-    if to.kind not in NAMES:
+    if to.kind not in TYPE_NAMES:
         return None
     if to.kind not in EXACT_NUMERIC_KINDS:
-        unsupported(node, f"A {to.kind} of limited length")
+        raise_unsupported(node, f"A {to.kind} of limited length")
     digits = [constant_int(size.this) for size in node.args["to"].expressions]
     precision, scale = [*digits, 0][:2]
-    if precision is None or scale is None or precision > _MAX_DIGITS:
-        unsupported(node, f"{to.kind} of so many digits")
-    return attempt(node, f"CAST(@a AS DECIMAL({precision}, {scale}))", CASTS.cast_to(node, node.this, to))
+    if precision is None or scale is None or precision > _MAX_DECIMAL_PRECISION:
+        raise_unsupported(node, f"{to.kind} of so many digits")
+    return fill_fallible_template(
+        node, f"CAST(@a AS DECIMAL({precision}, {scale}))", CAST_TRANSLATOR.cast_to(node, node.this, to)
+    )
 
 
-_MAX_DIGITS: Final = 38
+_MAX_DECIMAL_PRECISION: Final = 38
 
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
-    if kind_of(value) in _DAYS and to in _DAYS:
+    if kind_of(value) in _CALENDAR_KINDS and to in _CALENDAR_KINDS:
         return read_as(value, to)
-    return attempt(node, f"CAST(@a AS {NAMES[to]})", value)
+    return fill_fallible_template(node, f"CAST(@a AS {TYPE_NAMES[to]})", value)
 
 
-_DAYS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+_CALENDAR_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 
 
 def _cast_composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    name = type_part(to)
+    name = type_name_part(to)
     if name is None:
         return value
     if to.kind is Kind.STRUCT:
-        return positional(value, to)
+        return convert_struct_by_position(value, to)
     array_type = datatype_of(value)
     element = array_type.element if array_type else None
     if element is None or to.element is None or element == to.element or element.kind is Kind.ARRAY:
         return fragment("CAST({0} AS {1})", value, name)
-    item = typed_as(fragment("_e"), element)
-    return fragment("list_transform({0}, lambda _e: {1})", value, CASTS.cast_to(node, item, to.element))
+    item = set_datatype(fragment("_e"), element)
+    return fragment("list_transform({0}, lambda _e: {1})", value, CAST_TRANSLATOR.cast_to(node, item, to.element))
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    failure = fail(node, "Bad int64 value")
+    failure = failure_sql(node, "Bad int64 value")
     digits = r"regexp_full_match(@a, '\s*[+-]?(\d+|0[xX][0-9a-fA-F]+)\s*')"
     number = r"CASE WHEN contains(lower(@a), 'x') THEN CASE WHEN contains(@a, '-') THEN -1 ELSE 1 END * "
     number += r"CAST(regexp_replace(trim(@a), '^[+-]', '') AS BIGINT) ELSE CAST(trim(@a) AS BIGINT) END"
-    parsed = f"try({number})" if is_safe(node) else number
-    return once(f"CASE WHEN @a IS NULL THEN NULL WHEN {digits} THEN {parsed} ELSE {failure} END", value)
+    parsed = f"try({number})" if returns_null_on_error(node) else number
+    return fill_template(f"CASE WHEN @a IS NULL THEN NULL WHEN {digits} THEN {parsed} ELSE {failure} END", value)
 
 
 def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    failure = fail(node, "Bad bool value")
-    return once(
+    failure = failure_sql(node, "Bad bool value")
+    return fill_template(
         f"CASE lower(@a) WHEN 'true' THEN true WHEN 'false' THEN false ELSE CASE WHEN @a IS NOT NULL THEN {failure} END END",
         value,
     )
@@ -118,58 +122,58 @@ def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a text to FLOAT64; fail for digits out of range and for DuckDB's own `_` between digits."""
-    failure = fail(node, "Bad double value")
-    number = "try(CAST(@a AS DOUBLE))" if is_safe(node) else "CAST(@a AS DOUBLE)"
+    failure = failure_sql(node, "Bad double value")
+    number = "try(CAST(@a AS DOUBLE))" if returns_null_on_error(node) else "CAST(@a AS DOUBLE)"
     is_invalid = f"contains(@a, '_') OR isinf({number}) AND regexp_matches(@a, '[0-9]')"
-    return once(f"CASE WHEN {is_invalid} THEN {failure} ELSE {number} END", value)
+    return fill_template(f"CASE WHEN {is_invalid} THEN {failure} ELSE {number} END", value)
 
 
-_DIGITS: Final = re.compile(r"\s*[+-]?0*(\d*)\.?(\d*?)0*\s*", re.ASCII)
-_TOO_MANY_DECIMALS: Final = r"\.\d{18}\d*[1-9]"
+_NUMBER_DIGITS_PATTERN: Final = re.compile(r"\s*[+-]?0*(\d*)\.?(\d*?)0*\s*", re.ASCII)
+_TOO_MANY_DECIMALS_PATTERN: Final = r"\.\d{18}\d*[1-9]"
 
 
-def _text_to_big(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _text_to_bignumeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a text to BIGNUMERIC; fail instead of rounding beyond 20 digits before the point or 18 after it."""
     constant_value = constant_text(value)
-    digits = _DIGITS.fullmatch(constant_value) if constant_value is not None else None
+    digits = _NUMBER_DIGITS_PATTERN.fullmatch(constant_value) if constant_value is not None else None
     if digits and (len(digits[1]) > 20 or len(digits[2]) > 18):
-        unsupported(node, "A BIGNUMERIC of more than 20 digits before the point or 18 after it")
-    parsed = f"CAST(@a AS {NAMES[Kind.BIGNUMERIC]})"
+        raise_unsupported(node, "A BIGNUMERIC of more than 20 digits before the point or 18 after it")
+    parsed = f"CAST(@a AS {TYPE_NAMES[Kind.BIGNUMERIC]})"
     if constant_value is not None:
-        return attempt(node, parsed, value)
-    failure = fail(node, "A BIGNUMERIC of more than 18 digits after the point is not supported")
+        return fill_fallible_template(node, parsed, value)
+    failure = failure_sql(node, "A BIGNUMERIC of more than 18 digits after the point is not supported")
     body = f"CASE WHEN regexp_matches(@a, {{0}}) THEN {failure} ELSE {parsed} END"
-    return attempt(node, body, value, texts=[text_part(_TOO_MANY_DECIMALS)])
+    return fill_fallible_template(node, body, value, texts=[text_part(_TOO_MANY_DECIMALS_PATTERN)])
 
 
 # A float as text with 15 digits if this text parses to the same number, else with 17.
-FLOAT_TEXT: Final = (
+FLOAT_TEXT_SQL: Final = (
     "CASE WHEN @a = 0 THEN '0' WHEN isnan(@a) THEN 'nan'"
     " WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END"
 )
-_INTEGER_OF_TEXT: Final = "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)"
+_TEXT_TO_INTEGER_SQL: Final = "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)"
 
 
 _COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
-def event_text(value: exp.Expr) -> exp.Expr:
+def event_value_as_text(value: exp.Expr) -> exp.Expr:
     """Return an event's value as text: objects and arrays as JSON, scalars as they are.
 
     If only scalars were seen at the path, it is read as text from its shredded column, which is three times as fast.
     """
-    kinds = value.meta_get(KINDS)
+    kinds = value.meta_get(KINDS_KEY)
     if kinds and not kinds & _COMPOSITE_KINDS:
-        return variant_text(value)
+        return variant_as_text(value)
     is_composite = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
     json = f"CASE WHEN {is_composite} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
-    return once(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{{', '[') THEN {json} ELSE @a::VARCHAR END", value)
+    return fill_template(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{{', '[') THEN {json} ELSE @a::VARCHAR END", value)
 
 
-_INTERVAL_PARTS: Final = (
+_INTERVAL_PATTERN: Final = (
     r"^\s*(?:([+-]?)(\d+)-(\d+))?(?:(?:^|\s+)([+-]?\d+)(?:\s+|$))?\s*(?:([+-]?)(\d+):(\d+)(?::(\d+(?:\.\d+)?))?)?\s*$"
 )
-_ISO_PARTS: Final = (
+_ISO_INTERVAL_PATTERN: Final = (
     r"^\s*P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?[\d.,]+)S)?)?\s*$"
 )
 
@@ -189,62 +193,77 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     iso += f" + to_microseconds(CAST({number('_p.h', 'BIGINT')} * 3600000000 + {number('_p.i', 'BIGINT')} * 60000000"
     iso += f" + {seconds} * 1000000 AS BIGINT))"
     formats = (
-        (canonical, _INTERVAL_PARTS, "['s', 'y', 'm', 'd', 't', 'h', 'i', 'c']"),
-        (iso, _ISO_PARTS, "['y', 'm', 'w', 'd', 'h', 'i', 'c']"),
+        (canonical, _INTERVAL_PATTERN, "['s', 'y', 'm', 'd', 't', 'h', 'i', 'c']"),
+        (iso, _ISO_INTERVAL_PATTERN, "['y', 'm', 'w', 'd', 'h', 'i', 'c']"),
     )
     parsers = [
         f"list_transform([regexp_extract(@a, '{pattern}', {names})], lambda _p: {body})[1]"
         for body, pattern, names in formats
     ]
-    failure = fail(node, "Invalid INTERVAL value")
-    body = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, '{_ISO_PARTS}') THEN {parsers[1]}"
-    return once(f"{body} WHEN regexp_matches(@a, '{_INTERVAL_PARTS}') THEN {parsers[0]} ELSE {failure} END", value)
+    failure = failure_sql(node, "Invalid INTERVAL value")
+    body = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, '{_ISO_INTERVAL_PATTERN}') THEN {parsers[1]}"
+    return fill_template(
+        f"{body} WHEN regexp_matches(@a, '{_INTERVAL_PATTERN}') THEN {parsers[0]} ELSE {failure} END", value
+    )
 
 
-def _parse_number(node: exp.Expr) -> exp.Expr:
+def _translate_parse_numeric(node: exp.Expr) -> exp.Expr:
     """Lower PARSE_NUMERIC: spaces around the number and after its sign are allowed, and commas within it."""
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
     trailing = f"CASE WHEN suffix({digits}, '-') THEN '-' || rtrim({digits}, '-') ELSE rtrim({digits}, '+') END"
     is_invalid = "NOT regexp_full_match(@a, {0})"
-    parsed = f"CAST({trailing} AS {NAMES[kind_of(node) or Kind.NUMERIC]})"
-    failure = fail(node, "Invalid NUMERIC value")
+    parsed = f"CAST({trailing} AS {TYPE_NAMES[kind_of(node) or Kind.NUMERIC]})"
+    failure = failure_sql(node, "Invalid NUMERIC value")
     body = f"CASE WHEN {is_invalid} THEN {failure} ELSE {parsed} END"
-    return attempt(node, body, read_as(node.this, Kind.STRING), texts=[text_part(NUMERAL)])
+    return fill_fallible_template(node, body, read_as(node.this, Kind.STRING), texts=[text_part(PARSE_NUMERIC_PATTERN)])
 
 
-_ROUNDED: Final = "CAST(round(@a) AS BIGINT)"
-_EXACT_TEXT: Final = r"regexp_replace({0}::VARCHAR, '\.?0+$', '')"
+_ROUND_TO_INTEGER_SQL: Final = "CAST(round(@a) AS BIGINT)"
+_EXACT_NUMBER_TEXT_SQL: Final = r"regexp_replace({0}::VARCHAR, '\.?0+$', '')"
 
-CASTS: Final = Casts(
-    words=WORDS,
-    times=TIME_TEXT,
+CAST_TRANSLATOR: Final = CastRules(
+    vocabulary=VOCABULARY,
+    time_printer=TIME_PRINTER,
     casters={
         (Kind.STRING, Kind.INT64): _text_to_int,
         (Kind.STRING, Kind.BOOL): _text_to_bool,
         (Kind.STRING, Kind.FLOAT64): _text_to_float,
-        (Kind.STRING, Kind.BIGNUMERIC): _text_to_big,
+        (Kind.STRING, Kind.BIGNUMERIC): _text_to_bignumeric,
         (Kind.STRING, Kind.BYTES): "encode({0})",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
-        (Kind.FLOAT64, Kind.INT64): _ROUNDED,
-        (Kind.NUMERIC, Kind.INT64): _ROUNDED,
-        (Kind.BIGNUMERIC, Kind.INT64): _ROUNDED,
-        (Kind.FLOAT64, Kind.STRING): lambda _, value: once(FLOAT_TEXT, value),
-        (Kind.NUMERIC, Kind.STRING): _EXACT_TEXT,
-        (Kind.BIGNUMERIC, Kind.STRING): _EXACT_TEXT,
+        (Kind.FLOAT64, Kind.INT64): _ROUND_TO_INTEGER_SQL,
+        (Kind.NUMERIC, Kind.INT64): _ROUND_TO_INTEGER_SQL,
+        (Kind.BIGNUMERIC, Kind.INT64): _ROUND_TO_INTEGER_SQL,
+        (Kind.FLOAT64, Kind.STRING): lambda _, value: fill_template(FLOAT_TEXT_SQL, value),
+        (Kind.NUMERIC, Kind.STRING): _EXACT_NUMBER_TEXT_SQL,
+        (Kind.BIGNUMERIC, Kind.STRING): _EXACT_NUMBER_TEXT_SQL,
         (Kind.BYTES, Kind.STRING): "decode(@a)",
-        (Kind.INTERVAL, Kind.STRING): lambda _, value: once(INTERVAL_TEXT, value),
+        (Kind.INTERVAL, Kind.STRING): lambda _, value: fill_template(INTERVAL_TEXT_SQL, value),
         (Kind.DATETIME, Kind.TIME): "{0}::TIME",
-        (Kind.TIMESTAMP, Kind.TIME): lambda _, value: fragment("{0}::TIME", utc_wall_clock(value)),
-        (Kind.VARIANT, Kind.STRING): lambda _, value: event_text(value),
-        (Kind.VARIANT, Kind.INT64): lambda node, value: attempt(node, _INTEGER_OF_TEXT, variant_text(value)),
+        (Kind.TIMESTAMP, Kind.TIME): lambda _, value: fragment("{0}::TIME", timestamp_to_utc_wall_clock(value)),
+        (Kind.VARIANT, Kind.STRING): lambda _, value: event_value_as_text(value),
+        (Kind.VARIANT, Kind.INT64): lambda node, value: fill_fallible_template(
+            node, _TEXT_TO_INTEGER_SQL, variant_as_text(value)
+        ),
     },
-    direct=_cast_directly,
+    cast_directly=_cast_directly,
     text_to_time=text_to_time,
-    to_composite=_cast_composite,
-    to_sized=_cast_to_sized,
-    print_bytes={"HEX": "lower(hex({0}))", "BASE64": "to_base64({0})", "ASCII": "decode({0})", "UTF-8": "decode({0})"},
-    parse_bytes={"HEX": "unhex({0})", "BASE64": "from_base64({0})", "UTF-8": "encode({0})"},
+    cast_to_composite=_cast_composite,
+    cast_to_sized_type=_cast_to_sized,
+    bytes_to_text_templates={
+        "HEX": "lower(hex({0}))",
+        "BASE64": "to_base64({0})",
+        "ASCII": "decode({0})",
+        "UTF-8": "decode({0})",
+    },
+    text_to_bytes_templates={"HEX": "unhex({0})", "BASE64": "from_base64({0})", "UTF-8": "encode({0})"},
 )
-cast_to: Final = CASTS.cast_to
+cast_to: Final = CAST_TRANSLATOR.cast_to
 
-RULES = RuleSet(nodes={**CASTS.rules().nodes, exp.ParseNumeric: _parse_number, exp.ParseBignumeric: _parse_number})
+RULES = RuleSet(
+    nodes={
+        **CAST_TRANSLATOR.rules().nodes,
+        exp.ParseNumeric: _translate_parse_numeric,
+        exp.ParseBignumeric: _translate_parse_numeric,
+    }
+)

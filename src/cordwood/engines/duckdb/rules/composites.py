@@ -8,36 +8,49 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import WORDS, engine_name, fail, field_part, once, read_as
+from cordwood.engines.duckdb.rules.building_blocks import (
+    VOCABULARY,
+    engine_name,
+    failure_sql,
+    field_name_part,
+    fill_template,
+    read_as,
+)
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.conditions import positional
+from cordwood.engines.duckdb.rules.conditions import convert_struct_by_position
 from cordwood.engines.duckdb.rules.json_functions import path_text
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_of, kind_of, typed_as
-from cordwood.sql.lowering import RuleSet, fragment, text_part, unsupported
-from cordwood.sql.nodes import constant_int, constant_text, field_values, is_list
-from cordwood.sql.rules.functions import ARRAYS, MAX_ELEMENTS, Checked, max_elements, rules_from_templates
+from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_type, kind_of, set_datatype
+from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, text_part
+from cordwood.sql.nodes import constant_int, constant_text, is_parenthesised_list, struct_field_values
+from cordwood.sql.rules.functions import (
+    ARRAY_FUNCTIONS,
+    MAX_ELEMENTS,
+    CheckedTemplate,
+    max_elements,
+    rules_from_templates,
+)
 from cordwood.sql.rules.numbers import are_ascending
 
 
-def _struct(node: exp.Expr) -> exp.Expr:
+def _translate_struct(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or Datatype(Kind.STRUCT)
-    return _pack_struct(datatype, field_values(node))
+    return _pack_struct(datatype, struct_field_values(node))
 
 
 def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    names = [field_part(datatype, index) for index in range(len(values))]
+    names = [field_name_part(datatype, index) for index in range(len(values))]
     fields = ", ".join(f"{{{index + len(values)}}} := {{{index}}}" for index in range(len(values)))
     return fragment(f"struct_pack({fields})", *values, *names)
 
 
-def _tuple(node: exp.Expr) -> exp.Expr:
-    if is_list(node):
+def _translate_tuple(node: exp.Expr) -> exp.Expr:
+    if is_parenthesised_list(node):
         return node
     return _pack_struct(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
 
 
-def _array(node: exp.Expr) -> exp.Expr:
+def _translate_array(node: exp.Expr) -> exp.Expr:
     items = node.expressions
     if len(items) == 1 and isinstance(items[0], exp.Query):
         return fragment("ARRAY({0})", items[0])
@@ -45,16 +58,16 @@ def _array(node: exp.Expr) -> exp.Expr:
     element = datatype.element if datatype else None
     if element is None:
         return exp.Array(expressions=items)
-    return exp.Array(expressions=[_as_element(item, element) for item in items])
+    return exp.Array(expressions=[_convert_to_element_type(item, element) for item in items])
 
 
-def _as_element(item: exp.Expr, element: Datatype) -> exp.Expr:
+def _convert_to_element_type(item: exp.Expr, element: Datatype) -> exp.Expr:
     if element.kind is Kind.STRUCT:
-        return positional(item, element)
+        return convert_struct_by_position(item, element)
     return item if kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
 
 
-def _field(node: exp.Expr) -> exp.Expr:
+def _translate_field_access(node: exp.Expr) -> exp.Expr:
     """Lower access to a field of a STRUCT; for JSON it is the value under that key."""
     if kind_of(node.this) is Kind.ARRAY:
         return _field_of_elements(node)
@@ -68,25 +81,25 @@ def _field(node: exp.Expr) -> exp.Expr:
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
     """Lower `UNNEST(orders.items)`: the field of every element; fields that are arrays are concatenated."""
     base = datatype_of(node.this)
-    field = field_of(base.element if base else None, node.expression.name)
+    field = field_type(base.element if base else None, node.expression.name)
     if field is None:
-        unsupported(node, "A field of an array's elements")
+        raise_unsupported(node, "A field of an array's elements")
     name = text_part(engine_name(node.expression.name))
     fields = fragment("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
     return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
 
-def _select_as_struct(node: exp.Expr) -> exp.Expr:
+def _translate_select_as_struct(node: exp.Expr) -> exp.Expr:
     """Lower SELECT AS STRUCT: columns become fields with unique names."""
     if str(node.args.get("kind") or "").upper() == "STRUCT":
         fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
         for index, item in enumerate(node.expressions):
             if isinstance(item, exp.Alias):
-                item.set("alias", field_part(Datatype(Kind.STRUCT, fields=fields), index))
+                item.set("alias", field_name_part(Datatype(Kind.STRUCT, fields=fields), index))
     return node
 
 
-def _subscript(node: exp.Expr) -> exp.Expr:
+def _translate_subscript(node: exp.Expr) -> exp.Expr:
     base, index = node.this, node.expressions[0]
     kind = kind_of(base)
     if kind is Kind.JSON:
@@ -108,17 +121,17 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *,
     DuckDB counts negative indexes from the end, so they are handled separately.
     """
     constant_index = constant_int(index)
-    failure = "NULL" if safe else fail(node, "Array index is out of bounds")
+    failure = "NULL" if safe else failure_sql(node, "Array index is out of bounds")
     if constant_index is not None:
         position = constant_index + offset
         if safe:
             return fragment(f"{{0}}[{position}]", base) if position > 0 else fragment("NULL")
         if position < 1:
-            return once(f"CASE WHEN @a IS NOT NULL THEN {failure} END", base)
-        return once(f"CASE WHEN len(@a) < {position} THEN {failure} ELSE @a[{position}] END", base)
+            return fill_template(f"CASE WHEN @a IS NOT NULL THEN {failure} END", base)
+        return fill_template(f"CASE WHEN len(@a) < {position} THEN {failure} ELSE @a[{position}] END", base)
     position_sql = f"@b + {offset}" if offset else "@b"
     guard = f"{position_sql} < 1" if safe else f"@a IS NOT NULL AND ({position_sql} < 1 OR {position_sql} > len(@a))"
-    return once(f"CASE WHEN {guard} THEN {failure} ELSE @a[{position_sql}] END", base, index)
+    return fill_template(f"CASE WHEN {guard} THEN {failure} ELSE @a[{position_sql}] END", base, index)
 
 
 def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
@@ -138,30 +151,30 @@ def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
     if step is not None:
         return fragment("json_extract({0}, {1})", base, exp.Literal.string(path_text([step])))
     if kind_of(index) is Kind.INT64:
-        return once("json_extract(@a, CASE WHEN @b >= 0 THEN @b END)", base, index)
+        return fill_template("json_extract(@a, CASE WHEN @b >= 0 THEN @b END)", base, index)
     pointer = "'/' || replace(replace(@b, '~', '~0'), '/', '~1')"
-    return once(f"CASE WHEN json_type(@a) = 'OBJECT' THEN json_extract(@a, {pointer}) END", base, index)
+    return fill_template(f"CASE WHEN json_type(@a) = 'OBJECT' THEN json_extract(@a, {pointer}) END", base, index)
 
 
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
     position = constant_int(index)
     if position is None:
-        unsupported(node, "A subscript of a STRUCT that is not a whole number")
+        raise_unsupported(node, "A subscript of a STRUCT that is not a whole number")
     return fragment(f"struct_extract_at({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 
-def _size(node: exp.Expr) -> exp.Expr:
+def _translate_array_length(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.VARIANT:
         return fragment("len(try_cast({0} AS VARIANT[]))", node.this)
     return fragment("len({0})", node.this)
 
 
-def _concat(node: exp.Expr) -> exp.Expr:
-    parts = [_to_type_of_whole(part, datatype_of(node)) for part in (node.this, *node.expressions)]
+def _translate_array_concat(node: exp.Expr) -> exp.Expr:
+    parts = [_cast_to_common_type(part, datatype_of(node)) for part in (node.this, *node.expressions)]
     return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts) if len(parts) > 1 else node.this
 
 
-def _to_type_of_whole(array: exp.Expr, to: Datatype | None) -> exp.Expr:
+def _cast_to_common_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
     """Convert an array of structs to the concatenation's type, field by field; DuckDB would match fields by name."""
     element, array_type = to.element if to else None, datatype_of(array)
     if (
@@ -172,56 +185,56 @@ def _to_type_of_whole(array: exp.Expr, to: Datatype | None) -> exp.Expr:
         or element.kind is not Kind.STRUCT
     ):
         return array
-    item = typed_as(fragment("_e"), array_type.element)
-    return fragment("list_transform({0}, lambda _e: {1})", array, positional(item, element))
+    item = set_datatype(fragment("_e"), array_type.element)
+    return fragment("list_transform({0}, lambda _e: {1})", array, convert_struct_by_position(item, element))
 
 
-def _to_text(node: exp.Expr) -> exp.Expr:
+def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
     value, separator, null = node.this, node.expression, node.args.get("null")
     datatype = datatype_of(value)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.BYTES:
-        unsupported(node, "ARRAY_TO_STRING of BYTES")
+        raise_unsupported(node, "ARRAY_TO_STRING of BYTES")
     if element is not None and element.kind is not Kind.STRING:
-        item = typed_as(fragment("_e"), element)
+        item = set_datatype(fragment("_e"), element)
         value = fragment("list_transform({0}, lambda _e: {1})", value, cast_to(item, item, STRING))
     if null is not None:
-        value = once("list_transform(@a, lambda _e: coalesce(_e, @b))", value, null)
-    joined = "array_to_string(@a, @b)" if constant_text(separator) is not None else _JOIN_ELEMENTS
+        value = fill_template("list_transform(@a, lambda _e: coalesce(_e, @b))", value, null)
+    joined = "array_to_string(@a, @b)" if constant_text(separator) is not None else _JOIN_ELEMENTS_SQL
     body = f"CASE WHEN @a IS NULL OR @b IS NULL THEN NULL ELSE coalesce({joined}, '') END"
-    return once(body, value, separator)
+    return fill_template(body, value, separator)
 
 
 # DuckDB's array_to_string accepts only a constant delimiter.
-_JOIN_ELEMENTS: Final = (
+_JOIN_ELEMENTS_SQL: Final = (
     "CASE WHEN len(list_filter(@a, lambda _e: _e IS NOT NULL)) > 0"
     " THEN list_reduce(list_filter(@a, lambda _e: _e IS NOT NULL), lambda _x, _y: _x || @b || _y) END"
 )
 
 
-def _series(node: exp.Expr) -> exp.Expr:
+def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     start, end, step = node.args["start"], node.args["end"], node.args.get("step") or exp.Literal.number(1)
     datatype = datatype_of(node)
     kind = (datatype.element if datatype else None) or INT64
-    failure = fail(node, "Sequence step cannot be 0.")
+    failure = failure_sql(node, "Sequence step cannot be 0.")
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
     element_limit = max_elements(start, end, step)
-    too_large_failure = fail(node, f"GENERATE_ARRAY of more than {element_limit} elements")
+    too_large_failure = failure_sql(node, f"GENERATE_ARRAY of more than {element_limit} elements")
     # The number of elements is checked inside the call, because DuckDB evaluates calls with constant arguments when it
     # plans, even in branches that are not taken.
     last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {element_limit} THEN {too_large_failure} ELSE @b END)"
     if kind == INT64:
-        if _is_short(start, end, step):
-            return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
+        if _has_few_elements(start, end, step):
+            return fill_template("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
         series = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
-        return once(f"{guard} ELSE {series} END", start, end, step)
+        return fill_template(f"{guard} ELSE {series} END", start, end, step)
     count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {element_limit} THEN {too_large_failure} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
-    return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))
+    return fill_template(body, *(read_as(part, kind.kind) for part in (start, end, step)))
 
 
-def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
+def _has_few_elements(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
     first, last, increment = (constant_int(part) for part in (start, end, step))
     return (
         first is not None
@@ -231,28 +244,28 @@ def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
     )
 
 
-def _bucket(node: exp.Expr) -> exp.Expr:
+def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     is_missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
-    failure = fail(node, "RANGE_BUCKET needs boundaries in ascending order that are not NULL")
+    failure = failure_sql(node, "RANGE_BUCKET needs boundaries in ascending order that are not NULL")
     order_check = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {failure}"
     guard = "" if are_ascending(node.expression) else order_check
     body = f"CASE WHEN {is_missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
-    return once(body, node.this, node.expression)
+    return fill_template(body, node.this, node.expression)
 
 
-_LOW: Final = "greatest(CASE WHEN @b < 0 THEN len(@a) + @b ELSE @b END, 0) + 1"
-_HIGH: Final = "CASE WHEN @c < 0 THEN len(@a) + @c ELSE @c END + 1"
-_TABLE: Final = rules_from_templates(
-    WORDS,
-    ARRAYS,
+_SLICE_START_SQL: Final = "greatest(CASE WHEN @b < 0 THEN len(@a) + @b ELSE @b END, 0) + 1"
+_SLICE_END_SQL: Final = "CASE WHEN @c < 0 THEN len(@a) + @c ELSE @c END + 1"
+_TEMPLATE_RULES: Final = rules_from_templates(
+    VOCABULARY,
+    ARRAY_FUNCTIONS,
     {
         exp.ArrayReverse: "list_reverse({0})",
-        exp.ArrayFirst: Checked("len(@a) = 0", "@a[1]"),
-        exp.ArrayLast: Checked("len(@a) = 0", "@a[-1]"),
+        exp.ArrayFirst: CheckedTemplate("len(@a) = 0", "@a[1]"),
+        exp.ArrayLast: CheckedTemplate("len(@a) = 0", "@a[-1]"),
         exp.ArraySlice: (
-            f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_HIGH} < 1 OR {_LOW} > {_HIGH} THEN @a[1:0]"
-            f" ELSE @a[{_LOW}:{_HIGH}] END"
+            f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_SLICE_END_SQL} < 1 OR {_SLICE_START_SQL} > {_SLICE_END_SQL} THEN @a[1:0]"
+            f" ELSE @a[{_SLICE_START_SQL}:{_SLICE_END_SQL}] END"
         ),
         "ARRAY_IS_DISTINCT": (
             "len(@a) = len(list_distinct(@a))"
@@ -263,18 +276,18 @@ _TABLE: Final = rules_from_templates(
 
 RULES = RuleSet(
     nodes={
-        exp.Select: _select_as_struct,
-        exp.Struct: _struct,
-        exp.Tuple: _tuple,
-        exp.Array: _array,
-        exp.Dot: _field,
-        exp.Bracket: _subscript,
-        exp.ArraySize: _size,
-        **_TABLE.nodes,
-        exp.ArrayConcat: _concat,
-        exp.ArrayToString: _to_text,
-        exp.GenerateSeries: _series,
-        exp.RangeBucket: _bucket,
+        exp.Select: _translate_select_as_struct,
+        exp.Struct: _translate_struct,
+        exp.Tuple: _translate_tuple,
+        exp.Array: _translate_array,
+        exp.Dot: _translate_field_access,
+        exp.Bracket: _translate_subscript,
+        exp.ArraySize: _translate_array_length,
+        **_TEMPLATE_RULES.nodes,
+        exp.ArrayConcat: _translate_array_concat,
+        exp.ArrayToString: _translate_array_to_string,
+        exp.GenerateSeries: _translate_generate_array,
+        exp.RangeBucket: _translate_range_bucket,
     },
-    by_name=_TABLE.by_name,
+    by_name=_TEMPLATE_RULES.by_name,
 )

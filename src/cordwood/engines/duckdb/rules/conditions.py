@@ -8,14 +8,22 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import WORDS, read_as, type_part
-from cordwood.model.datatype import NUMBERS, TIME_KINDS, Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import common_type, datatype_of, inherit, kind_of, typed_as
-from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_fragment, is_safe, is_volatile, quoted_constant
-from cordwood.sql.rules.conversions import Conditions, mark_argument_safe, number_kind
+from cordwood.engines.duckdb.rules.building_blocks import VOCABULARY, read_as, type_name_part
+from cordwood.model.datatype import NUMBER_KINDS, TIME_KINDS, Datatype, Kind
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import common_type, datatype_of, inherit_metadata, kind_of, set_datatype
+from cordwood.sql.lowering import (
+    RAISED_ERROR_PREFIX,
+    RuleSet,
+    fragment,
+    is_fragment,
+    is_volatile,
+    quoted_constant,
+    returns_null_on_error,
+)
+from cordwood.sql.rules.conversions import ConditionRules, comparison_kind, mark_argument_null_on_error
 
-_CONDITIONS: Final = Conditions(WORDS)
+_CONDITION_RULES: Final = ConditionRules(VOCABULARY)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -23,17 +31,17 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     known_kinds = [kind for kind in kinds if kind is not None]
     if Kind.VARIANT in known_kinds:
         other_kinds = [kind for kind in known_kinds if kind is not Kind.VARIANT]
-        return number_kind(other_kinds[0]) if other_kinds else Kind.STRING
+        return comparison_kind(other_kinds[0]) if other_kinds else Kind.STRING
     if len(set(known_kinds)) < 2:
         return None
     return next((kind for kind in (*TIME_KINDS, Kind.BYTES) if kind in known_kinds), None)
 
 
-def _compare(node: exp.Expr) -> exp.Expr:
+def _translate_comparison(node: exp.Expr) -> exp.Expr:
     sides = [node.this, node.expression]
     kind = _common_kind([kind_of(side) for side in sides])
     if kind is not None:
-        return type(node)(this=_convert_side(sides[0], kind), expression=_convert_side(sides[1], kind))
+        return type(node)(this=_convert_operand(sides[0], kind), expression=_convert_operand(sides[1], kind))
     if kind_of(sides[0]) is kind_of(sides[1]) is Kind.STRUCT:
         return _compare_structs(node, sides)
     return node
@@ -43,96 +51,99 @@ def _compare_structs(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
     """Compare structs: `=` and `<>` field by field; any other comparison after a conversion to common field names."""
     shared_type = common_type(map(datatype_of, sides))
     if shared_type is not None and isinstance(node, (exp.EQ, exp.NEQ)) and shared_type.fields:
-        equal = _fields_equal("{0}", "{1}", shared_type)
+        equal = _fields_equal_sql("{0}", "{1}", shared_type)
         return fragment(equal if isinstance(node, exp.EQ) else f"NOT ({equal})", *sides)
-    return type(node)(this=positional(sides[0], shared_type), expression=positional(sides[1], shared_type))
+    return type(node)(
+        this=convert_struct_by_position(sides[0], shared_type),
+        expression=convert_struct_by_position(sides[1], shared_type),
+    )
 
 
-def _fields_equal(left: str, right: str, struct_type: Datatype) -> str:
+def _fields_equal_sql(left: str, right: str, struct_type: Datatype) -> str:
     comparisons = []
     for index, (_, field) in enumerate(struct_type.fields):
         left_field, right_field = (f"struct_extract_at({side}, {index + 1})" for side in (left, right))
         nested = field is not None and field.kind is Kind.STRUCT and field.fields
         comparisons.append(
-            _fields_equal(left_field, right_field, field) if nested and field else f"{left_field} = {right_field}"
+            _fields_equal_sql(left_field, right_field, field) if nested and field else f"{left_field} = {right_field}"
         )
     return "(" + " AND ".join(comparisons) + ")"
 
 
-def _convert_side(side: exp.Expr, kind: Kind) -> exp.Expr:
-    return side if kind is Kind.FLOAT64 and kind_of(side) in NUMBERS else read_as(side, kind)
+def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
+    return side if kind is Kind.FLOAT64 and kind_of(side) in NUMBER_KINDS else read_as(side, kind)
 
 
-def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
+def convert_struct_by_position(node: exp.Expr, to: Datatype | None) -> exp.Expr:
     """Convert a struct to another type by position, because DuckDB's own cast would match fields by name."""
-    struct_type, target_type = datatype_of(node), type_part(to)
+    struct_type, target_type = datatype_of(node), type_name_part(to)
     if target_type is None or struct_type == to:
         return node
     return (
-        fragment(f"CAST(row({_fields(struct_type, '{0}')}) AS {{1}})", node, target_type)
+        fragment(f"CAST(row({_unnamed_fields_sql(struct_type, '{0}')}) AS {{1}})", node, target_type)
         if struct_type and struct_type.fields
         else node
     )
 
 
-def _fields(struct_type: Datatype, value: str) -> str:
+def _unnamed_fields_sql(struct_type: Datatype, value: str) -> str:
     parts = enumerate((field for _, field in struct_type.fields), start=1)
-    return ", ".join(_without_names(field, f"struct_extract_at({value}, {index})") for index, field in parts)
+    return ", ".join(_without_field_names_sql(field, f"struct_extract_at({value}, {index})") for index, field in parts)
 
 
-def _without_names(struct_type: Datatype | None, value: str) -> str:
+def _without_field_names_sql(struct_type: Datatype | None, value: str) -> str:
     """Return a nested struct, or array of structs, without field names; any other value unchanged."""
     if struct_type is not None and struct_type.kind is Kind.STRUCT and struct_type.fields:
-        return f"CASE WHEN {value} IS NOT NULL THEN row({_fields(struct_type, value)}) END"
+        return f"CASE WHEN {value} IS NOT NULL THEN row({_unnamed_fields_sql(struct_type, value)}) END"
     if (
         struct_type is not None
         and struct_type.kind is Kind.ARRAY
         and struct_type.element
         and struct_type.element.kind is Kind.STRUCT
     ):
-        return f"list_transform({value}, lambda _f: {_without_names(struct_type.element, '_f')})"
+        return f"list_transform({value}, lambda _f: {_without_field_names_sql(struct_type.element, '_f')})"
     return value
 
 
-def _between(node: exp.Expr) -> exp.Expr:
+def _translate_between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
     kind = _common_kind([kind_of(part) for part in parts])
     if kind is not None:
-        this, low, high = (_convert_side(part, kind) for part in parts)
+        this, low, high = (_convert_operand(part, kind) for part in parts)
         return exp.Between(this=this, low=low, high=high)
     return node
 
 
-def _in(node: exp.Expr) -> exp.Expr:
+def _translate_in(node: exp.Expr) -> exp.Expr:
     if node.args.get("unnest"):
-        return _in_array(node)
+        return _translate_in_unnest(node)
     if node.args.get("query"):
-        return _in_query(node)
+        return _translate_in_query(node)
     kind = _common_kind([kind_of(part) for part in (node.this, *node.expressions)])
     if all(_is_struct(part) for part in (node.this, *node.expressions)):
-        return _in_structs(node.this, node.expressions)
+        return _in_structs_sql(node.this, node.expressions)
     if kind is None:
-        return _in_by_position(node.this, node.expressions)
+        return _in_with_structs_by_position(node.this, node.expressions)
     return exp.In(
-        this=_convert_side(node.this, kind), expressions=[_convert_side(item, kind) for item in node.expressions]
+        this=_convert_operand(node.this, kind), expressions=[_convert_operand(item, kind) for item in node.expressions]
     )
 
 
-def _in_structs(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
+def _in_structs_sql(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
     """Lower IN over structs field by field: in DuckDB's own IN, NULL in a field is an ordinary value."""
     common_types = [common_type([datatype_of(value), datatype_of(item)]) for item in items]
     if not all(common_type and common_type.fields for common_type in common_types):
-        return _in_by_position(value, items)
+        return _in_with_structs_by_position(value, items)
     equal = [
-        _fields_equal("{0}", f"{{{index}}}", common_type)
+        _fields_equal_sql("{0}", f"{{{index}}}", common_type)
         for index, common_type in enumerate(common_types, 1)
         if common_type
     ]
     return fragment(f"({' OR '.join(equal)})", value, *items)
 
 
-def _in_by_position(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
-    converted = [positional(item, datatype_of(value)) if _is_struct(item) else item for item in items]
+def _in_with_structs_by_position(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
+    converted = [convert_struct_by_position(item, datatype_of(value)) if _is_struct(item) else item for item in items]
     return exp.In(this=value, expressions=converted)
 
 
@@ -140,114 +151,114 @@ def _is_struct(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.STRUCT
 
 
-def _in_array(node: exp.Expr) -> exp.Expr:
+def _translate_in_unnest(node: exp.Expr) -> exp.Expr:
     """Lower `IN UNNEST(…)`: NULL if no element is equal and an element or the value is NULL."""
     unnest = node.args["unnest"]
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest
-    return in_array(node.this, array)
+    return translate_in_array(node.this, array)
 
 
-def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
+def translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
-        kind = number_kind(kind_of(value) or Kind.STRING)
-        element_value = typed_as(fragment("_e"), element)
+        kind = comparison_kind(kind_of(value) or Kind.STRING)
+        element_value = set_datatype(fragment("_e"), element)
         array = fragment("list_transform({0}, lambda _e: {1})", array, read_as(element_value, kind))
         value = read_as(value, kind)
     else:
         if element is not None and element.kind is kind_of(value) is Kind.STRUCT:
-            return _struct_in_array(value, array, element)
+            return _translate_struct_in_array(value, array, element)
         value = read_as(value, element.kind) if element else value
     return fragment("{0} IN (SELECT unnest({1}))", value, array)
 
 
-def _struct_in_array(value: exp.Expr, array: exp.Expr, element: Datatype) -> exp.Expr:
-    equal = _fields_equal("{0}", "_u", element)
+def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, element: Datatype) -> exp.Expr:
+    equal = _fields_equal_sql("{0}", "_u", element)
     result = f"CASE WHEN bool_or({equal}) THEN true WHEN count(*) > count({equal}) THEN NULL ELSE false END"
     return fragment(f"(SELECT {result} FROM (SELECT unnest({{1}}) AS _u))", value, array)  # noqa: S608 - a template of ours
 
 
-def _in_query(node: exp.Expr) -> exp.Expr:
+def _translate_in_query(node: exp.Expr) -> exp.Expr:
     query = node.args["query"]
     value_kind, query_kind = kind_of(node.this), kind_of(query)
     kind = _common_kind([value_kind, query_kind])
     if kind is not None and query_kind is not Kind.VARIANT:
-        return exp.In(this=_convert_side(node.this, kind), query=query)
+        return exp.In(this=_convert_operand(node.this, kind), query=query)
     if query_kind is Kind.VARIANT:
-        return _CONDITIONS.in_events(node, Kind.STRING if kind is None else kind)
+        return _CONDITION_RULES.in_event_query_test(node, Kind.STRING if kind is None else kind)
     if value_kind is Kind.STRUCT:
-        return exp.In(this=positional(node.this, datatype_of(query)), query=query)
+        return exp.In(this=convert_struct_by_position(node.this, datatype_of(query)), query=query)
     return node
 
 
-def _is(node: exp.Expr) -> exp.Expr:
-    return _CONDITIONS.with_boolean_operands(node) if isinstance(node.expression, exp.Boolean) else node
+def _translate_is(node: exp.Expr) -> exp.Expr:
+    return _CONDITION_RULES.convert_boolean_operands(node) if isinstance(node.expression, exp.Boolean) else node
 
 
-def _branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr | None:
+def _convert_branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr | None:
     datatype = datatype_of(conditional)
     if branch is None or datatype is None:
         return branch
     if datatype.kind is Kind.STRUCT:
-        return positional(branch, datatype)
+        return convert_struct_by_position(branch, datatype)
     if kind_of(branch) is Kind.VARIANT and datatype.kind is Kind.INT64:
         return fragment("CAST({0} AS BIGINT)", read_as(branch, Kind.FLOAT64))
     return read_as(branch, datatype.kind)
 
 
-def _case(node: exp.Expr) -> exp.Expr:
+def _translate_case(node: exp.Expr) -> exp.Expr:
     subject = node.this
     for branch in node.args["ifs"]:
         if subject is None:
-            branch.set("this", _CONDITIONS.boolean(branch.this))
+            branch.set("this", _CONDITION_RULES.to_boolean(branch.this))
         elif kind_of(subject) is Kind.STRUCT:
-            branch.set("this", positional(branch.this, datatype_of(subject)))
-        branch.set("true", _branch(branch.args["true"], node))
+            branch.set("this", convert_struct_by_position(branch.this, datatype_of(subject)))
+        branch.set("true", _convert_branch(branch.args["true"], node))
     kind = _common_kind([kind_of(subject), *(kind_of(branch.this) for branch in node.args["ifs"])]) if subject else None
     if kind is not None:
         node.set("this", read_as(subject, kind))
         for branch in node.args["ifs"]:
             branch.set("this", read_as(branch.this, kind))
-    node.set("default", _branch(node.args.get("default"), node))
+    node.set("default", _convert_branch(node.args.get("default"), node))
     return node
 
 
-def _if(node: exp.Expr) -> exp.Expr:
+def _translate_if(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
         return node
-    otherwise = _branch(node.args.get("false"), node) or exp.Null()
-    then = _branch(node.args["true"], node)
+    otherwise = _convert_branch(node.args.get("false"), node) or exp.Null()
+    then = _convert_branch(node.args["true"], node)
     return fragment(
-        "CASE WHEN {0} THEN {1} ELSE {2} END", _CONDITIONS.boolean(node.this), then or exp.Null(), otherwise
+        "CASE WHEN {0} THEN {1} ELSE {2} END", _CONDITION_RULES.to_boolean(node.this), then or exp.Null(), otherwise
     )
 
 
-def _coalesce(node: exp.Expr) -> exp.Expr:
-    parts = [_branch(part, node) or part for part in (node.this, *node.expressions)]
+def _translate_coalesce(node: exp.Expr) -> exp.Expr:
+    parts = [_convert_branch(part, node) or part for part in (node.this, *node.expressions)]
     return exp.Coalesce(this=parts[0], expressions=parts[1:])
 
 
-def _nullif(node: exp.Expr) -> exp.Expr:
+def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = _common_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment("CASE WHEN {0} = {1} THEN NULL ELSE {2} END", read_as(left, kind), right, copied(left))
+        return fragment("CASE WHEN {0} = {1} THEN NULL ELSE {2} END", read_as(left, kind), right, copy_tree(left))
     return exp.Nullif(this=left, expression=read_as(right, kind) if kind else right)
 
 
-def _error(node: exp.Expr) -> exp.Expr:
-    if is_safe(node):
+def _translate_error(node: exp.Expr) -> exp.Expr:
+    if returns_null_on_error(node):
         return fragment("NULL")
-    return fragment(f"error({quoted_constant(RAISED)} || {{0}})", node.expressions[0])
+    return fragment(f"error({quoted_constant(RAISED_ERROR_PREFIX)} || {{0}})", node.expressions[0])
 
 
-def _lower_safe_call(node: exp.Expr) -> exp.Expr:
+def _translate_safe_call(node: exp.Expr) -> exp.Expr:
     inner: exp.Expr = node.this
-    return inherit(fragment("try({0})", inner), node) if _accepts_try(inner) else inner
+    return inherit_metadata(fragment("try({0})", inner), node) if _can_be_in_try(inner) else inner
 
 
-def _accepts_try(node: exp.Expr) -> bool:
+def _can_be_in_try(node: exp.Expr) -> bool:
     for part in node.walk():
         if isinstance(part, (exp.Query, exp.AggFunc, exp.Window)):
             return False
@@ -258,22 +269,22 @@ def _accepts_try(node: exp.Expr) -> bool:
 
 RULES = RuleSet(
     nodes={
-        **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compare),
-        **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _compare),
-        **dict.fromkeys((exp.And, exp.Or, exp.Not), _CONDITIONS.with_boolean_operands),
-        exp.Is: _is,
-        exp.Between: _between,
-        exp.In: _in,
-        exp.Case: _case,
-        exp.If: _if,
-        exp.Coalesce: _coalesce,
-        exp.Nullif: _nullif,
-        exp.SafeFunc: _lower_safe_call,
+        **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _translate_comparison),
+        **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _translate_comparison),
+        **dict.fromkeys((exp.And, exp.Or, exp.Not), _CONDITION_RULES.convert_boolean_operands),
+        exp.Is: _translate_is,
+        exp.Between: _translate_between,
+        exp.In: _translate_in,
+        exp.Case: _translate_case,
+        exp.If: _translate_if,
+        exp.Coalesce: _translate_coalesce,
+        exp.Nullif: _translate_nullif,
+        exp.SafeFunc: _translate_safe_call,
     },
     by_name={
-        "ERROR": _error,
+        "ERROR": _translate_error,
     },
     before_children={
-        exp.SafeFunc: mark_argument_safe,
+        exp.SafeFunc: mark_argument_null_on_error,
     },
 )

@@ -8,70 +8,78 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import WORDS, attempt, fail, once, read_as
+from cordwood.engines.duckdb.rules.building_blocks import (
+    VOCABULARY,
+    failure_sql,
+    fill_fallible_template,
+    fill_template,
+    read_as,
+)
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, unsupported
-from cordwood.sql.nodes import constant, constant_int, is_null
-from cordwood.sql.rules.numbers import Numbers, may_overflow, rounds_to_even
+from cordwood.sql.lowering import Rule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.nodes import constant_int, constant_python_value, is_null
+from cordwood.sql.rules.numbers import NumberRules, may_overflow, rounds_to_even
 
-NUMBER_RULES: Final = Numbers(WORDS)
+NUMBER_RULES: Final = NumberRules(VOCABULARY)
 
 
-def _division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBER_RULES.operands(node)
+def _translate_division(node: exp.Expr) -> exp.Expr:
+    left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node) is Kind.INTERVAL:
         return fragment("{0} / {1}", left, right)
-    quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in EXACT_NUMERIC_KINDS else "@a / @b"
+    quotient = f"CAST(@a / @b AS {_exact_type_name(node)})" if kind_of(node) in EXACT_NUMERIC_KINDS else "@a / @b"
     divisor = _is_nonzero_constant(node.expression)
     if divisor:
-        return once(quotient, left, right)
+        return fill_template(quotient, left, right)
     if is_null(left) or is_null(right):
         return fragment("NULL")
-    return once(
-        f"CASE WHEN @b = 0 AND @a IS NOT NULL THEN {fail(node, 'division by zero')} ELSE {quotient} END", left, right
+    return fill_template(
+        f"CASE WHEN @b = 0 AND @a IS NOT NULL THEN {failure_sql(node, 'division by zero')} ELSE {quotient} END",
+        left,
+        right,
     )
 
 
-def _exact_name(node: exp.Expr) -> str:
+def _exact_type_name(node: exp.Expr) -> str:
     return "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
 
 
 def _is_nonzero_constant(node: exp.Expr) -> bool:
     """Return whether the divisor is a constant other than zero."""
-    value = constant(node)
+    value = constant_python_value(node)
     return isinstance(value, (int, float)) and value != 0
 
 
-def _safe_division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBER_RULES.operands(node)
+def _translate_safe_division(node: exp.Expr) -> exp.Expr:
+    left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node) in EXACT_NUMERIC_KINDS:
-        return once(f"CAST(@a / nullif(@b, 0) AS {_exact_name(node)})", left, right)
+        return fill_template(f"CAST(@a / nullif(@b, 0) AS {_exact_type_name(node)})", left, right)
     if may_overflow(node):
         quotient = "@a / nullif(@b, 0)"
-        return once(f"CASE WHEN NOT isinf({quotient}) OR isinf(@a::DOUBLE) THEN {quotient} END", left, right)
+        return fill_template(f"CASE WHEN NOT isinf({quotient}) OR isinf(@a::DOUBLE) THEN {quotient} END", left, right)
     return fragment("{0} / nullif({1}, 0)", left, right)
 
 
-def _integer_division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBER_RULES.operands(node)
+def _translate_integer_division(node: exp.Expr) -> exp.Expr:
+    left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node.this) in EXACT_NUMERIC_KINDS or kind_of(node.expression) in EXACT_NUMERIC_KINDS:
-        return attempt(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
+        return fill_fallible_template(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
     if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
-        unsupported(node, "DIV of a FLOAT64")
-    return attempt(node, "@a // @b", left, right)
+        raise_unsupported(node, "DIV of a FLOAT64")
+    return fill_fallible_template(node, "@a // @b", left, right)
 
 
-def _remainder(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBER_RULES.operands(node)
-    if kind_of(node) is Kind.INT64 and constant(right) in (None, -1):
+def _translate_remainder(node: exp.Expr) -> exp.Expr:
+    left, right = NUMBER_RULES.to_number_operands(node)
+    if kind_of(node) is Kind.INT64 and constant_python_value(right) in (None, -1):
         # DuckDB fails for the remainder of the smallest INT64 by -1.
-        return attempt(node, "@a % CASE WHEN @b = -1 THEN 1 ELSE @b END", left, right)
-    return attempt(node, "@a % @b", left, right)
+        return fill_fallible_template(node, "@a % CASE WHEN @b = -1 THEN 1 ELSE @b END", left, right)
+    return fill_fallible_template(node, "@a % @b", left, right)
 
 
-def _product(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBER_RULES.operands(node)
+def _translate_multiplication(node: exp.Expr) -> exp.Expr:
+    left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node) in EXACT_NUMERIC_KINDS:
         left, right = read_as(left, Kind.NUMERIC), read_as(right, Kind.NUMERIC)
         digits = "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
@@ -79,73 +87,79 @@ def _product(node: exp.Expr) -> exp.Expr:
     return type(node)(this=left, expression=right)
 
 
-def _safe(sign: str) -> Rule:
+def _safe_arithmetic_rule(sign: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         result = f"try(@a {sign} @b)"
         if kind_of(node) is Kind.FLOAT64:
             result = (
                 f"CASE WHEN NOT isinf(@a {sign} @b) OR isinf(@a::DOUBLE) OR isinf(@b::DOUBLE) THEN @a {sign} @b END"
             )
-        return once(result, *NUMBER_RULES.operands(node))
+        return fill_template(result, *NUMBER_RULES.to_number_operands(node))
 
     return rule
 
 
-def _safe_negation(node: exp.Expr) -> exp.Expr:
+def _translate_safe_negation(node: exp.Expr) -> exp.Expr:
     """Lower SAFE_NEGATE: NULL for the smallest INT64, whose negative is out of range."""
     if kind_of(node.this) is Kind.INT64:
-        return once("try((-(@a))::BIGINT)", node.this)
-    return once("try(-@a)", NUMBER_RULES.number(node.this))
+        return fill_template("try((-(@a))::BIGINT)", node.this)
+    return fill_template("try(-@a)", NUMBER_RULES.to_number(node.this))
 
 
-def _shift_left(node: exp.Expr) -> exp.Expr:
+def _translate_shift_left(node: exp.Expr) -> exp.Expr:
     """Lower `<<` as unsigned arithmetic, which drops bits beyond the word; DuckDB's own shift fails on overflow."""
     shifted = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
     signed = f"CASE WHEN {shifted} > 9223372036854775807 THEN {shifted} - 18446744073709551616 ELSE {shifted} END"
-    template = f"CASE WHEN @b < 0 THEN {fail(node, 'Bitwise shift by negative offset.')}"
-    return once(f"{template} WHEN @b > 63 THEN 0 ELSE CAST({signed} AS BIGINT) END", node.this, node.expression)
+    template = f"CASE WHEN @b < 0 THEN {failure_sql(node, 'Bitwise shift by negative offset.')}"
+    return fill_template(
+        f"{template} WHEN @b > 63 THEN 0 ELSE CAST({signed} AS BIGINT) END", node.this, node.expression
+    )
 
 
-def _shift_right(node: exp.Expr) -> exp.Expr:
+def _translate_shift_right(node: exp.Expr) -> exp.Expr:
     unsigned = "CASE WHEN @a < 0 AND @b > 0 THEN CAST((@a::HUGEINT + 18446744073709551616) >> @b::INT AS BIGINT)"
-    template = f"CASE WHEN @b < 0 THEN {fail(node, 'Bitwise shift by negative offset.')}"
-    return once(f"{template} WHEN @b > 63 THEN 0 ELSE {unsigned} ELSE @a >> @b END END", node.this, node.expression)
+    template = f"CASE WHEN @b < 0 THEN {failure_sql(node, 'Bitwise shift by negative offset.')}"
+    return fill_template(
+        f"{template} WHEN @b > 63 THEN 0 ELSE {unsigned} ELSE @a >> @b END END", node.this, node.expression
+    )
 
 
-def _negation(node: exp.Expr) -> exp.Expr:
+def _translate_negation(node: exp.Expr) -> exp.Expr:
     return exp.Neg(this=read_as(node.this, Kind.FLOAT64)) if kind_of(node.this) is Kind.VARIANT else node
 
 
-def _round(node: exp.Expr) -> exp.Expr:
+def _translate_round(node: exp.Expr) -> exp.Expr:
     """Lower ROUND, half away from zero by default; an INT64 becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
-        return NUMBER_RULES.exact(node, fragment("round_even({0}, {1}::INT)", value, digits))
-    value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.float(value)
+        return NUMBER_RULES.cast_to_exact_type(node, fragment("round_even({0}, {1}::INT)", value, digits))
+    value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.to_float(value)
     if digits is None:
-        return NUMBER_RULES.exact(node, fragment("round({0})", value))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0})", value))
     if kind_of(value) not in EXACT_NUMERIC_KINDS and (constant_int(digits) or 0) > 0:
         # Scaling a number beyond its own precision would change it.
-        return once("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
-    return NUMBER_RULES.exact(node, fragment("round({0}, {1}::INT)", value, digits))
+        return fill_template("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
+    return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0}, {1}::INT)", value, digits))
 
 
-def _truncate(node: exp.Expr) -> exp.Expr:
+def _translate_truncation(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.float(value)
+    value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.to_float(value)
     if digits is None:
-        return NUMBER_RULES.exact(node, fragment("trunc({0})", value))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0})", value))
     if constant_int(digits) is not None and kind_of(value) in EXACT_NUMERIC_KINDS:
-        return NUMBER_RULES.exact(node, fragment("trunc({0}, {1}::INT)", value, digits))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0}, {1}::INT)", value, digits))
     # DuckDB ignores a number of digits below -308, where the range of a double ends.
-    return NUMBER_RULES.exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))
+    return NUMBER_RULES.cast_to_exact_type(
+        node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits)
+    )
 
 
-def _absolute(node: exp.Expr) -> exp.Expr:
-    return attempt(node, "abs(@a)", NUMBER_RULES.number(node.this))
+def _translate_absolute_value(node: exp.Expr) -> exp.Expr:
+    return fill_fallible_template(node, "abs(@a)", NUMBER_RULES.to_number(node.this))
 
 
-def _bit_count(node: exp.Expr) -> exp.Expr:
+def _translate_bit_count(node: exp.Expr) -> exp.Expr:
     value = node.this
     if kind_of(value) in (Kind.BYTES, Kind.STRING):
         value = read_as(value, Kind.BYTES)
@@ -158,26 +172,28 @@ def _bit_count(node: exp.Expr) -> exp.Expr:
 
 RULES = RuleSet(
     nodes={
-        exp.Div: _division,
-        exp.SafeDivide: _safe_division,
-        exp.IntDiv: _integer_division,
-        exp.Mod: _remainder,
-        exp.Mul: _product,
-        exp.SafeAdd: _safe("+"),
-        exp.SafeSubtract: _safe("-"),
-        exp.SafeMultiply: _safe("*"),
-        exp.SafeNegate: _safe_negation,
+        exp.Div: _translate_division,
+        exp.SafeDivide: _translate_safe_division,
+        exp.IntDiv: _translate_integer_division,
+        exp.Mod: _translate_remainder,
+        exp.Mul: _translate_multiplication,
+        exp.SafeAdd: _safe_arithmetic_rule("+"),
+        exp.SafeSubtract: _safe_arithmetic_rule("-"),
+        exp.SafeMultiply: _safe_arithmetic_rule("*"),
+        exp.SafeNegate: _translate_safe_negation,
         exp.BitwiseXor: lambda node: fragment("xor({0}, {1})", node.this, node.expression),
         # In parentheses: DuckDB's `~` binds less tightly than `+`, and after a minus it would form another operator.
         exp.BitwiseNot: lambda node: fragment("(~{0})", node.this),
-        exp.BitwiseLeftShift: _shift_left,
-        exp.BitwiseRightShift: _shift_right,
-        exp.Neg: _negation,
-        exp.Cbrt: lambda node: once("sign(@a) * round(power(abs(@a), 1.0 / 3), 15)", NUMBER_RULES.float(node.this)),
-        exp.Round: _round,
-        exp.Trunc: _truncate,
-        exp.Abs: _absolute,
-        exp.BitwiseCount: _bit_count,
+        exp.BitwiseLeftShift: _translate_shift_left,
+        exp.BitwiseRightShift: _translate_shift_right,
+        exp.Neg: _translate_negation,
+        exp.Cbrt: lambda node: fill_template(
+            "sign(@a) * round(power(abs(@a), 1.0 / 3), 15)", NUMBER_RULES.to_float(node.this)
+        ),
+        exp.Round: _translate_round,
+        exp.Trunc: _translate_truncation,
+        exp.Abs: _translate_absolute_value,
+        exp.BitwiseCount: _translate_bit_count,
         exp.Rand: lambda _: fragment("random()"),
     }
 )

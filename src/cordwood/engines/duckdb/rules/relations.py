@@ -2,36 +2,36 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import type_part
+from cordwood.engines.duckdb.rules.building_blocks import type_name_part
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import datatype_of, typed_as
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import datatype_of, set_datatype
 from cordwood.sql.lowering import RuleSet, fragment, name_part
 
 
-def _unnest(node: exp.Expr) -> exp.Expr:
+def _translate_unnest(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, (exp.In, exp.Any, exp.All)):
         return node
     array, alias = node.expressions[0], node.args.get("alias") or exp.TableAlias()
     names = [alias.name, *(column.name for column in alias.columns)]
     # If the relation has a name, as in resolved trees, its column is the element; else a struct's fields are columns.
-    source = _elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
+    source = _select_elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
     return _with_alias(source, names[0] or names[-1])
 
 
-def _element_of(array: exp.Expr) -> Datatype | None:
+def _array_element_type(array: exp.Expr) -> Datatype | None:
     datatype = datatype_of(array)
     return datatype.element if datatype and datatype.kind is Kind.ARRAY else None
 
 
-def _elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> exp.Expr:
+def _select_elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> exp.Expr:
     """Return a sub-query with one row for each element of an array.
 
     The column is called `name`; with `spread`, the fields of a struct element are the columns. If `offset` is a name,
     a column of this name has the position of the element, counted from 0. Inside the sub-query, the element is `_e`.
     """
-    element = _element_of(array)
+    element = _array_element_type(array)
     is_spread = spread and element is not None and element.kind is Kind.STRUCT
     parts = [array, name_part(name or "_element")]
     column = "unnest(_e)" if is_spread else "_e AS {1}"
@@ -47,35 +47,35 @@ def _with_alias(source: exp.Expr, relation: str) -> exp.Expr:
     return exp.Alias(this=source, alias=exp.to_identifier(relation, quoted=True))
 
 
-def _set_operation(node: exp.Expr) -> exp.Expr:
+def _translate_set_operation(node: exp.Expr) -> exp.Expr:
     """Cast structs and arrays of all branches to the result's types, which have the field names of the first branch."""
     for index, datatype in enumerate(node.meta_get("columns") or ()):
         if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
-            for select in _branches(node):
-                _align(select, index, datatype)
+            for select in _set_operation_branches(node):
+                _cast_column(select, index, datatype)
     return node
 
 
-def _branches(node: exp.Expr) -> list[exp.Expr]:
+def _set_operation_branches(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.SetOperation):
-        return [*_branches(node.this), *_branches(node.expression)]
+        return [*_set_operation_branches(node.this), *_set_operation_branches(node.expression)]
     if isinstance(node, exp.Subquery):
-        return _branches(node.this)
+        return _set_operation_branches(node.this)
     return [node] if isinstance(node, exp.Select) else []
 
 
-def _align(select: exp.Expr, index: int, datatype: Datatype) -> None:
+def _cast_column(select: exp.Expr, index: int, datatype: Datatype) -> None:
     if index >= len(select.expressions) or any(item.is_star for item in select.expressions):
         return
     item = select.expressions[index]
     value = item.this if isinstance(item, exp.Alias) else item
-    if datatype_of(item) is None or datatype_of(item) == datatype or type_part(datatype) is None:
+    if datatype_of(item) is None or datatype_of(item) == datatype or type_name_part(datatype) is None:
         return
-    cast = typed_as(cast_to(value, typed_as(copied(value), datatype_of(item)), datatype), datatype)
+    cast = set_datatype(cast_to(value, set_datatype(copy_tree(value), datatype_of(item)), datatype), datatype)
     value.replace(cast)
 
 
-def _join(node: exp.Expr) -> exp.Expr:
+def _translate_join(node: exp.Expr) -> exp.Expr:
     """Lower a join without a condition, which BigQuery allows with an array: ON true if outer, CROSS if inner."""
     has_no_condition = node.args.get("on") is None and not node.args.get("using")
     if has_no_condition and node.args.get("side"):
@@ -85,12 +85,12 @@ def _join(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _bind_aggregates(select: exp.Expr) -> exp.Expr:
+def _bind_outer_aggregates(select: exp.Expr) -> exp.Expr:
     """Bind aggregates over columns of an outer query to the inner query, as BigQuery does.
 
     DuckDB would compute them in the outer query.
     """
-    relations = _relations(select) if select.find_ancestor(exp.Select) is not None else []
+    relations = _relation_names(select) if select.find_ancestor(exp.Select) is not None else []
     for aggregate in select.find_all(exp.AggFunc) if relations else []:
         columns = list(aggregate.find_all(exp.Column))
         is_outer = columns and not any(column.table in relations for column in columns)
@@ -99,7 +99,7 @@ def _bind_aggregates(select: exp.Expr) -> exp.Expr:
     return select
 
 
-def _relations(select: exp.Expr) -> list[str]:
+def _relation_names(select: exp.Expr) -> list[str]:
     from_ = select.args.get("from_")
     joined = [join.this.alias_or_name for join in select.args.get("joins") or []]
     return [from_.this.alias_or_name, *joined] if from_ is not None else []
@@ -110,17 +110,17 @@ def _mention_relation(column: exp.Expr, relation: str) -> None:
 
     DuckDB then computes the aggregate over this expression in the inner query.
     """
-    mention = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), name_part(relation))
-    column.replace(typed_as(mention, datatype_of(column)))
+    mention = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copy_tree(column), name_part(relation))
+    column.replace(set_datatype(mention, datatype_of(column)))
 
 
 RULES = RuleSet(
-    before_children={exp.Select: _bind_aggregates},
+    before_children={exp.Select: _bind_outer_aggregates},
     nodes={
-        exp.Unnest: _unnest,
-        exp.Join: _join,
-        exp.Union: _set_operation,
-        exp.Except: _set_operation,
-        exp.Intersect: _set_operation,
+        exp.Unnest: _translate_unnest,
+        exp.Join: _translate_join,
+        exp.Union: _translate_set_operation,
+        exp.Except: _translate_set_operation,
+        exp.Intersect: _translate_set_operation,
     },
 )

@@ -8,22 +8,35 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import attempt, bounded_replacement, fail, once
+from cordwood.engines.duckdb.rules.building_blocks import (
+    failure_sql,
+    fill_fallible_template,
+    fill_template,
+    size_checked_replacement_sql,
+)
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
-from cordwood.errors import QueryValue
+from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.budget import copied
-from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
-from cordwood.sql.lowering import RuleSet, fragment, is_safe, span_in_text, unsupported
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
+from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, span_in_text
 from cordwood.sql.nodes import RegexMatch, constant_int, constant_text
-from cordwood.sql.rules.strings import count_groups, group_is_optional, has_bad_rewrite, is_invalid, strip_lower_calls
+from cordwood.sql.rules.strings import (
+    count_groups,
+    has_bad_rewrite,
+    has_optional_group,
+    is_invalid_pattern,
+    strip_lower_calls,
+)
 
 # Removes escapes, character classes and the openings of groups that do not capture from a pattern, at run time. Each
 # bracket that is left opens a capturing group; the test finds patterns with more than one.
-_CAPTURING_BRACKETS_ONLY: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
-_HAS_SEVERAL: Final = rf"regexp_matches({_CAPTURING_BRACKETS_ONLY}, '(?s)\(.*\(')"
-_ONE_GROUP: Final = "Regular expressions passed into extraction functions must not have more than 1 capturing group."
+_CAPTURING_BRACKETS_SQL: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
+_HAS_SEVERAL_GROUPS_SQL: Final = rf"regexp_matches({_CAPTURING_BRACKETS_SQL}, '(?s)\(.*\(')"
+_TOO_MANY_GROUPS_MESSAGE: Final = (
+    "Regular expressions passed into extraction functions must not have more than 1 capturing group."
+)
 
 
 def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
@@ -34,28 +47,28 @@ def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
     literal_text = constant_text(node.expression)
     whole_matches, group_matches = (f"regexp_extract_all({text_sql}, @b, {index})" for index in (0, 1))
     if literal_text is None:
-        too_many_groups = f"WHEN {_HAS_SEVERAL} THEN {fail(node, _ONE_GROUP)}"
-        return f"CASE {too_many_groups} WHEN contains({_CAPTURING_BRACKETS_ONLY}, '(') THEN {group_matches} ELSE {whole_matches} END"
+        too_many_groups = f"WHEN {_HAS_SEVERAL_GROUPS_SQL} THEN {failure_sql(node, _TOO_MANY_GROUPS_MESSAGE)}"
+        return f"CASE {too_many_groups} WHEN contains({_CAPTURING_BRACKETS_SQL}, '(') THEN {group_matches} ELSE {whole_matches} END"
     return group_matches if count_groups(literal_text) else whole_matches
 
 
-def _is_broken(node: exp.Expr) -> bool:
+def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
     """Return whether the call is SAFE and its literal pattern is invalid, so that the result is NULL.
 
     DuckDB compiles a literal pattern before it evaluates rows, so its TRY cannot catch this failure.
     """
     literal_text = constant_text(node.expression)
-    return literal_text is not None and is_safe(node) and is_invalid(literal_text)
+    return literal_text is not None and returns_null_on_error(node) and is_invalid_pattern(literal_text)
 
 
-def _has_one_group_at_most(node: exp.Expr) -> bool:
+def _has_at_most_one_group(node: exp.Expr) -> bool:
     literal_text = constant_text(node.expression)
     if literal_text is None or count_groups(literal_text) < 2:
         return True
-    if is_safe(node):
+    if returns_null_on_error(node):
         return False
-    raise QueryValue(
-        _ONE_GROUP,
+    raise BadQueryValue(
+        _TOO_MANY_GROUPS_MESSAGE,
         hint="Write (?:…) for groups that are only to hold together.",
         span=span_in_text(node),
     )
@@ -63,100 +76,110 @@ def _has_one_group_at_most(node: exp.Expr) -> bool:
 
 def _refuse_bytes(node: exp.Expr) -> None:
     if kind_of(node.this) is Kind.BYTES:
-        unsupported(node, "A regular expression over BYTES")
+        raise_unsupported(node, "A regular expression over BYTES")
 
 
-def _matches(node: exp.Expr) -> exp.Expr:
+def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
-    if _is_broken(node):
+    if _is_null_for_invalid_pattern(node):
         return fragment("NULL::BOOLEAN")
     subject, pattern = as_text(node.this), node.expression
-    if is_safe(node):
-        return attempt(node, "regexp_matches(@a, @b)", subject, pattern)
+    if returns_null_on_error(node):
+        return fill_fallible_template(node, "regexp_matches(@a, @b)", subject, pattern)
     return fragment("regexp_matches({0}, {1})", subject, pattern, operation=RegexMatch())
 
 
-def _extract(node: exp.Expr) -> exp.Expr:
+def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_EXTRACT: NULL without a match, and NULL for a group that did not take part in the match.
 
     Only DuckDB's regexp_extract_all distinguishes such a group from one that matched the empty text.
     """
     _refuse_bytes(node)
-    if _is_broken(node) or not _has_one_group_at_most(node):
+    if _is_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
         return fragment("NULL::VARCHAR")
     value, pattern = as_text(node.this), node.expression
     position, occurrence = node.args.get("position"), node.args.get("occurrence")
     if position is not None or occurrence is not None:
-        return _nth(node, value, pattern)
+        return _nth_match(node, value, pattern)
     literal_text = constant_text(pattern)
-    if literal_text is None or group_is_optional(literal_text):
-        return attempt(node, f"({_all_matches_sql(node, '@a')})[1]", value, pattern)
+    if literal_text is None or has_optional_group(literal_text):
+        return fill_fallible_template(node, f"({_all_matches_sql(node, '@a')})[1]", value, pattern)
     group = min(count_groups(literal_text), 1)
-    return attempt(node, f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END", value, pattern)
+    return fill_fallible_template(
+        node, f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END", value, pattern
+    )
 
 
-def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         return fragment("NULL::VARCHAR")  # `^` matches only at the beginning of the text, which is before the position
-    checked = _positive(node, position, "@c", "position"), _positive(node, occurrence, "@d", "occurrence")
+    checked = (
+        _checked_positive_sql(node, position, "@c", "position"),
+        _checked_positive_sql(node, occurrence, "@d", "occurrence"),
+    )
     matches = _all_matches_sql(node, f"substring(@a, {checked[0]})")
     body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({matches}, {checked[1]}) END"
-    return attempt(node, body, value, pattern, position, occurrence)
+    return fill_fallible_template(node, body, value, pattern, position, occurrence)
 
 
-def _positive(node: exp.Expr, value: exp.Expr, name: str, argument_name: str) -> str:
+def _checked_positive_sql(node: exp.Expr, value: exp.Expr, name: str, argument_name: str) -> str:
     constant_value = constant_int(value)
     if constant_value is not None and constant_value > 0:
         return name
-    return f"CASE WHEN {name} < 1 THEN {fail(node, f'The {argument_name} argument must be positive')} ELSE {name} END"
+    return f"CASE WHEN {name} < 1 THEN {failure_sql(node, f'The {argument_name} argument must be positive')} ELSE {name} END"
 
 
-def _extract_all(node: exp.Expr) -> exp.Expr:
+def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     pattern = node.expression
-    if _is_broken(node) or not _has_one_group_at_most(node):
+    if _is_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
         return fragment("NULL::VARCHAR[]")
-    return attempt(node, _all_matches_sql(node, "@a"), as_text(node.this), pattern)
+    return fill_fallible_template(node, _all_matches_sql(node, "@a"), as_text(node.this), pattern)
 
 
-def _replace(node: exp.Expr) -> exp.Expr:
+def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
-    if _is_broken(node) or has_bad_rewrite(node):
+    if _is_null_for_invalid_pattern(node) or has_bad_rewrite(node):
         return fragment("NULL::VARCHAR")
     new = node.args["replacement"]
-    replacement = "@c" if constant_text(new) == "" else bounded_replacement(node)
-    return attempt(node, f"regexp_replace(@a, @b, {replacement}, 'g')", as_text(node.this), node.expression, new)
+    replacement = "@c" if constant_text(new) == "" else size_checked_replacement_sql(node)
+    return fill_fallible_template(
+        node, f"regexp_replace(@a, @b, {replacement}, 'g')", as_text(node.this), node.expression, new
+    )
 
 
-def _instr(node: exp.Expr) -> exp.Expr:
+def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_INSTR; the position is computed from the number of characters before the match."""
     _refuse_bytes(node)
-    if not _has_one_group_at_most(node):
+    if not _has_at_most_one_group(node):
         return fragment("NULL::BIGINT")
     value, pattern = as_text(node.this), node.expression
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     option = node.args.get("option") or exp.Literal.number(0)
-    start, count = _positive(node, position, "@c", "position"), _positive(node, occurrence, "@d", "occurrence")
+    start, count = (
+        _checked_positive_sql(node, position, "@c", "position"),
+        _checked_positive_sql(node, occurrence, "@d", "occurrence"),
+    )
     remaining = f"substring(@a, {start})"
     matches = f"regexp_extract_all({remaining}, @b, 0)"
     match = f"list_extract({matches}, {count})"
     inner = f"list_extract({_all_matches_sql(node, remaining)}, {count})"
-    characters_before = f"{_text_before(remaining, matches, count)} + instr({match}, {inner}) - 1"
-    failure = fail(node, "The occurrence_position argument must be 0 or 1")
+    characters_before = f"{_characters_before_sql(remaining, matches, count)} + instr({match}, {inner}) - 1"
+    failure = failure_sql(node, "The occurrence_position argument must be 0 or 1")
     end = f"CASE @e WHEN 0 THEN 0 WHEN 1 THEN length({inner}) ELSE {failure} END"
     body = (
         "CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL OR @d IS NULL OR @e IS NULL THEN NULL"
-        f" WHEN @c < 1 THEN {fail(node, 'The position argument must be positive')}"
-        f" WHEN @d < 1 THEN {fail(node, 'The occurrence argument must be positive')}"
+        f" WHEN @c < 1 THEN {failure_sql(node, 'The position argument must be positive')}"
+        f" WHEN @d < 1 THEN {failure_sql(node, 'The occurrence argument must be positive')}"
         f" WHEN {start} > length(@a) OR {match} IS NULL OR @b = '' THEN 0 ELSE @c + {characters_before} + {end} END"
     )
-    return attempt(node, body, value, pattern, position, occurrence, option)
+    return fill_fallible_template(node, body, value, pattern, position, occurrence, option)
 
 
-def _text_before(remaining: str, matches: str, count: str) -> str:
+def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
     """Return SQL for the number of characters before the match with the number `count`.
 
     DuckDB returns matches without their positions. So a fold over the first matches finds the position of each one in
@@ -170,7 +193,7 @@ def _text_before(remaining: str, matches: str, count: str) -> str:
     return f"({total}).began"
 
 
-def _like(node: exp.Expr) -> exp.Expr:
+def _translate_like(node: exp.Expr) -> exp.Expr:
     """Lower LIKE; NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches."""
     test = _like_test(node)
     return fragment("(NOT {0})", test) if node.args.get("negate") else test
@@ -181,37 +204,37 @@ def _like_test(node: exp.Expr) -> exp.Expr:
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        return _like_several(value, pattern.this, is_all=is_all)
+        return _like_patterns(value, pattern.this, is_all=is_all)
     if is_bytes(value):
-        unsupported(node, "LIKE of BYTES")
+        raise_unsupported(node, "LIKE of BYTES")
     literal_text = constant_text(pattern)
     if literal_text is not None and "\\" not in literal_text:
         return exp.Like(this=value, expression=pattern)
     return fragment("{0} LIKE {1} ESCAPE '\\'", value, pattern)
 
 
-def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     """Return OR over LIKE with each pattern, or AND if `is_all`, with SQL's three-valued logic."""
     if isinstance(inner, exp.Tuple):
         items = inner.expressions
     elif isinstance(inner, exp.Paren):
         items = [inner.this]
     else:
-        return _like_elements(value, inner, is_all=is_all)
+        return _like_any_element(value, inner, is_all=is_all)
     if len(items) == 1 and isinstance(items[0], exp.Query):
-        return _like_elements(value, items[0], is_all=is_all)
+        return _like_any_element(value, items[0], is_all=is_all)
     joiner = " AND " if is_all else " OR "
     template = joiner.join(f"({{0}} LIKE {{{index + 1}}} ESCAPE '\\')" for index in range(len(items)))
     return fragment(f"({template})", value, *items)
 
 
 # Select, for each pattern of an array or of a query's rows, whether the value matches it.
-_MATCHES_OF_ARRAY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
-_MATCHES_OF_QUERY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
+_MATCHES_OF_ARRAY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
+_MATCHES_OF_QUERY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
 
 
-def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    template = _MATCHES_OF_QUERY if isinstance(inner, exp.Query) else _MATCHES_OF_ARRAY
+def _like_any_element(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+    template = _MATCHES_OF_QUERY_SQL if isinstance(inner, exp.Query) else _MATCHES_OF_ARRAY_SQL
     if isinstance(inner, exp.Unnest):
         inner = inner.expressions[0]
     decisive, undecided = ("NOT bool_and(_m)", "true") if is_all else ("bool_or(_m)", "false")
@@ -220,12 +243,12 @@ def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Exp
 
 
 # Lists the scalars at any depth of a JSON value; field names are not among them.
-_SCALARS: Final = (
+_JSON_SCALARS_SQL: Final = (
     "list_filter(list_concat([{0}], json_extract({0}, '$..*')), lambda _j: json_type(_j) NOT IN ('OBJECT', 'ARRAY'))"
 )
 
 
-def _contains(node: exp.Expr) -> exp.Expr:
+def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     return _contains_test(value, datatype_of(value), fragment("lower({0})", as_text(node.expression)), depth=0)
 
@@ -238,40 +261,47 @@ def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, d
     if datatype is None or datatype == STRING:
         return fragment("contains(lower({0}), {1})", value, text)
     if datatype.kind is Kind.STRUCT:
-        return _in_fields(value, datatype, text, depth)
+        return _any_field_contains(value, datatype, text, depth)
     if datatype.kind is Kind.ARRAY:
         name = f"_p{depth}"
-        inner = _contains_test(typed_as(fragment(name), datatype.element), datatype.element, text, depth + 1)
-        return _any(fragment(f"list_transform({{0}}, lambda {name}: {{1}})", value, inner))
+        inner = _contains_test(set_datatype(fragment(name), datatype.element), datatype.element, text, depth + 1)
+        return _any_test_true(fragment(f"list_transform({{0}}, lambda {name}: {{1}})", value, inner))
     if datatype.kind is Kind.JSON:
-        template = f"list_contains(list_transform({_SCALARS}, lambda _j: contains(lower(_j->>'$'), {{1}})), true)"
+        template = (
+            f"list_contains(list_transform({_JSON_SCALARS_SQL}, lambda _j: contains(lower(_j->>'$'), {{1}})), true)"
+        )
         return fragment(template, value, text)
     return _contains_test(cast_to(value, value, STRING), STRING, text, depth)
 
 
-def _in_fields(value: exp.Expr, datatype: Datatype, text: exp.Expr, depth: int) -> exp.Expr:
+def _any_field_contains(value: exp.Expr, datatype: Datatype, text: exp.Expr, depth: int) -> exp.Expr:
     tests = [
         _contains_test(
-            typed_as(fragment(f"struct_extract_at({{0}}, {index + 1})", copied(value)), field), field, text, depth
+            set_datatype(fragment(f"struct_extract_at({{0}}, {index + 1})", copy_tree(value)), field),
+            field,
+            text,
+            depth,
         )
         for index, (_, field) in enumerate(datatype.fields)
     ]
     return fragment(" OR ".join(f"({{{index}}})" for index in range(len(tests))), *tests)
 
 
-def _any(tests: exp.Expr) -> exp.Expr:
-    return once("CASE WHEN list_contains(@a, true) THEN true WHEN list_count(@a) = len(@a) THEN false END", tests)
+def _any_test_true(tests: exp.Expr) -> exp.Expr:
+    return fill_template(
+        "CASE WHEN list_contains(@a, true) THEN true WHEN list_count(@a) = len(@a) THEN false END", tests
+    )
 
 
 RULES = RuleSet(
     nodes={
-        exp.RegexpLike: _matches,
-        exp.RegexpExtract: _extract,
-        exp.RegexpExtractAll: _extract_all,
-        exp.RegexpReplace: _replace,
-        exp.RegexpInstr: _instr,
-        exp.Like: _like,
-        exp.Contains: _contains,
+        exp.RegexpLike: _translate_regexp_contains,
+        exp.RegexpExtract: _translate_regexp_extract,
+        exp.RegexpExtractAll: _translate_regexp_extract_all,
+        exp.RegexpReplace: _translate_regexp_replace,
+        exp.RegexpInstr: _translate_regexp_instr,
+        exp.Like: _translate_like,
+        exp.Contains: _translate_contains_substr,
     },
     before_children={
         exp.Contains: strip_lower_calls,

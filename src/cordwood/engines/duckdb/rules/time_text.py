@@ -9,84 +9,90 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import WORDS, fail, first_timestamp_in, read_as, wall_clock_in
+from cordwood.engines.duckdb.rules.building_blocks import (
+    VOCABULARY,
+    failure_sql,
+    first_from_zone_wall_clock,
+    read_as,
+    to_zone_wall_clock,
+)
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import RuleSet, fragment, is_safe, quoted_constant, text_part
+from cordwood.sql.lowering import RuleSet, fragment, quoted_constant, returns_null_on_error, text_part
 from cordwood.sql.rules.time_text import (
-    BOUNDS,
+    BOUNDS_BY_ELEMENT,
     KIND_BY_CAST,
+    ElementGroups,
     EngineFormat,
     FormatPattern,
-    Groups,
-    ParsingSql,
-    TimeText,
+    TimeParsingSql,
+    TimePrinter,
     parsing_rules,
 )
 
 # In these templates, @a is the wall clock in the zone of the output, and @b the one in UTC. The offset is in minutes.
-_OFFSET: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
-_SIGNED: Final = f"CASE WHEN {_OFFSET} < 0 THEN '-' ELSE '+' END"
-_HOURS: Final = f"printf('%02d', abs({_OFFSET}) // 60)"
-_MINUTES: Final = f"printf('%02d', abs({_OFFSET}) % 60)"
+_OFFSET_MINUTES_SQL: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
+_OFFSET_SIGN_SQL: Final = f"CASE WHEN {_OFFSET_MINUTES_SQL} < 0 THEN '-' ELSE '+' END"
+_OFFSET_HOURS_SQL: Final = f"printf('%02d', abs({_OFFSET_MINUTES_SQL}) // 60)"
+_OFFSET_MINUTES_PART_SQL: Final = f"printf('%02d', abs({_OFFSET_MINUTES_SQL}) % 60)"
 
 
-_SUBSECOND: Final = (
+_SUBSECOND_SQL: Final = (
     "CASE WHEN epoch_us(@a) % 1000000 = 0 THEN '' WHEN epoch_us(@a) % 1000 = 0 THEN strftime(@a, '.%g')"
     " ELSE strftime(@a, '.%f') END"
 )
 
 
-_PARSING: Final = ParsingSql(
-    number="CAST({} AS INT)".format,
-    conditional=WORDS.conditional,
-    date="make_date({}, {}, {})".format,
-    days_after="({} + ({})::INT)".format,
+_PARSING_SQL: Final = TimeParsingSql(
+    parse_integer="CAST({} AS INT)".format,
+    conditional=VOCABULARY.conditional,
+    make_date="make_date({}, {}, {})".format,
+    add_days="({} + ({})::INT)".format,
     weekday="isodow({})".format,
-    monday="CAST(date_trunc('week', {}) AS DATE)".format,
+    monday_of_week="CAST(date_trunc('week', {}) AS DATE)".format,
     name_position="list_position([{}], lower(left({}, 3)))".format,
-    microseconds="to_microseconds({}::BIGINT * {})".format,
-    seconds="to_microseconds(CAST(CAST(left({}, 9) AS DECIMAL(9, 6)) * 1000000 AS BIGINT))".format,
-    time_of_day=lambda parts: "(" + " + ".join(parts or ["to_seconds(0)"]) + ")",
+    units_to_duration="to_microseconds({}::BIGINT * {})".format,
+    seconds_to_duration="to_microseconds(CAST(CAST(left({}, 9) AS DECIMAL(9, 6)) * 1000000 AS BIGINT))".format,
+    sum_durations=lambda parts: "(" + " + ".join(parts or ["to_seconds(0)"]) + ")",
 )
 
 
-_BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
+_NUMBER_BOUNDS: Final = {**BOUNDS_BY_ELEMENT, "S": (0, 60)}
 
 
-def _assemble(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
+def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time.
 
     If the text does not match, all groups are empty; the result is then an error, or NULL inside SAFE.
     """
     names = ", ".join(
-        quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.groups)))
+        quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.group_count)))
     )
     pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
-    groups = {element: f"_p.g{group - 1}" for element, group in format_pattern.last_groups.items()}
-    time_sql = _time_from_groups(Groups(groups, _PARSING), kind)
-    body = f"try({time_sql})" if is_safe(node) else time_sql
-    failure = fail(node, f"Failed to parse input string as {kind}")
+    groups = {element: f"_p.g{group - 1}" for element, group in format_pattern.group_index_by_element.items()}
+    time_sql = _time_from_groups(ElementGroups(groups, _PARSING_SQL), kind)
+    body = f"try({time_sql})" if returns_null_on_error(node) else time_sql
+    failure = failure_sql(node, f"Failed to parse input string as {kind}")
     is_no_match = (
-        " OR ".join(["_p.whole = ''", *_out_of_range(groups)])
-        if format_pattern.groups
+        " OR ".join(["_p.whole = ''", *_out_of_range_conditions(groups)])
+        if format_pattern.group_count
         else "NOT regexp_matches({0}, {1})"
     )
     body = f"CASE WHEN _p IS NULL THEN NULL WHEN {is_no_match} THEN {failure} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {{1}}, [{names}])], lambda _p: {body})[1]"
     wall = fragment(template, read_as(node.this, Kind.STRING), pattern)
-    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & format_pattern.last_groups.keys():
+    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & format_pattern.group_index_by_element.keys():
         return wall
-    return first_timestamp_in(wall, node.args.get("zone"))
+    return first_from_zone_wall_clock(wall, node.args.get("zone"))
 
 
-def _out_of_range(groups: dict[str, str]) -> list[str]:
+def _out_of_range_conditions(groups: dict[str, str]) -> list[str]:
     """Return the conditions under which the numbers in the groups are out of range."""
-    bounds = ((groups[key], *_BOUNDS[key]) for key in groups if key in _BOUNDS)
+    bounds = ((groups[key], *_NUMBER_BOUNDS[key]) for key in groups if key in _NUMBER_BOUNDS)
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
-def _time_from_groups(groups: Groups, kind: Kind) -> str:
+def _time_from_groups(groups: ElementGroups, kind: Kind) -> str:
     """Return the template that computes a time of the type `kind` from the groups in `_p`.
 
     A TIMESTAMP is computed as a wall clock, unless the format has a zone or the seconds since 1970.
@@ -95,14 +101,14 @@ def _time_from_groups(groups: Groups, kind: Kind) -> str:
         micro = f"CAST({groups.templates['s']} AS BIGINT) * 1000000"
         return f"make_timestamptz({micro})" if kind is Kind.TIMESTAMP else f"make_timestamp({micro})"
     if kind is Kind.DATE:
-        return groups.date()
+        return groups.date_sql()
     if kind is Kind.TIME:
-        return f"CAST(('1970-01-01'::DATE + {groups.time_of_day()}) AS TIME)"
-    wall = f"({groups.date()} + {groups.time_of_day()})"
-    return _zoned(wall, groups) if kind is Kind.TIMESTAMP else wall
+        return f"CAST(('1970-01-01'::DATE + {groups.time_of_day_sql()}) AS TIME)"
+    wall = f"({groups.date_sql()} + {groups.time_of_day_sql()})"
+    return _apply_parsed_zone(wall, groups) if kind is Kind.TIMESTAMP else wall
 
 
-def _zoned(wall: str, groups: Groups) -> str:
+def _apply_parsed_zone(wall: str, groups: ElementGroups) -> str:
     if "Z" in groups.templates:
         zone = groups.templates["Z"]
         return f"timezone(CASE WHEN lower({zone}) = 'z' THEN 'UTC' ELSE {zone} END, {wall})"
@@ -118,8 +124,8 @@ def _zoned(wall: str, groups: Groups) -> str:
 
 
 # The format elements that DuckDB's strftime prints as BigQuery does, and the templates of all other elements.
-_LETTERS: Final[Mapping[str, str]] = {letter: letter for letter in "YmdHMSjyabABpIuwVWU%G"}
-_PARTS: Final[Mapping[str, str]] = {
+_STRFTIME_LETTERS: Final[Mapping[str, str]] = {letter: letter for letter in "YmdHMSjyabABpIuwVWU%G"}
+_ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
     "C": "(printf('%02d', year(@a) // 100))",
     "c": "(strftime(@a, '%a %b ') || printf('%2d', day(@a)) || strftime(@a, ' %H:%M:%S %Y'))",
     "D": "(strftime(@a, '%m/%d/%y'))",
@@ -139,10 +145,10 @@ _PARTS: Final[Mapping[str, str]] = {
     "t": "(chr(9))",
     "X": "(strftime(@a, '%H:%M:%S'))",
     "x": "(strftime(@a, '%m/%d/%y'))",
-    "Z": f"('UTC' || CASE WHEN @a = @b THEN '' ELSE {_SIGNED} || (abs({_OFFSET}) // 60)"
-    f" || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END END)",
-    "z": f"({_SIGNED} || {_HOURS} || {_MINUTES})",
-    "Ez": f"({_SIGNED} || {_HOURS} || ':' || {_MINUTES})",
+    "Z": f"('UTC' || CASE WHEN @a = @b THEN '' ELSE {_OFFSET_SIGN_SQL} || (abs({_OFFSET_MINUTES_SQL}) // 60)"
+    f" || CASE WHEN {_OFFSET_MINUTES_SQL} % 60 = 0 THEN '' ELSE ':' || {_OFFSET_MINUTES_PART_SQL} END END)",
+    "z": f"({_OFFSET_SIGN_SQL} || {_OFFSET_HOURS_SQL} || {_OFFSET_MINUTES_PART_SQL})",
+    "Ez": f"({_OFFSET_SIGN_SQL} || {_OFFSET_HOURS_SQL} || ':' || {_OFFSET_MINUTES_PART_SQL})",
     "E4Y": "(printf('%04d', year(@a)))",
     "E*S": "(strftime(@a, '%S') || CASE WHEN epoch_us(@a) % 1000000 = 0 THEN ''"
     " ELSE '.' || rtrim(printf('%06d', ((epoch_us(@a) % 1000000) + 1000000) % 1000000), '0') END)",
@@ -150,33 +156,41 @@ _PARTS: Final[Mapping[str, str]] = {
 }
 
 
-class _TimeTextSql:
-    letters, parts = _LETTERS, _PARTS
-    offset, sign, hours, minutes, subsecond = _OFFSET, _SIGNED, _HOURS, _MINUTES, _SUBSECOND
-    formatted = "strftime({}, {})"
-    clock, day_and_clock, iso_clock = "%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"
-    padded, first_letter = "rpad({}, 9, ' ')", "left({}, 1)"
-    wall_clock_in = staticmethod(wall_clock_in)
+class _TimePrinterSql:
+    engine_letters, element_templates = _STRFTIME_LETTERS, _ELEMENT_TEMPLATES
+    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, subsecond = (
+        _OFFSET_MINUTES_SQL,
+        _OFFSET_SIGN_SQL,
+        _OFFSET_HOURS_SQL,
+        _OFFSET_MINUTES_PART_SQL,
+        _SUBSECOND_SQL,
+    )
+    format_call = "strftime({}, {})"
+    clock_format, day_and_clock_format, iso_format = "%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"
+    pad_template, first_letter = "rpad({}, 9, ' ')", "left({}, 1)"
+    to_zone_wall_clock = staticmethod(to_zone_wall_clock)
 
-    def written(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+    def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         wrapped = node.this
         value = wrapped.this if type(wrapped) in KIND_BY_CAST else wrapped
         kind = KIND_BY_CAST.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
         return value, Kind.DATETIME if kind is Kind.DATE and kind_of(value) is Kind.DATETIME else kind
 
-    def day_of(self, value: exp.Expr) -> exp.Expr:
+    def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:
         return fragment("('1970-01-01'::DATE + {0})", value)
 
-    def seconds(self, digits: int) -> EngineFormat | str:
+    def seconds_format(self, digits: int) -> EngineFormat | str:
         if digits == 0 or digits > 6:
             return EngineFormat("%S" if digits == 0 else f"%S.%f{'0' * (digits - 6)}")
         fraction = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {10 ** (6 - digits)}"
         return f"(strftime(@a, '%S') || printf('.%0{digits}d', {fraction}))"
 
-    def fraction(self, digits: int) -> str:
+    def fraction_template(self, digits: int) -> str:
         return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
 
 
-TIME_TEXT: Final = TimeText(WORDS, _TimeTextSql())
+TIME_PRINTER: Final = TimePrinter(VOCABULARY, _TimePrinterSql())
 
-RULES = RuleSet(nodes={**TIME_TEXT.rules().nodes, **parsing_rules(_assemble).nodes}, by_name=TIME_TEXT.rules().by_name)
+RULES = RuleSet(
+    nodes={**TIME_PRINTER.rules().nodes, **parsing_rules(_parse_time_sql).nodes}, by_name=TIME_PRINTER.rules().by_name
+)

@@ -1,7 +1,7 @@
 """Pass columns to DuckDB without a copy, by Arrow's C stream interface, but without the Arrow library.
 
 https://arrow.apache.org/docs/format/CDataInterface.html defines the structures and the rules of ownership. All buffers
-belong to `ArrowColumns`, so a release callback only clears the structure's pointer to the callback.
+belong to `ArrowColumnStream`, so a release callback only clears the structure's pointer to the callback.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 # Arrow's flag for a column that may contain nulls.
-_NULLABLE = 2
+_NULLABLE_FLAG = 2
 # The number of texts that are encoded at once: encoding a whole column would hold it in memory twice.
 _TEXTS_ENCODED_AT_ONCE = 1024
 
@@ -82,7 +82,7 @@ def _on_array_release(arrow_array: Any) -> None:
     arrow_array.contents.release = _ReleaseArray()
 
 
-def _mark_end(arrow_array: Any) -> None:
+def _mark_stream_end(arrow_array: Any) -> None:
     arrow_array.release = _ReleaseArray()
 
 
@@ -156,7 +156,7 @@ def _pack_bits(digits: Any) -> bytes:
     return int(text or "0", 2).to_bytes(len(text) // 8 + 1, "little")
 
 
-class ArrowColumns:
+class ArrowColumnStream:
     """One batch of rows, which DuckDB reads as an Arrow stream; it must outlive the statements that read it."""
 
     def __init__(self, columns: Mapping[str, ArrowColumn], length: int) -> None:
@@ -194,12 +194,12 @@ class ArrowColumns:
 
     def _get_next(self, fill_callbacks: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
         """Write the batch to `out` on the first call, and then an array that is marked released, which is the end."""
-        next(fill_callbacks, _mark_end)(out.contents)
+        next(fill_callbacks, _mark_stream_end)(out.contents)
         return 0
 
     def _describe_column(self, schema: Any) -> None:
         fields = [
-            _ArrowSchema(format=column.format_string, name=name.encode(), flags=_NULLABLE, release=_release_schema)
+            _ArrowSchema(format=column.format_string, name=name.encode(), flags=_NULLABLE_FLAG, release=_release_schema)
             for name, column in self._columns.items()
         ]
         self._set_children(schema, fields)

@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from cordwood.observe.observation import Report
+from cordwood.observe.observation import ReportMessage
 
 _RETRY_SECONDS = 1.0
 _REPORT_INTERVAL_SECONDS = 60.0
 
 
-class Job:
+class BackgroundJob:
     """A step that is repeated in one or several threads.
 
     `step` returns the seconds until it is repeated; `wake` ends that pause early in one of the threads.
@@ -51,18 +51,20 @@ class BackgroundScheduler:
     `stopping` is set when the jobs are to end; a long step waits on it instead of sleeping.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReportMessage) -> None:
         self.stopping = threading.Event()
         self._report = report
-        self._jobs: list[Job] = []
+        self._jobs: list[BackgroundJob] = []
         self._threads: list[threading.Thread] = []
         self._reported_at: dict[str, float] = {}
 
-    def start(self, job: Job) -> None:
+    def start(self, job: BackgroundJob) -> None:
         """Start the threads of a job."""
         self._jobs.append(job)
         for number in range(job.threads):
-            thread = threading.Thread(target=self._repeat, args=(job,), name=f"{job.name}-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._run_repeatedly, args=(job,), name=f"{job.name}-{number}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 
@@ -75,25 +77,25 @@ class BackgroundScheduler:
         for thread in self._threads:
             thread.join()
 
-    def _repeat(self, job: Job) -> None:
+    def _run_repeatedly(self, job: BackgroundJob) -> None:
         pause_seconds = job.first_pause
         while True:
             if pause_seconds > 0:
                 job.pause(pause_seconds, self.stopping)
             if self.stopping.is_set():
                 return
-            pause_seconds = self._run(job)
+            pause_seconds = self._run_once(job)
 
-    def _run(self, job: Job) -> float:
+    def _run_once(self, job: BackgroundJob) -> float:
         """Run the next step; a failure is reported and does not end the thread."""
         try:
             return job.step()
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
             if not self.stopping.is_set():
-                self._report_rarely(job, problem)
+                self._report_with_interval(job, problem)
             return _RETRY_SECONDS
 
-    def _report_rarely(self, job: Job, problem: Exception) -> None:
+    def _report_with_interval(self, job: BackgroundJob, problem: Exception) -> None:
         now = time.monotonic()
         if now - self._reported_at.get(job.name, -_REPORT_INTERVAL_SECONDS) >= _REPORT_INTERVAL_SECONDS:
             self._reported_at[job.name] = now

@@ -21,8 +21,8 @@ from typing import Final
 import duckdb
 import msgspec
 
-from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
 CREATE_BLOCK_REGISTRY: Final = (
     # `oldest` and `newest` are times in microseconds: no event of the block is outside of them.
@@ -31,44 +31,44 @@ CREATE_BLOCK_REGISTRY: Final = (
 
 # A flushed block with fewer rows is not registered, because a slow stream has thousands of them. Compaction moves its
 # rows to a larger block, which is registered.
-_MIN_ROWS: Final = 2_048
-_READ_BLOCKS: Final = (
+_MIN_REGISTERED_ROWS: Final = 2_048
+_READ_BLOCKS_SQL: Final = (
     "SELECT block, content::VARCHAR, oldest, newest FROM store.cordwood.block WHERE stream = $stream;"
     " SELECT block FROM store.cordwood.pieces WHERE stream = $stream"
 )
-_ID_AND_TIMES: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(timestamp))"
+_ID_AND_TIMES_SQL: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(timestamp))"
 
 
 class RegisteredBlock(msgspec.Struct, frozen=True):
     """A block, the id of its content, and a range of times that contains those of all its events."""
 
-    block: int
-    content: str
+    number: int
+    content_id: str
     oldest_us: int
     newest_us: int
 
 
-def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
     """Register a block in the transaction that writes its rows."""
     cursor.execute(
-        f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_ID_AND_TIMES}"  # noqa: S608 - our own names
+        f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_ID_AND_TIMES_SQL}"  # noqa: S608 - our own names
         f" FROM {tables.table} WHERE block = $block HAVING count(*) > 0",
         {"stream": tables.stream, "block": block},
     )
 
 
-def register_flushed(
-    cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int, times_us: Sequence[int]
+def register_flushed_block(
+    cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int, times_us: Sequence[int]
 ) -> None:
     """Register a block in the transaction that flushes its events, which have these times, unless they are only few."""
-    if len(times_us) >= _MIN_ROWS:
+    if len(times_us) >= _MIN_REGISTERED_ROWS:
         cursor.execute(
             "INSERT INTO store.cordwood.block VALUES ($stream, $block, uuid(), $oldest, $newest)",
             {"stream": tables.stream, "block": block, "oldest": min(times_us), "newest": max(times_us)},
         )
 
 
-def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, most: int) -> bool:
+def register_missing_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, most: int) -> bool:
     """Register up to `most` blocks that earlier releases wrote; return whether there were any.
 
     Rows with the block number 0, which belong to no block, are not registered.
@@ -76,7 +76,7 @@ def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, mo
     registered = "SELECT block FROM store.cordwood.block WHERE stream = $stream"
     sql = (
         f"SELECT block FROM {tables.table} WHERE block > 0 AND block NOT IN ({registered}) GROUP BY block"  # noqa: S608
-        f" HAVING bool_or(settled) OR count(*) >= {_MIN_ROWS:d} ORDER BY block LIMIT {most:d}"
+        f" HAVING bool_or(settled) OR count(*) >= {_MIN_REGISTERED_ROWS:d} ORDER BY block LIMIT {most:d}"
     )
     blocks = [block for (block,) in cursor.execute(sql, {"stream": tables.stream}).fetchall()]
     for block in blocks:
@@ -84,7 +84,9 @@ def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, mo
     return bool(blocks)
 
 
-def unregister_run(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, last_rowid: int) -> None:
+def unregister_compacted_blocks(
+    cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, last_rowid: int
+) -> None:
     """Unregister the blocks whose rows compaction is about to delete."""
     cursor.execute(
         "DELETE FROM store.cordwood.block WHERE stream = $stream AND block IN"  # noqa: S608 - our own names
@@ -93,7 +95,9 @@ def unregister_run(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, last
     )
 
 
-def note_deletion(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, before_us: int) -> None:
+def update_registry_after_deletion(
+    cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, before_us: int
+) -> None:
     """Update the registry in the transaction that deletes the events before a time.
 
     Blocks that lose all events are unregistered; those that lose some get a new id and a new start of their times.
@@ -126,7 +130,7 @@ class BlockReader:
         Rows with the block number 0 belong to none of them.
         """
         if not self._statements:
-            self._statements = tuple(cursor.extract_statements(_READ_BLOCKS))
+            self._statements = tuple(cursor.extract_statements(_READ_BLOCKS_SQL))
         select_registered, select_numbers = self._statements
         rows = cursor.execute(select_registered, {"stream": stream}).fetchall()
         if not rows:
@@ -136,15 +140,15 @@ class BlockReader:
 
 
 # The block number of rows written before the index existed, which are always read.
-UNKNOWN_BLOCK: Final = 0
+UNKNOWN_BLOCK_NUMBER: Final = 0
 
-_SEARCH_INDEX: Final = (
+_SEARCH_INDEX_SQL: Final = (
     "SELECT block, engine <> version() FROM store.cordwood.pieces WHERE stream = $stream;"
     " SELECT list_transform($ngrams, lambda ngram: hash(ngram));"
     " SELECT block, bits::BLOB FROM store.cordwood.pieces WHERE stream = $stream AND block IN (SELECT unnest($blocks))"
 )
 # The approximate memory that the cache of filters takes for the filter of a full block.
-_USUAL_FILTER_BYTES: Final = 34_000
+_TYPICAL_FILTER_BYTES: Final = 34_000
 
 _NGRAM_LENGTH: Final = 6
 _MAX_NGRAMS: Final = 16
@@ -171,26 +175,26 @@ def new_block_number(cursor: duckdb.DuckDBPyConnection) -> int:
     return int(block)
 
 
-def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+def add_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
     """Add the block to the index, without a filter."""
     values = {"stream": tables.stream, "block": block}
     cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
 
 
-def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> int | None:
+def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements) -> int | None:
     """Return the newest block without a filter, or with one of another engine version; None if there is none."""
     sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
     ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
     return None if block is None else int(block)
 
 
-def replace_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+def replace_block_filter(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
     """Index a block that is already listed; requires a transaction."""
     cursor.execute("DELETE FROM store.cordwood.pieces WHERE block = $block", {"block": block})
-    insert_ngrams(cursor, tables, block)
+    insert_block_filter(cursor, tables, block)
 
 
-def insert_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+def insert_block_filter(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
     """Compute and insert the filter of a block, whose events must be in the table already.
 
     Call it in the transaction that writes the block or deletes its old filter.
@@ -211,7 +215,7 @@ def insert_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block
     )
 
 
-def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> None:
+def delete_filters_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements) -> None:
     """Delete the filters of blocks that have no events any more."""
     cursor.execute(
         "DELETE FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
@@ -237,31 +241,31 @@ class NgramIndex:
     """
 
     def __init__(self, max_cached_bytes: int = 8 * 2**20) -> None:
-        self._filters: BoundedCache[tuple[str, int], bytes] = BoundedCache(max_cached_bytes, _bytes_of_filter)
+        self._filters: BoundedCache[tuple[str, int], bytes] = BoundedCache(max_cached_bytes, _filter_bytes)
         self._statements: tuple[duckdb.Statement, ...] = ()
 
     def find_candidate_blocks(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
     ) -> list[int] | None:
-        """Return the blocks that may have all n-grams, and `UNKNOWN_BLOCK`; None if they are more than half of all."""
+        """Return the blocks that may have all n-grams, and `UNKNOWN_BLOCK_NUMBER`; None if they are more than half of all."""
         if not self._statements:
-            self._statements = tuple(cursor.extract_statements(_SEARCH_INDEX))
+            self._statements = tuple(cursor.extract_statements(_SEARCH_INDEX_SQL))
         select_blocks, select_hashes, _ = self._statements
         blocks = cursor.execute(select_blocks, {"stream": stream}).fetchall()
-        filters = self._filters_of(cursor, stream, [block for block, is_outdated in blocks if not is_outdated])
+        filters = self._load_filters(cursor, stream, [block for block, is_outdated in blocks if not is_outdated])
         if filters is None:
             checked = _check_filters_in_file(cursor, stream, ngrams)
         else:
             ((hashes,),) = cursor.execute(select_hashes, {"ngrams": list(ngrams)}).fetchall()
-            checked = [(block, block not in filters or _has_all(filters[block], hashes)) for block, _ in blocks]
+            checked = [(block, block not in filters or _has_all_hashes(filters[block], hashes)) for block, _ in blocks]
         candidates = [block for block, may_have in checked if may_have]
-        return None if 2 * len(candidates) > len(checked) else [UNKNOWN_BLOCK, *candidates]
+        return None if 2 * len(candidates) > len(checked) else [UNKNOWN_BLOCK_NUMBER, *candidates]
 
-    def _filters_of(
+    def _load_filters(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, blocks: Sequence[int]
     ) -> Mapping[int, bytes] | None:
         """Return the filters of these blocks; None if they are too large to be cached."""
-        if len(blocks) * _USUAL_FILTER_BYTES > self._filters.max_bytes:
+        if len(blocks) * _TYPICAL_FILTER_BYTES > self._filters.max_bytes:
             return None
         filters = {block: cached for block in blocks if (cached := self._filters.get((stream, block))) is not None}
         missing = [block for block in blocks if block not in filters]
@@ -273,11 +277,11 @@ class NgramIndex:
         return filters
 
 
-def _bytes_of_filter(key: tuple[str, int], bits: bytes) -> int:
-    return bytes_of(key) + len(bits)
+def _filter_bytes(key: tuple[str, int], bits: bytes) -> int:
+    return estimate_memory_bytes(key) + len(bits)
 
 
-def _has_all(bits: bytes, hashes: Sequence[int]) -> bool:
+def _has_all_hashes(bits: bytes, hashes: Sequence[int]) -> bool:
     """Return whether the filter has the bits of all hashes; its first bit is the highest one of its first byte."""
     positions = (hash_ % (8 * len(bits)) for hash_ in hashes)
     return all(bits[position >> 3] & (0x80 >> (position & 7)) for position in positions)

@@ -8,9 +8,9 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.storage import arrow_stream
-from cordwood.engines.duckdb.storage.tables import EVENT_OVERHEAD_BYTES, LISTED_EVENTS
+from cordwood.engines.duckdb.storage.tables import EVENT_OVERHEAD_BYTES, LISTED_EVENTS_SQL
 from cordwood.engines.duckdb.storage.wal import WalRecord
-from cordwood.model.event import Event, Shape, object_paths
+from cordwood.model.event import Event, Shape, encode_object_paths
 
 # With at least this number of events, Arrow columns are faster than statement parameters.
 _MIN_ARROW_EVENTS = 512
@@ -19,21 +19,21 @@ _MIN_ARROW_EVENTS = 512
 _CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
 # The maximum number of keys and elements in the JSON of a chunk with more than one event. The engine converts 2,048
 # rows at a time and cannot be interrupted meanwhile. A distinct key takes 2 µs, but 4 µs if there are 300,000 of them.
-_CHUNK_JSON_PARTS = 150_000
+_MAX_CHUNK_JSON_PARTS = 150_000
 # An event of more bytes counts as large; typical gateway events have two or three thousand bytes.
 _LARGE_EVENT_BYTES = 8_192
-_CHUNK_LARGE_BYTES = 4 * 2**20
+_MAX_CHUNK_LARGE_BYTES = 4 * 2**20
 # The maximum bytes of large events in one flush.
 MAX_LARGE_BYTES = 8 * 2**20
 
-# The columns of an event that are inserted as texts, by their letters in `StreamTables.insert_events`.
-_TEXT_COLUMNS = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
+# The columns of an event that are inserted as texts, by their letters in `StreamTableStatements.insert_events`.
+_TEXT_COLUMNS_BY_LETTER = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
 
 # The names of an object's fields, each with the fields of the objects that are its values.
-_Fields = dict[str, "_Fields"]
+_FieldTree = dict[str, "_FieldTree"]
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_encode_json = msgspec.json.Encoder().encode
+_decode_json = msgspec.json.Decoder().decode
 
 
 class Chunk(msgspec.Struct):
@@ -51,7 +51,7 @@ class Chunk(msgspec.Struct):
 
     def add_events(self, record: WalRecord, count: int) -> None:
         self.events += record.events[:count]
-        self.large_bytes += large_bytes(record.events[:count])
+        self.large_bytes += estimated_large_bytes(record.events[:count])
         # Keep the original receive time of an imported event.
         times = enumerate(record.events[:count], start=record.received_us)
         self.received_us += [event.received_us or received_us for received_us, event in times]
@@ -63,7 +63,7 @@ class Chunk(msgspec.Struct):
         """
         total_large_bytes = self.large_bytes
         for position, event in enumerate(events):
-            size = large_bytes((event,))
+            size = estimated_large_bytes((event,))
             total_large_bytes += size
             if size and total_large_bytes > max_large_bytes and (position or self.events):
                 return position
@@ -78,22 +78,22 @@ class Chunk(msgspec.Struct):
 
     def events_from(self, first: int) -> "Chunk":
         """Return the events from this sequence number on."""
-        return self._between(max(0, first - self.first), len(self.events))
+        return self._slice(max(0, first - self.first), len(self.events))
 
-    def split(self) -> Iterator["Chunk"]:
+    def split_for_insert(self) -> Iterator["Chunk"]:
         """Yield the same events in chunks that are small enough for the engine to insert each of them quickly."""
         start = size = parts = 0
         for position, event in enumerate(self.events):
-            event_bytes, event_parts = _bytes_of_event(event), _json_parts_of_event(event)
+            event_bytes, event_parts = _event_bytes(event), _count_json_parts(event)
             size += event_bytes
             parts += event_parts
-            is_full = position - start >= _CHUNK_EVENTS or size > _CHUNK_BYTES or parts > _CHUNK_JSON_PARTS
+            is_full = position - start >= _CHUNK_EVENTS or size > _CHUNK_BYTES or parts > _MAX_CHUNK_JSON_PARTS
             if position > start and is_full:
-                yield self._between(start, position)
+                yield self._slice(start, position)
                 start, size, parts = position, event_bytes, event_parts
-        yield self._between(start, len(self.events))
+        yield self._slice(start, len(self.events))
 
-    def _between(self, start: int, end: int) -> "Chunk":
+    def _slice(self, start: int, end: int) -> "Chunk":
         return Chunk(self.first + start, self.events[start:end], self.received_us[start:end])
 
     def sorted_by_project(self) -> "Chunk":
@@ -128,7 +128,7 @@ class Chunk(msgspec.Struct):
         `values` are the other parameters of the statement.
         """
         if len(self.events) < _MIN_ARROW_EVENTS:
-            cursor.execute(insert_sql(LISTED_EVENTS), self._parameter_lists() | values)
+            cursor.execute(insert_sql(LISTED_EVENTS_SQL), self._parameter_lists() | values)
             return
         with closing(self._arrow_columns()) as columns:
             cursor.register("incoming", columns)
@@ -152,27 +152,30 @@ class Chunk(msgspec.Struct):
             self.insert(cursor, insert_sql, **values)
 
     def _parameter_lists(self) -> dict[str, object]:
-        lists: dict[str, object] = {letter: self._texts_of_column(name) for letter, name in _TEXT_COLUMNS.items()}
+        lists: dict[str, object] = {
+            letter: self._texts_of_column(name) for letter, name in _TEXT_COLUMNS_BY_LETTER.items()
+        }
         return lists | {
             "t": [event.timestamp_us for event in self.events],
             "r": self.received_us,
             "f": [event.timestamp_inferred for event in self.events],
-            "o": [object_paths(event) for event in self.events],
+            "o": [encode_object_paths(event) for event in self.events],
             "n": list(range(self.first, self.end)),
         }
 
-    def _arrow_columns(self) -> arrow_stream.ArrowColumns:
+    def _arrow_columns(self) -> arrow_stream.ArrowColumnStream:
         columns = {
-            letter: arrow_stream.text_column(self._texts_of_column(name)) for letter, name in _TEXT_COLUMNS.items()
+            letter: arrow_stream.text_column(self._texts_of_column(name))
+            for letter, name in _TEXT_COLUMNS_BY_LETTER.items()
         }
         columns |= {
             "t": arrow_stream.time_column([event.timestamp_us for event in self.events]),
             "r": arrow_stream.time_column(self.received_us),
             "f": arrow_stream.boolean_column([event.timestamp_inferred for event in self.events]),
-            "o": arrow_stream.text_column([object_paths(event) for event in self.events]),
+            "o": arrow_stream.text_column([encode_object_paths(event) for event in self.events]),
             "n": arrow_stream.number_column(range(self.first, self.end)),
         }
-        return arrow_stream.ArrowColumns(columns, len(self.events))
+        return arrow_stream.ArrowColumnStream(columns, len(self.events))
 
     def _texts_of_column(self, name: str) -> list[str | None]:
         return list(map(attrgetter(name), self.events))
@@ -182,7 +185,9 @@ class Chunk(msgspec.Struct):
         for position, event in enumerate(self.events):
             if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
                 self.events[position] = msgspec.structs.replace(
-                    event, metadata=_encode_text(event.metadata), extras=_encode({"unreadable": event.extras}).decode()
+                    event,
+                    metadata=_encode_text(event.metadata),
+                    extras=_encode_json({"unreadable": event.extras}).decode(),
                 )
 
 
@@ -194,30 +199,30 @@ def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
         while remaining.events and remaining.first < until:
             if not chunks or chunks[-1].end != remaining.first or len(chunks[-1].events) >= _CHUNK_EVENTS:
                 chunks.append(Chunk(remaining.first))
-            count = min(until - remaining.first, chunks[-1].count_fitting(remaining.events, _CHUNK_LARGE_BYTES))
+            count = min(until - remaining.first, chunks[-1].count_fitting(remaining.events, _MAX_CHUNK_LARGE_BYTES))
             if count:
                 chunks[-1].add_events(remaining, count)
-                remaining = remaining.without(count)
+                remaining = remaining.without_first(count)
             else:
                 chunks.append(Chunk(remaining.first))
     return chunks
 
 
-def text_bytes(events: Sequence[Event]) -> int:
+def estimated_event_bytes(events: Sequence[Event]) -> int:
     """Estimate how many bytes the events take in memory."""
-    return sum(map(_bytes_of_event, events))
+    return sum(map(_event_bytes, events))
 
 
-def large_bytes(events: Sequence[Event]) -> int:
+def estimated_large_bytes(events: Sequence[Event]) -> int:
     """Estimate how many bytes the large events among these take in memory."""
-    return sum(size for size in map(_bytes_of_event, events) if size > _LARGE_EVENT_BYTES)
+    return sum(size for size in map(_event_bytes, events) if size > _LARGE_EVENT_BYTES)
 
 
-def _bytes_of_event(event: Event) -> int:
+def _event_bytes(event: Event) -> int:
     return EVENT_OVERHEAD_BYTES + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "")
 
 
-def _json_parts_of_event(event: Event) -> int:
+def _count_json_parts(event: Event) -> int:
     """Estimate the number of keys and elements in an event's JSON, also counting punctuation within texts."""
     return _count_in_json(event, ":") + _count_in_json(event, ",")
 
@@ -228,19 +233,19 @@ def _count_in_json(event: Event, character: str) -> int:
 
 def _field_counts(events: Iterable[Event]) -> Iterator[int]:
     """Yield the number of different fields after each event."""
-    known: _Fields = {}
+    known: _FieldTree = {}
     count = 0
     for event in events:
         for text in filter(None, (event.metadata, event.extras)):
             try:
-                count += _add_fields(_decode(text), known)
+                count += _add_fields(_decode_json(text), known)
             except (msgspec.DecodeError, RecursionError):
                 # The text is nested too deeply for the decoder, or has too large a number.
                 count += text.count(":")
         yield count
 
 
-def _add_fields(document: object, known: _Fields) -> int:
+def _add_fields(document: object, known: _FieldTree) -> int:
     """Add the fields of a document to the known ones; return how many are new."""
     count = 0
     values = [(document, known)]
@@ -269,4 +274,4 @@ def _is_readable(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:
 
 
 def _encode_text(text: str | None) -> str | None:
-    return None if text is None else _encode(text).decode()
+    return None if text is None else _encode_json(text).decode()

@@ -13,38 +13,38 @@ from collections.abc import Callable, Collection
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.background import Job
+from cordwood.engines.duckdb.storage.background import BackgroundJob
 from cordwood.engines.duckdb.storage.blocks import (
-    drop_ngrams_of_empty_blocks,
-    insert_ngrams,
+    delete_filters_of_empty_blocks,
+    insert_block_filter,
     new_block_number,
     next_unindexed_block,
     register_block,
-    register_missing,
-    replace_ngrams,
-    unregister_run,
+    register_missing_blocks,
+    replace_block_filter,
+    unregister_compacted_blocks,
 )
 from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
-from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.observe.observation import Report
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
+from cordwood.observe.observation import ReportMessage
 
 # The number of row groups that one run rewrites.
-RUN_GROUPS = 10
+ROW_GROUPS_PER_RUN = 10
 # How many of the newest row groups stay in order of arrival. Compaction sorts by project, so that a query for the
 # newest events of all projects would have to read a whole run instead of the last row groups.
-UNCOMPACTED_GROUPS = 4
+MIN_UNCOMPACTED_ROW_GROUPS = 4
 _POLL_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
-_PAUSE_SECONDS = 0.05
+_LOCK_PAUSE_SECONDS = 0.05
 # Compaction waits until no row group has been flushed for this time.
 _QUIET_SECONDS = 5.0
 # Under a load without pauses, compaction runs if flushing took less than this share of the time that the last
-# `_CALM_SAMPLES` samples cover.
-_CALM_SHARE = 1 / 3
-_CALM_SAMPLES = 6
+# `_FLUSH_SAMPLES` samples cover.
+_CALM_FLUSHING_SHARE = 1 / 3
+_FLUSH_SAMPLES = 6
 
 
 class Compactor:
@@ -60,7 +60,7 @@ class Compactor:
         session: Session,
         stores: Callable[[], Collection[StreamStore]],
         is_busy: Callable[[], bool],
-        report: Report,
+        report: ReportMessage,
         *,
         runs_between_flushes: bool,
         stopping: threading.Event,
@@ -73,7 +73,7 @@ class Compactor:
         self._report = report
         self._last_flush = time.monotonic()
         self._runs_between_flushes = runs_between_flushes
-        self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_CALM_SAMPLES)
+        self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_FLUSH_SAMPLES)
         # The value of `_last_flush` for which nothing is left to compact or index.
         self._idle_since_flush: float | None = None
         self._failed_at = -_AFTER_FAILURE_SECONDS
@@ -81,7 +81,7 @@ class Compactor:
         self._cursor = session.cursor()
         # A cursor for statements outside of the transaction of `_cursor`.
         self._second_cursor = session.cursor()
-        self.job = Job("compact", self.run, first_pause=_POLL_SECONDS)
+        self.job = BackgroundJob("compact", self.run_due_work, first_pause=_POLL_SECONDS)
 
     def on_flush(self) -> None:
         self._last_flush = time.monotonic()
@@ -103,53 +103,57 @@ class Compactor:
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
         # Compact first: compaction replaces blocks, so n-grams of the old ones would be wasted.
-        for work in (self.compact, self.index_newest_block, self.register_blocks):
+        for work in (self.compact_oldest_run, self.index_newest_block, self.register_blocks):
             for store in self._stores():
                 while (may_begin := self._may_begin()) and work(store):
                     is_done = False
                     # Pause, so that a thread that waits for the lock gets it before this one takes it again.
-                    self._stopping.wait(_PAUSE_SECONDS)
+                    self._stopping.wait(_LOCK_PAUSE_SECONDS)
                 is_done &= may_begin
         if is_done:
             self._idle_since_flush = last_flush
 
-    def compact(self, store: StreamStore) -> bool:
+    def compact_oldest_run(self, store: StreamStore) -> bool:
         """Compact the oldest uncompacted run; return False if there is none, or if the work has to be postponed."""
         is_compacted = self._run_within_memory(self._rewrite_run, store.tables)
         if is_compacted:
-            self.memory_reclaimer.mark_active()
+            self.memory_reclaimer.record_activity()
             self._session.checkpoint(self._cursor)
             release_free_memory()
         return is_compacted
 
     def index_newest_block(self, store: StreamStore) -> bool:
         """Index the n-grams of the newest unindexed block; return False if there is none."""
-        return self._run_within_memory(self._index_newest_block, store.tables)
+        return self._run_within_memory(self._index_newest_block_in_transaction, store.tables)
 
     def register_blocks(self, store: StreamStore) -> bool:
         """Register some of the blocks that earlier releases wrote; return False if there are none."""
         if store.has_all_blocks_registered:
             return False
-        is_changed = self._in_transaction(self._register_missing, store.tables)
+        is_changed = self._run_in_transaction(self._register_missing, store.tables)
         store.has_all_blocks_registered = not is_changed
         return is_changed
 
-    def _register_missing(self, tables: StreamTables) -> bool:
-        return register_missing(self._cursor, tables, RUN_GROUPS)
+    def _register_missing(self, tables: StreamTableStatements) -> bool:
+        return register_missing_blocks(self._cursor, tables, ROW_GROUPS_PER_RUN)
 
-    def _run_within_memory(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
+    def _run_within_memory(
+        self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
+    ) -> bool:
         """Run the change in one transaction.
 
         If it exceeds the memory limit, run it again with VARIANT values written whole, not as a column for each field.
         """
         try:
-            return self._in_transaction(change, tables)
+            return self._run_in_transaction(change, tables)
         except duckdb.OutOfMemoryException:
             if not self._session.stop_shredding(self._cursor):
                 raise
-            return self._in_transaction(change, tables)
+            return self._run_in_transaction(change, tables)
 
-    def _in_transaction(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
+    def _run_in_transaction(
+        self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
+    ) -> bool:
         """Run the change in one transaction, which is rolled back if nothing changed."""
         cursor = self._cursor
         with self.deletion_lock:
@@ -162,19 +166,19 @@ class Compactor:
                 raise
         return is_changed
 
-    def _index_newest_block(self, tables: StreamTables) -> bool:
+    def _index_newest_block_in_transaction(self, tables: StreamTableStatements) -> bool:
         block = next_unindexed_block(self._cursor, tables)
         if block is None:
             return False
-        replace_ngrams(self._cursor, tables, block)
+        replace_block_filter(self._cursor, tables, block)
         return True
 
-    def _rewrite_run(self, tables: StreamTables) -> bool:
+    def _rewrite_run(self, tables: StreamTableStatements) -> bool:
         last_rowid = self._last_rowid_of_run(tables)
         if last_rowid is None:
             return False
-        self._cursor.execute(tables.order_run(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
-        for part in range(RUN_GROUPS):
+        self._cursor.execute(tables.create_run_order(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
+        for part in range(ROW_GROUPS_PER_RUN):
             # Give up the run, whose transaction is rolled back: as long as this transaction is open, DuckDB keeps the
             # log entries of other transactions in memory.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
@@ -184,30 +188,34 @@ class Compactor:
             self.memory_reclaimer.reclaim_between_steps(self._second_cursor)
             # Use half of one processor at most.
             self._stopping.wait(time.monotonic() - started_at)
-        unregister_run(self._cursor, tables, last_rowid)
+        unregister_compacted_blocks(self._cursor, tables, last_rowid)
         self._cursor.execute(tables.delete_run_rows(), {"last": last_rowid})
-        drop_ngrams_of_empty_blocks(self._cursor, tables)
+        delete_filters_of_empty_blocks(self._cursor, tables)
         return True
 
-    def _write_run_part(self, tables: StreamTables, part: int) -> None:
+    def _write_run_part(self, tables: StreamTableStatements, part: int) -> None:
         block = new_block_number(self._cursor)
         self._cursor.execute(tables.write_run_part(), {"part": part, "block": block})
         register_block(self._cursor, tables, block)
-        insert_ngrams(self._cursor, tables, block)
+        insert_block_filter(self._cursor, tables, block)
 
-    def _last_rowid_of_run(self, tables: StreamTables) -> int | None:
-        rows = RUN_GROUPS * ROW_GROUP_ROWS
-        ((uncompacted_rows, last),) = self._cursor.execute(tables.last_of_run(), {"rows": rows}).fetchall()
-        return None if last is None or uncompacted_rows < rows + UNCOMPACTED_GROUPS * ROW_GROUP_ROWS else int(last)
+    def _last_rowid_of_run(self, tables: StreamTableStatements) -> int | None:
+        rows = ROW_GROUPS_PER_RUN * ROW_GROUP_ROWS
+        ((uncompacted_rows, last),) = self._cursor.execute(tables.select_run_end(), {"rows": rows}).fetchall()
+        return (
+            None if last is None or uncompacted_rows < rows + MIN_UNCOMPACTED_ROW_GROUPS * ROW_GROUP_ROWS else int(last)
+        )
 
-    def run(self) -> float:
+    def run_due_work(self) -> float:
         """Run the work that is due; return the seconds until the next check."""
         self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
         is_paused = time.monotonic() < self._failed_at + _AFTER_FAILURE_SECONDS
         if not is_paused and not self._try_work(self.compact_all, "Row groups could not be compacted yet"):
             self._failed_at = time.monotonic()
         self._try_work(lambda: self.memory_reclaimer.reclaim(self._cursor), "Memory could not be released yet")
-        self._try_work(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
+        self._try_work(
+            lambda: self._session.resume_shredding_when_due(self._cursor), "Shredding could not begin again yet"
+        )
         return _POLL_SECONDS
 
     def _try_work(self, work: Callable[[], None], failure_message: str) -> bool:
@@ -221,13 +229,13 @@ class Compactor:
 
     def _may_begin(self) -> bool:
         is_quiet = time.monotonic() - self._last_flush > _QUIET_SECONDS or (
-            self._runs_between_flushes and self._is_calm()
+            self._runs_between_flushes and self._is_flush_load_low()
         )
         return is_quiet and not self._stopping.is_set() and not self._is_busy()
 
-    def _is_calm(self) -> bool:
-        if len(self._flush_samples) < _CALM_SAMPLES:
+    def _is_flush_load_low(self) -> bool:
+        if len(self._flush_samples) < _FLUSH_SAMPLES:
             return False
         since, flushing_seconds = self._flush_samples[0]
         share = (self._session.gate.flushing_seconds - flushing_seconds) / (time.monotonic() - since)
-        return share < _CALM_SHARE
+        return share < _CALM_FLUSHING_SHARE

@@ -9,13 +9,13 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import is_out_of_memory
-from cordwood.engines.duckdb.storage.background import Job
+from cordwood.engines.duckdb.storage.background import BackgroundJob
 from cordwood.engines.duckdb.storage.chunk import Chunk, is_value_error
 from cordwood.engines.duckdb.storage.locks import FileAccess
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
-from cordwood.observe.observation import Report
+from cordwood.observe.observation import ReportMessage
 
 # A partial row group of at least `_QUIET_ROWS` rows is flushed when no events have arrived for `_QUIET_SECONDS`. Others
 # wait for `_MAX_PENDING_SECONDS`, because each flush rewrites the last row group.
@@ -54,11 +54,11 @@ class Flusher:
         stores: Callable[[], Collection[StreamStore]],
         limits: FlushLimits,
         on_flushed: Callable[[], None],
-        report: Report,
+        report: ReportMessage,
         clock_us: Callable[[], int],
     ) -> None:
         self.limits = limits
-        self.job = Job("flush", self.flush_next, threads=limits.workers)
+        self.job = BackgroundJob("flush", self.flush_next, threads=limits.workers)
         self._session = session
         self._stores = stores
         self._on_flushed = on_flushed
@@ -84,18 +84,18 @@ class Flusher:
         return 0.0 if is_flushed else _POLL_SECONDS
 
     def _flush_due(self) -> bool:
-        if self._session.is_stuck:
+        if self._session.is_checkpoint_stuck:
             with closing(self._session.cursor()) as cursor:
                 if not self._try_checkpoint(cursor, now=False):
                     return False
         stores = sorted(self._stores(), key=lambda store: store.unflushed_bytes, reverse=True)
         is_memory_short = self._is_memory_short(stores)
         for store in stores:
-            whole_groups_only = not (is_memory_short or self._is_due(store))
+            whole_groups_only = not (is_memory_short or self._is_flush_due(store))
             chunk = store.take_chunk(whole_groups_only=whole_groups_only, rows=self._rows_to_flush(store))
             if chunk is not None:
                 with closing(self._session.cursor()) as cursor:
-                    return self._flush(store, chunk, cursor)
+                    return self._flush_chunk(store, chunk, cursor)
         return False
 
     def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:
@@ -108,7 +108,7 @@ class Flusher:
             return False
         return unflushed_bytes(stores) > self.limits.max_unflushed_bytes * 3 // 4
 
-    def _flush(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
+    def _flush_chunk(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
             rows_of_group = self._rows_since_checkpoint[store.name] + len(chunk.events)
             if chunk.has_more_fields_than(self._session.max_shredded_fields(rows_of_group), store.shape):
@@ -167,7 +167,7 @@ class Flusher:
             self._last_report_at = time.monotonic()
             self._report(sentence)
 
-    def _is_due(self, store: StreamStore) -> bool:
+    def _is_flush_due(self, store: StreamStore) -> bool:
         oldest_us = store.oldest_pending_us
         if oldest_us is None:
             return False

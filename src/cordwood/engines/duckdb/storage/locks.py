@@ -57,7 +57,7 @@ class Lock(Protocol):
 
 
 @contextmanager
-def acquired(lock: Lock, stop_early: Callable[[], None]) -> Iterator[None]:
+def hold_lock(lock: Lock, stop_early: Callable[[], None]) -> Iterator[None]:
     """Hold the lock; while it is not free, call `stop_early` regularly, which raises if the query must stop."""
     while not lock.acquire(timeout=STOP_CHECK_SECONDS):
         stop_early()
@@ -71,7 +71,7 @@ class LockOrderError(RuntimeError):
     """Raised by a checked lock when the thread already holds a lock of a later rank."""
 
 
-class _LockChecks:
+class _LockOrderChecker:
     """Whether locks are checked, and the ranks that each thread holds."""
 
     def __init__(self) -> None:
@@ -82,33 +82,33 @@ class _LockChecks:
         ranks: list[LockRank] = self._local.__dict__.setdefault("ranks", [])
         return ranks
 
-    def refuse_wrong_order(self, rank: LockRank) -> None:
+    def require_order(self, rank: LockRank) -> None:
         later = [held_rank for held_rank in self.held_ranks() if held_rank > rank]
         if later:
             raise LockOrderError(f"{rank.name} was taken while {max(later).name} was held.")
 
 
-_checks = _LockChecks()
+_order_checker = _LockOrderChecker()
 
 
 @contextmanager
-def checked_order() -> Iterator[None]:
+def check_lock_order() -> Iterator[None]:
     """Check the order of all locks that are created during the block."""
-    was_on, _checks.is_on = _checks.is_on, True
+    was_on, _order_checker.is_on = _order_checker.is_on, True
     try:
         yield
     finally:
-        _checks.is_on = was_on
+        _order_checker.is_on = was_on
 
 
 @contextmanager
-def holding_rank(rank: LockRank) -> Iterator[None]:
+def hold_rank(rank: LockRank) -> Iterator[None]:
     """Record during the block that the thread holds a resource of this rank that is not a lock, such as the file."""
-    if not _checks.is_on:
+    if not _order_checker.is_on:
         yield
         return
-    _checks.refuse_wrong_order(rank)
-    held_ranks = _checks.held_ranks()
+    _order_checker.require_order(rank)
+    held_ranks = _order_checker.held_ranks()
     held_ranks.append(rank)
     try:
         yield
@@ -118,12 +118,12 @@ def holding_rank(rank: LockRank) -> Iterator[None]:
 
 def ordered_lock(rank: LockRank) -> Lock:
     """Return a lock that is checked if checks are enabled."""
-    return _CheckedLock(rank, threading.Lock()) if _checks.is_on else threading.Lock()
+    return _CheckedLock(rank, threading.Lock()) if _order_checker.is_on else threading.Lock()
 
 
 def ordered_condition(rank: LockRank) -> threading.Condition:
     """Return a condition over a reentrant lock, which is checked if checks are enabled."""
-    return threading.Condition(_CheckedLock(rank, threading.RLock()) if _checks.is_on else threading.RLock())  # type: ignore[arg-type]
+    return threading.Condition(_CheckedLock(rank, threading.RLock()) if _order_checker.is_on else threading.RLock())  # type: ignore[arg-type]
 
 
 class _CheckedLock:
@@ -134,15 +134,15 @@ class _CheckedLock:
         self._lock = lock
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
-        _checks.refuse_wrong_order(self._rank)
+        _order_checker.require_order(self._rank)
         is_acquired: bool = self._lock.acquire(blocking, timeout)
         if is_acquired:
-            _checks.held_ranks().append(self._rank)
+            _order_checker.held_ranks().append(self._rank)
         return is_acquired
 
     def release(self) -> None:
         self._lock.release()
-        _checks.held_ranks().remove(self._rank)
+        _order_checker.held_ranks().remove(self._rank)
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -157,7 +157,7 @@ class _CheckedLock:
         return is_owned
 
     def _release_save(self) -> tuple[object, int]:
-        held_ranks = _checks.held_ranks()
+        held_ranks = _order_checker.held_ranks()
         count = held_ranks.count(self._rank)
         while self._rank in held_ranks:
             held_ranks.remove(self._rank)
@@ -166,7 +166,7 @@ class _CheckedLock:
     def _acquire_restore(self, saved: tuple[object, int]) -> None:
         state, count = saved
         self._lock._acquire_restore(state)  # noqa: SLF001
-        _checks.held_ranks().extend([self._rank] * count)
+        _order_checker.held_ranks().extend([self._rank] * count)
 
 
 class FileAccess(Enum):
@@ -176,7 +176,7 @@ class FileAccess(Enum):
     FLUSH = "flush"
 
 
-class ExclusiveWait(msgspec.Struct, frozen=True):
+class ExclusiveWaitLimits(msgspec.Struct, frozen=True):
     """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries blocked too."""
 
     idle_wait_seconds: float
@@ -184,8 +184,8 @@ class ExclusiveWait(msgspec.Struct, frozen=True):
     query_wait_seconds: float
 
 
-RELAXED_WAIT = ExclusiveWait(10.0, 2.0, 0.25)
-URGENT_WAIT = ExclusiveWait(1.0, 10.0, 2.0)
+RELAXED_WAIT = ExclusiveWaitLimits(10.0, 2.0, 0.25)
+URGENT_WAIT = ExclusiveWaitLimits(1.0, 10.0, 2.0)
 # A checkpoint excludes other transactions only at its beginning; they may continue after this time.
 _UNBLOCK_AFTER_SECONDS = 0.2
 
@@ -225,17 +225,17 @@ class FileGate:
         with self._changed:
             while not self._changed.wait_for(lambda: kind not in self._blocked, STOP_CHECK_SECONDS):
                 stop_early()
-            self._change_count(kind, 1)
+            self._change_access_count(kind, 1)
         try:
-            with holding_rank(LockRank.FILE_GATE):
+            with hold_rank(LockRank.FILE_GATE):
                 yield
         finally:
             with self._changed:
-                self._change_count(kind, -1)
+                self._change_access_count(kind, -1)
                 self._last_released_at[kind] = time.monotonic()
                 self._changed.notify_all()
 
-    def _change_count(self, kind: FileAccess, change: int) -> None:
+    def _change_access_count(self, kind: FileAccess, change: int) -> None:
         previous_count, now = self._active_counts[kind], time.monotonic()
         self._active_counts[kind] = previous_count + change
         if kind is FileAccess.FLUSH and not previous_count:
@@ -244,7 +244,9 @@ class FileGate:
             self._flushing_seconds += now - self._flushing_since
 
     @contextmanager
-    def exclusive(self, max_wait: ExclusiveWait = RELAXED_WAIT, *, until_block_ends: bool = False) -> Iterator[bool]:
+    def exclusive(
+        self, max_wait: ExclusiveWaitLimits = RELAXED_WAIT, *, until_block_ends: bool = False
+    ) -> Iterator[bool]:
         """Make new shared access wait; yield whether no shared access is held any more.
 
         The waiting threads continue a moment after the `with` block has begun, or with `until_block_ends` when it has
@@ -259,7 +261,7 @@ class FileGate:
         if not until_block_ends:
             unblock_timer.start()
         try:
-            with holding_rank(LockRank.FILE_GATE):
+            with hold_rank(LockRank.FILE_GATE):
                 yield is_exclusive
         finally:
             unblock_timer.cancel()
@@ -270,7 +272,7 @@ class FileGate:
             self._blocked = frozenset()
             self._changed.notify_all()
 
-    def _wait_until_free(self, max_wait: ExclusiveWait) -> bool:
+    def _wait_until_free(self, max_wait: ExclusiveWaitLimits) -> bool:
         """Block flushes until the running ones have ended, then block queries for a moment."""
         self._blocked = frozenset({FileAccess.FLUSH})
         self._changed.wait_for(lambda: not self._active_counts[FileAccess.FLUSH], max_wait.flush_wait_seconds)

@@ -13,19 +13,19 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT
 from cordwood.engines.duckdb.storage.blocks import CREATE_BLOCK_REGISTRY, CREATE_NGRAM_INDEX
-from cordwood.engines.duckdb.storage.session import first_row, transaction
+from cordwood.engines.duckdb.storage.session import fetch_first_row, transaction
 from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable
-from cordwood.model.event import Kinds, Path, ValueKind
+from cordwood.model.event import EventPath, KindsByPath, ValueKind
 
 # The version of the folder's format; incremented whenever older releases can no longer read the folder.
 FORMAT_VERSION = 4
 
-RangesByStream = list[tuple[int, int]]
+SequenceRanges = list[tuple[int, int]]
 
 _NEWER_VERSION_HINT = "Start the cordwood that wrote it, or a newer one."
 
-_CREATE_VERSION = (
+_CREATE_VERSION_TABLE = (
     "CREATE SCHEMA IF NOT EXISTS store.cordwood",
     "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
 )
@@ -43,7 +43,7 @@ _CREATE_PROJECT_SHAPES: Final = (
 
 def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
     """Create the manifest in a new file; refuse a file of a newer cordwood, or one without a version."""
-    for statement in _CREATE_VERSION:
+    for statement in _CREATE_VERSION_TABLE:
         cursor.execute(statement)
     _check_version(cursor)
     for statement in (*_CREATE_TABLES, *CREATE_NGRAM_INDEX, *_CREATE_PROJECT_SHAPES, *CREATE_BLOCK_REGISTRY):
@@ -51,7 +51,7 @@ def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def _check_version(cursor: duckdb.DuckDBPyConnection) -> None:
-    row = first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
+    row = fetch_first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None
     if version is None and not _has_events(cursor):
         cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": FORMAT_VERSION})
@@ -72,12 +72,12 @@ def _check_version(cursor: duckdb.DuckDBPyConnection) -> None:
 def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
     """Return whether the file has tables of streams, which are never created before the version is stored."""
     tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
-    return first_row(cursor, tables) is not None
+    return fetch_first_row(cursor, tables) is not None
 
 
-def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, RangesByStream]:
+def read_flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, SequenceRanges]:
     """Return the ranges of flushed sequence numbers by stream; adjacent ranges are merged, in the file as well."""
-    by_stream: dict[str, RangesByStream] = defaultdict(list)
+    by_stream: dict[str, SequenceRanges] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
         _add_range(by_stream[stream], first, last)
@@ -86,8 +86,8 @@ def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, RangesBySt
     return by_stream
 
 
-def shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Kinds]:
-    by_stream: dict[str, dict[Path, frozenset[ValueKind]]] = defaultdict(dict)
+def read_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, KindsByPath]:
+    by_stream: dict[str, dict[EventPath, frozenset[ValueKind]]] = defaultdict(dict)
     for stream, path, kind in cursor.execute("SELECT DISTINCT stream, path, kind FROM store.cordwood.shape").fetchall():
         kinds = by_stream[stream]
         kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {_value_kind(kind)}
@@ -101,14 +101,14 @@ def _value_kind(name: str) -> ValueKind:
         raise DataFolderUnusable(f"The events' shapes name a kind of value {name!r}.", hint=RESTORE_HINT) from None
 
 
-def _add_range(ranges: RangesByStream, first: int, last: int) -> None:
+def _add_range(ranges: SequenceRanges, first: int, last: int) -> None:
     if ranges and first <= ranges[-1][1]:
         ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
     else:
         ranges.append((first, last))
 
 
-def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, RangesByStream]) -> None:
+def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, SequenceRanges]) -> None:
     rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
     columns = {
         "streams": [row[0] for row in rows],
@@ -125,12 +125,12 @@ def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, R
 class UnsavedProjectShapes(msgspec.Struct, frozen=True):
     """Changes of projects' shapes to write: new pairs, which have positions from `first` on, and changed sets."""
 
-    first: int
+    first_pair_position: int
     pairs: Sequence[PathAndKind]
-    sets: Mapping[str, int]
+    bit_sets: Mapping[str, int]
 
 
-class SavedProjects:
+class ProjectShapeSaver:
     """The record of which project shapes of one stream have changed since they were last written to the file.
 
     Guarded by the stream's lock `state_lock`.
@@ -145,27 +145,27 @@ class SavedProjects:
     def load(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
         """Load the pairs and the projects' bit sets that were read from the file."""
         for position, pair in sorted(pairs.items()):
-            if self._shapes.bit(pair) != 1 << position:
+            if self._shapes.find_or_add_bit(pair) != 1 << position:
                 raise DataFolderUnusable(
                     f"The paths of {self._stream} are not all there: number {position} is {pair}.", hint=RESTORE_HINT
                 )
         self._saved_pairs = len(pairs)
         for project, bits in sets.items():
-            self._shapes.add(project, bits)
+            self._shapes.add_bit_set(project, bits)
 
     def mark_changed(self, projects: Iterable[str]) -> None:
         self._changed.update(projects)
 
     def take_changes(self) -> UnsavedProjectShapes:
-        sets = {project: self._shapes.set_of(project) for project in self._changed}
+        sets = {project: self._shapes.bit_set_of_project(project) for project in self._changed}
         first, self._saved_pairs = self._saved_pairs, len(self._shapes.pairs)
         self._changed = set()
         return UnsavedProjectShapes(first, self._shapes.pairs[first : self._saved_pairs], sets)
 
     def restore(self, unsaved: UnsavedProjectShapes) -> None:
         """Mark changes that could not be written as unsaved again."""
-        self._changed |= unsaved.sets.keys()
-        self._saved_pairs = min(self._saved_pairs, unsaved.first)
+        self._changed |= unsaved.bit_sets.keys()
+        self._saved_pairs = min(self._saved_pairs, unsaved.first_pair_position)
 
     def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: UnsavedProjectShapes) -> None:
         """Write the changes in the transaction that flushes the events from which they were learnt."""
@@ -175,21 +175,21 @@ class SavedProjects:
                 " unnest($paths), unnest($kinds)",
                 {
                     "stream": self._stream,
-                    "first": unsaved.first,
+                    "first": unsaved.first_pair_position,
                     "paths": [list(path) for path, _ in unsaved.pairs],
                     "kinds": [kind.value for _, kind in unsaved.pairs],
                 },
             )
-        if unsaved.sets:
-            _insert_projects(cursor, self._stream, unsaved.sets)
+        if unsaved.bit_sets:
+            _insert_project_bit_sets(cursor, self._stream, unsaved.bit_sets)
 
 
-_ProjectSets = tuple[dict[int, PathAndKind], dict[str, int]]
+_PairsAndBitSets = tuple[dict[int, PathAndKind], dict[str, int]]
 
 
-def load_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _ProjectSets]:
+def load_project_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _PairsAndBitSets]:
     """Return the pairs and the projects' bit sets by stream; rows of one project are merged, in the file as well."""
-    by_stream: dict[str, _ProjectSets] = defaultdict(lambda: ({}, {}))
+    by_stream: dict[str, _PairsAndBitSets] = defaultdict(lambda: ({}, {}))
     for stream, position, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
         by_stream[stream][0][position] = (tuple(path), ValueKind(kind))
     rows = cursor.execute("SELECT stream, project, pairs FROM store.cordwood.project").fetchall()
@@ -197,24 +197,24 @@ def load_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _ProjectSet
         sets = by_stream[stream][1]
         sets[project] = sets.get(project, 0) | int.from_bytes(pairs, "little")
     if sum(len(sets) for _, sets in by_stream.values()) < len(rows):
-        _rewrite_projects(cursor, by_stream)
+        _rewrite_project_bit_sets(cursor, by_stream)
     return by_stream
 
 
-def _rewrite_projects(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, _ProjectSets]) -> None:
+def _rewrite_project_bit_sets(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, _PairsAndBitSets]) -> None:
     with transaction(cursor):
         cursor.execute("DELETE FROM store.cordwood.project")
         for stream, (_, sets) in by_stream.items():
             if sets:
-                _insert_projects(cursor, stream, sets)
+                _insert_project_bit_sets(cursor, stream, sets)
 
 
-def _insert_projects(cursor: duckdb.DuckDBPyConnection, stream: str, sets: Mapping[str, int]) -> None:
+def _insert_project_bit_sets(cursor: duckdb.DuckDBPyConnection, stream: str, sets: Mapping[str, int]) -> None:
     cursor.execute(
         "INSERT INTO store.cordwood.project SELECT $stream, unnest($projects), unnest($sets::BLOB[])",
-        {"stream": stream, "projects": list(sets), "sets": [_set_to_bytes(bits) for bits in sets.values()]},
+        {"stream": stream, "projects": list(sets), "sets": [_bit_set_to_bytes(bits) for bits in sets.values()]},
     )
 
 
-def _set_to_bytes(bits: int) -> bytes:
+def _bit_set_to_bytes(bits: int) -> bytes:
     return bits.to_bytes((bits.bit_length() + 7) // 8 or 1, "little")

@@ -14,15 +14,15 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.locks import URGENT_WAIT, FileAccess, Lock
 from cordwood.engines.duckdb.storage.session import Session
-from cordwood.engines.free_memory import load_function, trim_heap
+from cordwood.engines.free_memory import load_library_function, trim_heap
 
 # Longer than the sampling interval, so that no query between two samples is missed.
 _QUIET_SECONDS = 6.0
 # DuckDB's metadata of row groups may grow by the memory limit divided by this number before the file is reopened.
-_METADATA_DIVISOR = 12
+_METADATA_GROWTH_DIVISOR = 12
 # Of this many samples the minimum is used, which excludes memory that queries hold briefly. Collecting them also limits
 # how often the file is reopened.
-_SAMPLES = 6
+_HEAP_SAMPLES = 6
 
 # The jemalloc control that returns freed memory; the number 4096 stands for all arenas.
 _PURGE_ALL_ARENAS = b"arena.4096.purge"
@@ -39,12 +39,12 @@ class MemoryReclaimer:
         self._lock = lock
         self._pending_bytes = pending_bytes
         self._is_reclaimed = False
-        self._growth_bytes = session.memory_bytes // _METADATA_DIVISOR
+        self._growth_bytes = session.memory_bytes // _METADATA_GROWTH_DIVISOR
         self._initial_heap_bytes: int | None = None
         self._baseline_heap_bytes: int | None = None
-        self._heap_samples: deque[int] = deque(maxlen=_SAMPLES)
+        self._heap_samples: deque[int] = deque(maxlen=_HEAP_SAMPLES)
 
-    def mark_active(self) -> None:
+    def record_activity(self) -> None:
         """Record that background work has read or written the file since memory was last returned."""
         self._is_reclaimed = False
 
@@ -77,12 +77,12 @@ class MemoryReclaimer:
         DuckDB does not report the size of the metadata: the estimate is the least heap use of six samples minus that of
         the first sample.
         """
-        self._heap_samples.append(self._heap_in_use())
+        self._heap_samples.append(self._used_heap_bytes_without_pending())
         if self._initial_heap_bytes is None:
             self._initial_heap_bytes = self._heap_samples[0]
         if not self._session.is_open:
             self._reopen(cursor)
-        elif len(self._heap_samples) == _SAMPLES:
+        elif len(self._heap_samples) == _HEAP_SAMPLES:
             in_use = min(self._heap_samples)
             self._session.reserve_for_metadata(cursor, max(0, in_use - self._initial_heap_bytes))
             if self._has_grown(in_use):
@@ -94,9 +94,9 @@ class MemoryReclaimer:
             self._baseline_heap_bytes = in_use
         return in_use > self._baseline_heap_bytes + self._growth_bytes
 
-    def _heap_in_use(self) -> int:
+    def _used_heap_bytes_without_pending(self) -> int:
         """Return the heap bytes in use apart from pending events; 0 if the C library does not report them."""
-        used_bytes = heap_bytes()
+        used_bytes = used_heap_bytes()
         return 0 if used_bytes is None else used_bytes - self._pending_bytes()
 
     def _reopen(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -123,8 +123,8 @@ def _find_duckdb_library() -> str | None:
     return spec.origin if spec else None
 
 
-_jemalloc_control = load_function(_find_duckdb_library(), "duckdb_je_mallctl")
-_read_mallinfo = load_function(None, "mallinfo2", _MallInfo)
+_jemalloc_control = load_library_function(_find_duckdb_library(), "duckdb_je_mallctl")
+_read_mallinfo = load_library_function(None, "mallinfo2", _MallInfo)
 
 
 def release_free_memory() -> None:
@@ -133,7 +133,7 @@ def release_free_memory() -> None:
         _jemalloc_control(_PURGE_ALL_ARENAS, None, None, None, 0)
 
 
-def heap_bytes() -> int | None:
+def used_heap_bytes() -> int | None:
     """Return the bytes in use of the C library's heap; None if the library does not report them."""
     info = _read_mallinfo() if _read_mallinfo is not None else None
     return int(info.uordblks) if isinstance(info, _MallInfo) else None

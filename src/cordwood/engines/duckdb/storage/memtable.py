@@ -14,12 +14,12 @@ from typing import NamedTuple
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.storage.chunk import Chunk, text_bytes
-from cordwood.engines.duckdb.storage.session import first_row
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.chunk import Chunk, estimated_event_bytes
+from cordwood.engines.duckdb.storage.session import fetch_first_row
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
 # The maximum number of rows of a part. A part is dropped once all of its rows are flushed.
-_PART_ROWS = 8_192
+_MAX_PART_ROWS = 8_192
 
 
 class _MemtablePart(msgspec.Struct):
@@ -37,7 +37,7 @@ class Memtable:
     methods except the filling of a table require the stream's lock `state_lock`.
     """
 
-    def __init__(self, tables: StreamTables) -> None:
+    def __init__(self, tables: StreamTableStatements) -> None:
         # Every event below this sequence number is in the memtable or flushed.
         self.end = 0
         self._tables = tables
@@ -54,7 +54,7 @@ class Memtable:
     def begin_fill(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
         """Return the table to fill with these events; it is not dropped before `finish_fill`."""
         part = self._parts[-1] if self._parts else None
-        if part is None or part.end - part.first >= _PART_ROWS:
+        if part is None or part.end - part.first >= _MAX_PART_ROWS:
             self._created_parts += 1
             part = _MemtablePart(self._created_parts, first, end)
             cursor.execute(self._tables.create_memtable_part(part.number))
@@ -62,7 +62,7 @@ class Memtable:
             self._is_stale = True
         part.end = end
         self._filling = part
-        return self._tables.memtable_part(part.number)
+        return self._tables.memtable_part_name(part.number)
 
     def finish_fill(self, *, is_filled: bool) -> None:
         if is_filled and self._filling is not None:
@@ -74,7 +74,7 @@ class Memtable:
         self._flushed_to = flushed_to
         self._is_stale = self._is_stale or any(part.first < flushed_to for part in self._parts)
 
-    def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def refresh_views(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Update the views and drop tables whose rows are flushed; call it before a query begins."""
         if not self._is_stale:
             return
@@ -97,11 +97,11 @@ _MAX_ARRIVED_BYTES = 8 * 2**20
 _IDLE_SECONDS = 60.0
 
 
-class _AddedEvents(NamedTuple):
+class _AddedBatch(NamedTuple):
     """A batch of added events: the first one's sequence number, and the newest receive time of all events before it."""
 
     first: int
-    after_us: int
+    newest_before_us: int
     rows: int
     bytes: int
 
@@ -112,7 +112,7 @@ class ArrivedTable:
     The first followed query creates it. All methods require the lock with the rank ARRIVED_FILL.
     """
 
-    def __init__(self, tables: StreamTables) -> None:
+    def __init__(self, tables: StreamTableStatements) -> None:
         # The sequence number that follows the last event in the table, whose events are consecutive.
         self.end = 0
         self.is_filled = False
@@ -122,7 +122,7 @@ class ArrivedTable:
         # The table has all events received after this time, up to the last call of `add`.
         self._after_us = 0
         self._newest_us = 0
-        self._fills: deque[_AddedEvents] = deque()
+        self._fills: deque[_AddedBatch] = deque()
         self._rows = self._bytes = 0
         self._read_at = 0.0
 
@@ -134,12 +134,14 @@ class ArrivedTable:
     def is_idle(self) -> bool:
         return self.is_filled and time.monotonic() - self._read_at > _IDLE_SECONDS
 
-    def is_overload(self, chunks: Sequence[Chunk]) -> bool:
+    def exceeds_add_limit(self, chunks: Sequence[Chunk]) -> bool:
         """Return whether too many events have arrived at once to add them, so that queries read the other tables."""
         rows = sum(len(chunk.events) for chunk in chunks)
-        return rows > _MAX_ADDED_ROWS or sum(text_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
+        return (
+            rows > _MAX_ADDED_ROWS or sum(estimated_event_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
+        )
 
-    def restart(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    def clear_from(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Empty the table; the next event to add has the sequence number `end`."""
         self.is_filled = False
         self.trim_count += 1
@@ -154,9 +156,9 @@ class ArrivedTable:
         first, rows, size = self.end, 0, 0
         for chunk in chunks:
             chunk.insert_repaired(cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True))
-            rows, size, self.end = rows + len(chunk.events), size + text_bytes(chunk.events), chunk.end
+            rows, size, self.end = rows + len(chunk.events), size + estimated_event_bytes(chunk.events), chunk.end
         if rows:
-            self._fills.append(_AddedEvents(first, self._newest_us, rows, size))
+            self._fills.append(_AddedBatch(first, self._newest_us, rows, size))
             self._rows, self._bytes = self._rows + rows, self._bytes + size
         self._newest_us = max(self._newest_us, newest_us)
         if self._rows > _MAX_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES:
@@ -167,7 +169,7 @@ class ArrivedTable:
         while len(self._fills) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
             removed = self._fills.popleft()
             self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.bytes
-        self._after_us = self._fills[0].after_us
+        self._after_us = self._fills[0].newest_before_us
         self.trim_count += 1
         cursor.execute(self._tables.trim_arrived(), {"number": self._fills[0].first})
 
@@ -204,7 +206,7 @@ class RecentTable:
     methods except `on_flush` require the stream's lock `fill_lock`.
     """
 
-    def __init__(self, tables: StreamTables) -> None:
+    def __init__(self, tables: StreamTableStatements) -> None:
         # Every event below this sequence number that is newer than `_since_us` is in the table.
         self.end = 0
         # How often the table was refilled; a view stays valid as long as this number does not change.
@@ -231,7 +233,7 @@ class RecentTable:
         """
         self._is_stale = self._is_stale or self.end < flushed_to
 
-    def is_overload(self, chunks: list[Chunk]) -> bool:
+    def exceeds_add_limit(self, chunks: list[Chunk]) -> bool:
         """Return whether too many events arrived at once to convert them all, as during a bulk import."""
         return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
 
@@ -244,13 +246,13 @@ class RecentTable:
             self._trim(cursor)
 
     def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        row = first_row(cursor, self._tables.time_of_newest(self._tables.recent), {"rank": self._max_events})
+        row = fetch_first_row(cursor, self._tables.select_time_of_rank(self._tables.recent), {"rank": self._max_events})
         if row is not None:
             self._since_us = int(row[0])
             cursor.execute(self._tables.trim_recent(), {"since": self._since_us})
         self._rows = self._max_events
 
-    def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    def delete_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Delete the events older than `before_us`."""
         if self._since_us is not None and self._since_us < before_us:
             cursor.execute(self._tables.delete_recent_before(), {"before": before_us})

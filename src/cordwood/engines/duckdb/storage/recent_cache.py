@@ -10,27 +10,27 @@ from queue import SimpleQueue
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.background import Job
+from cordwood.engines.duckdb.storage.background import BackgroundJob
 from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, roll_back
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.errors import Fault
-from cordwood.observe.observation import Report
+from cordwood.observe.observation import ReportMessage
 
 # The most recently requested streams are cached, up to this number.
-MAX_STREAMS = 2
+MAX_CACHED_STREAMS = 2
 _EXPIRY_SECONDS = 600.0
 _POLL_SECONDS = 60.0
 # Earlier than any timestamp of BigQuery.
-_EARLIEST_US = -62_135_596_800_000_001
+_BEFORE_ALL_TIMESTAMPS_US = -62_135_596_800_000_001
 # After a fill, wait this many times its duration: filling takes a twentieth of a processor at most.
-_PAUSE_PER_FILL = 20
+_PAUSE_FACTOR = 20
 
 
 class RecentCache:
     """The background job that fills and empties the recent tables; `max_bytes` roughly limits those of one stream."""
 
-    def __init__(self, session: Session, max_bytes: int, report: Report) -> None:
+    def __init__(self, session: Session, max_bytes: int, report: ReportMessage) -> None:
         self._session = session
         self.max_bytes = max_bytes
         self._report = report
@@ -39,9 +39,9 @@ class RecentCache:
         self._cached_stores: dict[str, StreamStore] = {}
         self._queue: SimpleQueue[StreamStore] = SimpleQueue()
         self._fill_lock = ordered_lock(LockRank.RECENT_FILL)
-        self.job = Job("recent-cache", self.run, first_pause=_POLL_SECONDS)
+        self.job = BackgroundJob("recent-cache", self.run_due_work, first_pause=_POLL_SECONDS)
 
-    def request(self, store: StreamStore) -> None:
+    def request_fill(self, store: StreamStore) -> None:
         """Record that a query requests the newest events of the stream; start a fill of its table if necessary."""
         now = time.monotonic()
         self._requested_at[store.name] = now
@@ -53,22 +53,24 @@ class RecentCache:
 
     def fill(self, store: StreamStore) -> None:
         started_at = time.monotonic()
-        with self._fill_lock, self._session.reading() as cursor:
-            if not store.recent.is_maintained and self._fill(store, cursor):
+        with self._fill_lock, self._session.shared_cursor() as cursor:
+            if not store.recent.is_maintained and self._fill_table(store, cursor):
                 self._cached_stores[store.name] = store
         ended_at = time.monotonic()
-        self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _PAUSE_PER_FILL
+        self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _PAUSE_FACTOR
 
-    def _fill(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
+    def _fill_table(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Fill the table; roll back and return False if events were flushed or deleted meanwhile."""
         tables = store.tables
-        max_events = max(1, min(ROW_GROUP_ROWS, int(self.max_bytes / max(1.0, store.text_bytes(cursor)))))
+        max_events = max(1, min(ROW_GROUP_ROWS, int(self.max_bytes / max(1.0, store.average_event_bytes(cursor)))))
         with store.fill_lock, store.state_lock:
             version = store.flushed_to, store.deletion_count
             cursor.execute("BEGIN")
             cursor.execute(tables.pin_snapshot_of_table()).fetchall()
         try:
-            row = first_row(cursor, tables.time_of_newest(), {"rank": max_events}) or (_EARLIEST_US,)
+            row = fetch_first_row(cursor, tables.select_time_of_rank(), {"rank": max_events}) or (
+                _BEFORE_ALL_TIMESTAMPS_US,
+            )
             ((rows,),) = cursor.execute(tables.create_recent(), {"since": row[0]}).fetchall()
             with store.fill_lock, store.state_lock:
                 is_consistent = version == (store.flushed_to, store.deletion_count)
@@ -84,14 +86,14 @@ class RecentCache:
         names = sorted(self._cached_stores, key=lambda name: self._requested_at.get(name, 0.0), reverse=True)
         now = time.monotonic()
         for rank, name in enumerate(names):
-            if rank >= MAX_STREAMS or now - self._requested_at.get(name, 0.0) > _EXPIRY_SECONDS:
+            if rank >= MAX_CACHED_STREAMS or now - self._requested_at.get(name, 0.0) > _EXPIRY_SECONDS:
                 self._drop(self._cached_stores.pop(name))
 
     def _drop(self, store: StreamStore) -> None:
         with self._fill_lock, store.fill_lock, closing(self._session.cursor()) as cursor:
             store.recent.discard(cursor)
 
-    def run(self) -> float:
+    def run_due_work(self) -> float:
         """Fill the tables that were requested and drop expired ones; return the seconds until the next check."""
         try:
             while not self._queue.empty():

@@ -35,22 +35,22 @@ class RecentIds:
         self._bloom_filters = _BloomFilters()
         self._added_count = 0
 
-    def duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
+    def find_duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
         """Return the positions in `ids` of ids that occurred before, in this list or in events that were added."""
         hashes = list(map(hash, ids))
         positions = _repeated_positions(hashes)
         for known_hashes in (self._newer_hashes, self._older_hashes):
             if not known_hashes.isdisjoint(hashes):
                 positions |= {position for position, id_hash in enumerate(hashes) if id_hash in known_hashes}
-        positions |= self._find_stored(ids, self._bloom_filters.matches(hashes, now_us), _END_OF_TIME_US)
+        positions |= self._find_stored_positions(ids, self._bloom_filters.find_matches(hashes, now_us), _END_OF_TIME_US)
         if self._has_earlier_events:
             self._has_earlier_events = (
                 now_us < self._opened_us + DEDUPLICATION_WINDOW_US or self._added_count < DEDUPLICATION_WINDOW_EVENTS
             )
-            positions |= self._find_stored(ids, range(len(ids)), self._opened_us)
+            positions |= self._find_stored_positions(ids, range(len(ids)), self._opened_us)
         return positions
 
-    def _find_stored(self, ids: Sequence[str], positions: Sequence[int], before_us: int) -> set[int]:
+    def _find_stored_positions(self, ids: Sequence[str], positions: Sequence[int], before_us: int) -> set[int]:
         if not positions:
             return set()
         stored = self._find_stored_ids([ids[position] for position in positions], before_us)
@@ -77,13 +77,13 @@ class _BloomFilters:
             self._bloom_filters.append(_BloomFilter())
         self._bloom_filters[-1].add(hashes, now_us)
 
-    def matches(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
+    def find_matches(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
         self._bloom_filters = [
             bloom_filter
             for bloom_filter in self._bloom_filters
             if bloom_filter.until_us >= now_us - DEDUPLICATION_WINDOW_US
         ]
-        matching_positions = [bloom_filter.matches(hashes) for bloom_filter in self._bloom_filters]
+        matching_positions = [bloom_filter.find_matches(hashes) for bloom_filter in self._bloom_filters]
         return matching_positions[0] if len(matching_positions) == 1 else sorted(set().union(*matching_positions))
 
 
@@ -98,7 +98,7 @@ class _BloomFilter:
         self.count = 0
         self.until_us = 0
         self._words = array("Q", [0]) * (1 << _WORD_BITS)
-        self._masks = _bit_masks()
+        self._masks = _make_bit_masks()
 
     def add(self, hashes: Collection[int], now_us: int) -> None:
         self.count += len(hashes)
@@ -109,7 +109,7 @@ class _BloomFilter:
             words[id_hash >> 20 & word_mask] |= masks[id_hash >> 8 & index_mask]
             words[id_hash >> 40 & word_mask] |= masks[id_hash >> 30 & index_mask]
 
-    def matches(self, hashes: Sequence[int]) -> list[int]:
+    def find_matches(self, hashes: Sequence[int]) -> list[int]:
         words, masks, word_mask, index_mask = self._words, self._masks, _WORD_MASK, _MASK_INDEX_MASK
         return [
             position
@@ -121,7 +121,7 @@ class _BloomFilter:
 
 
 @cache
-def _bit_masks() -> tuple[int, ...]:
+def _make_bit_masks() -> tuple[int, ...]:
     """Return 4,096 masks of four random bits each."""
     random_source = random.Random(0)  # noqa: S311 - masks need an even distribution, not secrecy
     return tuple(sum(1 << bit for bit in random_source.sample(range(64), 4)) for _ in range(_MASK_INDEX_MASK + 1))

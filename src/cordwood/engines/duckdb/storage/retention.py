@@ -4,13 +4,13 @@ from collections.abc import Collection
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.locks import RELAXED_WAIT, URGENT_WAIT, ExclusiveWait
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, transaction
+from cordwood.engines.duckdb.storage.locks import RELAXED_WAIT, URGENT_WAIT, ExclusiveWaitLimits
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row, transaction
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
 # Delete slightly more than necessary, so that the next sweeps have nothing to do.
-_TARGET_SHARE = 0.95
+_TARGET_SIZE_SHARE = 0.95
 # Freeing blocks makes other transactions wait, so it is done only once this share of all events is deleted.
 _MIN_DELETED_SHARE = 0.02
 _URGENT_DELETED_SHARE = 0.2
@@ -56,7 +56,7 @@ class Retention:
             return
         for store in stores:
             if deleted_by_stream[store.name]:
-                _rewrite_oldest(store.tables, 1, cursor)
+                _rewrite_oldest_rows(store.tables, 1, cursor)
         with self._session.gate.exclusive(self._checkpoint_wait(live, deleted)) as is_exclusive:
             if is_exclusive:
                 self._session.checkpoint(cursor)
@@ -65,7 +65,7 @@ class Retention:
         """Move live rows out of row groups with deleted rows, unless the space of the last move is not free yet."""
         deleted = self._count_deleted(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
-            _rewrite_oldest(store.tables, _MAX_MOVED_ROWS, cursor)
+            _rewrite_oldest_rows(store.tables, _MAX_MOVED_ROWS, cursor)
             self._deleted_after_move[store.name] = self._count_deleted(store, cursor)
 
     def _is_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -75,7 +75,7 @@ class Retention:
         self, max_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
     ) -> int:
         """Delete the oldest events of all streams until the rest fits the size limit; pending events stay."""
-        if self._session.used_bytes(cursor) > max_bytes * _TARGET_SHARE:
+        if self._session.used_bytes(cursor) > max_bytes * _TARGET_SIZE_SHARE:
             # Checkpoint first: this moves the events in DuckDB's log into the database file, and only then is it known
             # how much space they take there.
             self._session.checkpoint(cursor)
@@ -84,12 +84,12 @@ class Retention:
             return 0
         live_by_stream, deleted_by_stream = self._count_rows(stores, cursor)
         used_bytes = used_bytes * live_by_stream // max(1, live_by_stream + sum(deleted_by_stream.values()))
-        before_us = _find_time_of_share(1 - max_bytes * _TARGET_SHARE / max(1, used_bytes), stores, cursor)
+        before_us = _find_time_of_share(1 - max_bytes * _TARGET_SIZE_SHARE / max(1, used_bytes), stores, cursor)
         if used_bytes <= max_bytes or before_us is None:
             return 0
-        return sum(store.drop_before(before_us, cursor) for store in stores)
+        return sum(store.delete_before(before_us, cursor) for store in stores)
 
-    def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWait:
+    def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWaitLimits:
         """Return how long a checkpoint may wait: URGENT_WAIT if the space of many deleted rows is not free yet."""
         return URGENT_WAIT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE) else RELAXED_WAIT
 
@@ -101,7 +101,7 @@ class Retention:
     ) -> tuple[int, dict[str, int]]:
         """Return the number of live events, and by stream the number of deleted ones that still take space."""
         rows = self._session.occupied_rows(cursor)
-        live = {store.name: store.stored_events(cursor) for store in stores}
+        live = {store.name: store.count_stored_events(cursor) for store in stores}
         return sum(live.values()), {name: rows.get(name, 0) - events for name, events in live.items()}
 
 
@@ -109,14 +109,14 @@ def _find_time_of_share(share: float, stores: Collection[StreamStore], cursor: d
     """Return the time before which about this share of all events lies; None if there are no events."""
     times = " UNION ALL ".join(store.tables.select_times() for store in stores)
     share = min(1.0, max(0.0, share))
-    row = first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
+    row = fetch_first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
     return None if row is None or row[0] is None else int(row[0]) + 1
 
 
-def _rewrite_oldest(tables: StreamTables, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
+def _rewrite_oldest_rows(tables: StreamTableStatements, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
     """Move the oldest rows to the end of the table, so that the row groups with deleted rows become free."""
     with transaction(cursor):
-        first, last = first_row(cursor, tables.oldest_rowids(), {"rows": rows}) or (None, None)
+        first, last = fetch_first_row(cursor, tables.select_oldest_rowids(), {"rows": rows}) or (None, None)
         if first is not None:
             cursor.execute(tables.copy_rows(), {"first": first, "last": last})
             cursor.execute(tables.delete_rows(), {"first": first, "last": last})

@@ -10,10 +10,10 @@ from typing import Any
 
 import duckdb
 
-from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of_memory, out_of_disk
+from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of_memory, out_of_disk_fault
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.locks import URGENT_WAIT, FileAccess, FileGate, LockRank, ordered_lock
-from cordwood.engines.duckdb.storage.tables import literal
+from cordwood.engines.duckdb.storage.tables import text_literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 DATABASE_FILE = "events.duckdb"
@@ -23,11 +23,11 @@ ROW_GROUP_ROWS = 20_480
 _BLOCK_BYTES = 65_536
 # When DuckDB's log is longer than this, cordwood starts a checkpoint. DuckDB's automatic checkpoints are off, so that
 # checkpoints can be deferred while a backup holds the files. Until the checkpoint, the log's content is also in memory,
-# so its length is also limited to the memory limit divided by `_LOG_DIVISOR`.
-_LOG_BYTES = 64 * 10**6
-_LOG_DIVISOR = 4
-_NO_AUTOCHECKPOINT = "1TB"
-_SPILL_BYTES = "4GB"
+# so its length is also limited to the memory limit divided by `_LOG_MEMORY_DIVISOR`.
+_MAX_LOG_BYTES = 64 * 10**6
+_LOG_MEMORY_DIVISOR = 4
+_AUTOCHECKPOINT_OFF_SIZE = "1TB"
+_MAX_SPILL_SIZE = "4GB"
 # The bytes of cached blocks that are kept while no query runs.
 _MAX_IDLE_CACHE_BYTES = 16 * 10**6
 # DuckDB's own count of memory: in total, and blocks of the file.
@@ -39,13 +39,13 @@ _ATTACH_ATTEMPTS, _ATTACH_RETRY_SECONDS = 40, 0.05
 # process can only be the engine's process of a service that has just been killed.
 _LOCK_TIMEOUT_SECONDS = 5.0
 # The pause before a failed checkpoint is tried again: each failure makes all access wait until the file is reopened.
-_AFTER_FAILURE_SECONDS = 30.0
+_CHECKPOINT_RETRY_SECONDS = 30.0
 # Row groups with at least this many rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
 # The bytes of memory that shredding takes for each row and field; the number is that of 60,000 rows with 500 fields.
 _SHREDDED_VALUE_BYTES = 11
 # How long VARIANT values are written whole after shredding them has exceeded the memory limit.
-_UNSHREDDED_SECONDS = 300.0
+_SHREDDING_PAUSE_SECONDS = 300.0
 
 
 class Session:
@@ -57,7 +57,7 @@ class Session:
         self._descriptor = -1
         self._file_lock = ordered_lock(LockRank.FILE)
         self._open_backups = 0
-        self._checkpoint_failed_at = -_AFTER_FAILURE_SECONDS
+        self._checkpoint_failed_at = -_CHECKPOINT_RETRY_SECONDS
         # Whether the last checkpoint failed because the disk was full.
         self._is_disk_full = False
         # The time until which VARIANT values are written whole; None while they are shredded.
@@ -67,10 +67,10 @@ class Session:
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
-        self._open()
+        self._open_database()
         self._opened_file_id = self._current_file_id()
         self.is_open = True
-        self._lock_down(memory_bytes, threads)
+        self._restrict_database(memory_bytes, threads)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         if not self.is_open:
@@ -80,7 +80,7 @@ class Session:
     def is_usable(self) -> bool:
         """Return whether statements can read the file; a failed reopening and DuckDB's fatal errors prevent it."""
         try:
-            with self.reading() as cursor:
+            with self.shared_cursor() as cursor:
                 cursor.execute("SELECT 1 FROM store.cordwood.sealed LIMIT 0")
         except duckdb.OutOfMemoryException:
             return True
@@ -89,7 +89,7 @@ class Session:
         return True
 
     @contextmanager
-    def reading(self, stop_early: Callable[[], None] = lambda: None) -> Iterator[duckdb.DuckDBPyConnection]:
+    def shared_cursor(self, stop_early: Callable[[], None] = lambda: None) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a cursor with shared access to the file; `stop_early` raises if a query must stop waiting for it."""
         with self.gate.shared(FileAccess.QUERY, stop_early), closing(self.cursor()) as cursor:
             yield cursor
@@ -101,7 +101,7 @@ class Session:
         much memory: the events would never be flushed, and the log would grow without limit.
         """
         was_shredding = self._unshredded_until is None
-        self._unshredded_until = time.monotonic() + _UNSHREDDED_SECONDS
+        self._unshredded_until = time.monotonic() + _SHREDDING_PAUSE_SECONDS
         if was_shredding:
             self._set_shredded_rows(cursor, _NO_SHREDDING)
         return was_shredding
@@ -113,7 +113,7 @@ class Session:
         """
         return max(1, self._memory_limit // (_SHREDDED_VALUE_BYTES * max(1, rows)))
 
-    def shred_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def resume_shredding_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Shred again when VARIANT values have been written whole for long enough."""
         if self._unshredded_until is not None and time.monotonic() > self._unshredded_until:
             self._unshredded_until = None
@@ -145,21 +145,21 @@ class Session:
             if self.is_open and is_out_of_memory(problem) and self.stop_shredding(cursor):
                 return self.checkpoint(cursor)
             raise
-        self._checkpoint_failed_at = -_AFTER_FAILURE_SECONDS
+        self._checkpoint_failed_at = -_CHECKPOINT_RETRY_SECONDS
         return True
 
     def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
-        is_due = (now or self.is_log_long) and (self._may_retry or self._has_disk_space())
+        is_due = (now or self.is_log_long) and (self._may_retry_checkpoint or self._has_disk_space())
         return is_due and self.checkpoint(cursor)
 
     @property
-    def is_stuck(self) -> bool:
+    def is_checkpoint_stuck(self) -> bool:
         """Return whether the log is long and could not be checkpointed; a longer one would fill the memory."""
         return self.is_log_long and self._checkpoint_failed_at > 0
 
     @property
-    def _may_retry(self) -> bool:
-        return time.monotonic() > self._checkpoint_failed_at + _AFTER_FAILURE_SECONDS
+    def _may_retry_checkpoint(self) -> bool:
+        return time.monotonic() > self._checkpoint_failed_at + _CHECKPOINT_RETRY_SECONDS
 
     def _has_disk_space(self) -> bool:
         facts = os.statvfs(self._file.parent)
@@ -211,7 +211,7 @@ class Session:
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """Return the bytes of used blocks and of the log; free blocks do not count, since the file does not shrink."""
-        row = first_row(
+        row = fetch_first_row(
             cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
         )
         return (int(row[0]) if row else 0) + self._log_bytes()
@@ -223,7 +223,7 @@ class Session:
 
     @property
     def is_log_long(self) -> bool:
-        return self._log_bytes() > min(_LOG_BYTES, self.memory_bytes // _LOG_DIVISOR)
+        return self._log_bytes() > min(_MAX_LOG_BYTES, self.memory_bytes // _LOG_MEMORY_DIVISOR)
 
     @contextmanager
     def defer_checkpoints(self) -> Iterator[None]:
@@ -239,7 +239,7 @@ class Session:
             with self._file_lock:
                 self._open_backups -= 1
 
-    def files(self) -> list[OpenFile]:
+    def open_files(self) -> list[OpenFile]:
         """Return the file and its log with their lengths; call it, and read them, within `defer_checkpoints`."""
         open_files = [OpenFile(self._file.name, self._file_descriptor(), self._file.stat().st_size, is_borrowed=True)]
         with suppress(FileNotFoundError):
@@ -264,7 +264,7 @@ class Session:
         except FileNotFoundError:
             return 0
 
-    def _open(self) -> None:
+    def _open_database(self) -> None:
         """Attach the file; wait if a process that was killed a moment ago still holds its lock."""
         deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
         while True:
@@ -281,9 +281,7 @@ class Session:
 
     @property
     def _attach_sql(self) -> str:
-        return (
-            f"ATTACH {literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
-        )
+        return f"ATTACH {text_literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
 
     def _attach_with_retries(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Attach the file; retry while a running transaction still holds the detached one."""
@@ -306,13 +304,13 @@ class Session:
             return None
         return status.st_dev, status.st_ino
 
-    def _lock_down(self, memory_bytes: int, threads: int) -> None:
+    def _restrict_database(self, memory_bytes: int, threads: int) -> None:
         settings: dict[str, object] = {
             "memory_limit": f"{memory_bytes}B",
             "threads": threads,
             "temp_directory": str(self._spill),
-            "max_temp_directory_size": _SPILL_BYTES,
-            "wal_autocheckpoint": _NO_AUTOCHECKPOINT,
+            "max_temp_directory_size": _MAX_SPILL_SIZE,
+            "wal_autocheckpoint": _AUTOCHECKPOINT_OFF_SIZE,
             "variant_minimum_shredding_size": _SHREDDED_ROWS,
             # `scan_planning.py` decides instead when late materialization saves time.
             "late_materialization_max_rows": 0,
@@ -345,7 +343,7 @@ def _fault_of_open_error(file: Path, problem: str) -> Fault:
             hint="Stop it, or choose another folder with --data-dir.",
         )
     if is_disk_full(problem):
-        return out_of_disk()
+        return out_of_disk_fault()
     message = problem.splitlines()[0].partition("Error: ")[2] or problem.splitlines()[0]
     hint = "Start the cordwood that wrote it, or a newer one." if "storage version" in message else RESTORE_HINT
     return DataFolderUnusable(f"The events in {file} cannot be read: {message.rstrip('.!')}.", hint=hint)
@@ -368,7 +366,7 @@ def roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
         cursor.execute("ROLLBACK")
 
 
-def first_row(
+def fetch_first_row(
     cursor: duckdb.DuckDBPyConnection, statement: str, values: Mapping[str, object] | None = None
 ) -> tuple[Any, ...] | None:
     """Return the first row of a statement that yields one row or none."""

@@ -14,14 +14,14 @@ from typing import NamedTuple, Protocol
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.faults import translate_duckdb_errors
 from cordwood.engines.duckdb.storage import manifest
 from cordwood.engines.duckdb.storage.background import BackgroundScheduler
 from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher, FlushLimits
 from cordwood.engines.duckdb.storage.locks import FileAccess, LockRank, ordered_lock
-from cordwood.engines.duckdb.storage.manifest import load_projects
+from cordwood.engines.duckdb.storage.manifest import load_project_shapes
 from cordwood.engines.duckdb.storage.memtable import ArrivedView, RecentView
 from cordwood.engines.duckdb.storage.recent_cache import RecentCache
 from cordwood.engines.duckdb.storage.recent_ids import (
@@ -31,15 +31,15 @@ from cordwood.engines.duckdb.storage.recent_ids import (
     RecentIds,
 )
 from cordwood.engines.duckdb.storage.retention import Retention
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
-from cordwood.engines.duckdb.storage.wal import PathKinds, WalRecord, WriteAheadLog
-from cordwood.engines.engine import Appended, BackupFile, StreamFacts
+from cordwood.engines.duckdb.storage.wal import PathWithKinds, WalRecord, WriteAheadLog
+from cordwood.engines.engine import BackupFile, BatchAppendResult, StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.errors import Backlog, BadStreamFile, UnknownStream
+from cordwood.errors import BacklogFull, BadStreamFile, UnknownStream
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, Shape
-from cordwood.observe.observation import Report
+from cordwood.observe.observation import ReportMessage
 
 _CAPACITY_WAIT_SECONDS = 20.0
 # If a stored event's receive time is further in the future than this, it was imported or the clock was wrong, so the
@@ -52,7 +52,7 @@ _MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
 class StorageLimits(msgspec.Struct, frozen=True):
     """The limits of flushing, of the cache of newest events for each stream, and of the file; None for no limit."""
 
-    flush: FlushLimits
+    flush_limits: FlushLimits
     max_recent_bytes: int = 0
     max_store_bytes: int | None = None
 
@@ -67,7 +67,7 @@ class QueryView(NamedTuple):
 class StoppableQuery(Protocol):
     """A query that may have to stop while it waits for its view."""
 
-    def use(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Interrupt this cursor from now on if the query must stop."""
 
     def stop_early(self) -> None:
@@ -77,7 +77,7 @@ class StoppableQuery(Protocol):
 class _UnstoppableQuery:
     """A query that has no time limit and cannot be cancelled."""
 
-    def use(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Do nothing."""
 
     def stop_early(self) -> None:
@@ -94,7 +94,7 @@ class Storage:
     """
 
     def __init__(
-        self, session: Session, folder: Path, limits: StorageLimits, clock_us: Callable[[], int], report: Report
+        self, session: Session, folder: Path, limits: StorageLimits, clock_us: Callable[[], int], report: ReportMessage
     ) -> None:
         self._session = session
         self._retention = Retention(session, limits.max_store_bytes)
@@ -109,9 +109,9 @@ class Storage:
         self._capacity_changed = threading.Condition()
         cursor = session.cursor()
         manifest.open_manifest(cursor)
-        self._flushed = manifest.flushed_ranges(cursor)
-        self._shapes = manifest.shapes(cursor)
-        self._projects = dict(load_projects(cursor))
+        self._flushed = manifest.read_flushed_ranges(cursor)
+        self._shapes = manifest.read_shapes(cursor)
+        self._projects = dict(load_project_shapes(cursor))
         self._wal = WriteAheadLog(folder / "journal")
         self._replayed_records = self._unflushed_records(self._wal.replay(report))
         # The streams that had events on disk when the storage was opened, including deleted streams.
@@ -124,11 +124,11 @@ class Storage:
             self._is_busy,
             report,
             # An incomplete row group is written by a checkpoint, and checkpoints wait while a run is compacted.
-            runs_between_flushes=not limits.flush.flushes_partial_groups,
+            runs_between_flushes=not limits.flush_limits.flushes_partial_groups,
             stopping=self._background.stopping,
         )
         self.recent_cache = RecentCache(session, limits.max_recent_bytes, report)
-        self._flusher = Flusher(session, self._all_stores, limits.flush, self._after_flush, report, clock_us)
+        self._flusher = Flusher(session, self._all_stores, limits.flush_limits, self._after_flush, report, clock_us)
 
     def start(self) -> None:
         """Start the background jobs."""
@@ -163,7 +163,9 @@ class Storage:
         finally:
             cursor.close()
 
-    def append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None) -> list[Appended]:
+    def append(
+        self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None
+    ) -> list[BatchAppendResult]:
         """Append the batches; events that an earlier, unacknowledged append has stored count as accepted.
 
         `acknowledged` is given for batches that may be stored already. It has, by stream, the sequence number at which
@@ -179,15 +181,15 @@ class Storage:
                 self.newest_receipt_us = max(self.newest_receipt_us, records[-1].last_received_us)
             for record in records:
                 self._recent_ids[record.stream].add((event.id for event in record.events), record.received_us)
-                self._stores[record.stream].add(record)
+                self._stores[record.stream].add_record(record)
         self._flusher.on_append()
         return [
             _append_result(batch, len(record.events), repeated, already_stored.get(batch.stream, set()))
             for batch, (record, repeated) in zip(batches, deduplicated, strict=True)
         ]
 
-    def tails(self) -> Mapping[str, int]:
-        return {name: store.tail for name, store in dict(self._stores).items()}
+    def next_event_numbers(self) -> Mapping[str, int]:
+        return {name: store.next_event_number for name, store in dict(self._stores).items()}
 
     def _unflushed_ids(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
         return {
@@ -200,40 +202,42 @@ class Storage:
 
         `query` may be stopped while it waits for the view.
         """
-        with self._session.reading(query.stop_early) as cursor:
-            query.use(cursor)
+        with self._session.shared_cursor(query.stop_early) as cursor:
+            query.set_cursor(cursor)
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
             yield QueryView(cursor, at_rest=not self._fill_memtables(cursor, stores, query.stop_early))
 
     @contextmanager
-    def recent(self, stream: str, query: StoppableQuery = _UNSTOPPABLE) -> Iterator[RecentView | None]:
+    def recent_view(self, stream: str, query: StoppableQuery = _UNSTOPPABLE) -> Iterator[RecentView | None]:
         """Yield a view of the stream's newest events as texts; None if they are not cached."""
         store = self._stores.get(stream)
         if store is None:
             yield None
             return
-        with self._session.reading(query.stop_early) as cursor:
-            self.recent_cache.request(store)
+        with self._session.shared_cursor(query.stop_early) as cursor:
+            self.recent_cache.request_fill(store)
             fill_count = store.recent.fill_count
             is_maintained = store.refresh_recent(cursor, query.stop_early)
             # Called only now, because an interrupt during the refresh would discard the table.
-            query.use(cursor)
+            query.set_cursor(cursor)
             yield RecentView(cursor, store.recent, fill_count) if is_maintained else None
 
     @contextmanager
-    def arrived(self, streams: Sequence[str], first_us: int, query: StoppableQuery) -> Iterator[ArrivedView | None]:
+    def arrived_view(
+        self, streams: Sequence[str], first_us: int, query: StoppableQuery
+    ) -> Iterator[ArrivedView | None]:
         """Yield a view with all events of the streams received at `first_us` or later; None if this is not possible."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_create_arrived_tables(stores):
             yield None
             return
-        with self._session.reading(query.stop_early) as cursor:
+        with self._session.shared_cursor(query.stop_early) as cursor:
             counts = [
                 store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor, query.stop_early)
                 for store in stores
             ]
             # Called only now, because an interrupt during the refresh would discard the table.
-            query.use(cursor)
+            query.set_cursor(cursor)
             is_complete = all(count is not None for count in counts)
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
@@ -253,25 +257,25 @@ class Storage:
         with self._append_lock, ExitStack() as locks:
             for store in sorted(self._all_stores(), key=lambda store: store.name):
                 locks.enter_context(store.state_lock)
-            return [*self._wal.files(), *self._session.files()]
+            return [*self._wal.open_segments(), *self._session.open_files()]
 
     def shapes(self) -> Mapping[str, Shape]:
         return {name: store.shape for name, store in self._stores.items()}
 
-    def projects(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes(self) -> Mapping[str, ProjectShapes]:
         return {name: store.projects for name, store in self._stores.items()}
 
-    def facts(self) -> Mapping[str, StreamFacts]:
-        return {name: store.facts for name, store in self._stores.items()}
+    def stream_stats(self) -> Mapping[str, StreamStats]:
+        return {name: store.stats for name, store in self._stores.items()}
 
-    def sizes(self) -> Mapping[str, int]:
+    def stored_bytes_by_stream(self) -> Mapping[str, int]:
         """Estimate the bytes of each stream: its share of the used blocks, by rows and text length, and pending events.
 
         Counting the blocks of each stream would take time and memory for every row group.
         """
-        with self._session.reading() as cursor:
+        with self._session.shared_cursor() as cursor:
             stores, rows = self._all_stores(), self._session.occupied_rows(cursor)
-            shares = {store.name: rows.get(store.name, 0) * store.text_bytes(cursor) for store in stores}
+            shares = {store.name: rows.get(store.name, 0) * store.average_event_bytes(cursor) for store in stores}
             used_bytes = self._session.used_bytes(cursor)
         total_share = max(1.0, sum(shares.values()))
         return {
@@ -314,15 +318,15 @@ class Storage:
             store.tables.create_view(with_memtable=False),
         ):
             self._cursor.execute(statement)
-        store.shape = Shape(version=1).with_learnt(self._shapes.get(name, {}))
+        store.shape = Shape(version=1).merged_with_kinds(self._shapes.get(name, {}))
         store.saved_projects.load(*self._projects.pop(name, ({}, {})))
-        store.count_stored(self._cursor)
-        store.tail = max((last for _, last in self._flushed.get(name, [])), default=0)
+        store.recount_events(self._cursor)
+        store.next_event_number = max((last for _, last in self._flushed.get(name, [])), default=0)
         self._recent_ids[name] = self._create_recent_ids(store)
         for record in self._replayed_records.pop(name, []):
-            if record.first > store.tail:
-                self._report(_gap_message(name, record.first - store.tail))
-            store.add(record)
+            if record.first > store.next_event_number:
+                self._report(_gap_message(name, record.first - store.next_event_number))
+            store.add_record(record)
             self._recent_ids[name].add((event.id for event in record.events), record.received_us)
             self._record_receipt(record.last_received_us)
         return store
@@ -355,33 +359,33 @@ class Storage:
     def _wait_for_capacity(self) -> None:
         with self._capacity_changed:
             if not self._capacity_changed.wait_for(self._has_capacity, _CAPACITY_WAIT_SECONDS):
-                raise Backlog("More events arrive than can be stored.", retry_after=5)
+                raise BacklogFull("More events arrive than can be stored.", retry_after=5)
 
     def _has_capacity(self) -> bool:
         return unflushed_bytes(self._stores.values()) < self._flusher.limits.max_unflushed_bytes
 
     def _deduplicate(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
         """Return the records to store, and for each batch the positions of its duplicates."""
-        ends = {name: store.tail for name, store in self._stores.items()}
+        ends = {name: store.next_event_number for name, store in self._stores.items()}
         new_ids: dict[str, set[str]] = {}
         deduplicated = []
         newest_us = self.newest_receipt_us
         for batch in batches:
             store = self.get_store(batch.stream)
-            events, repeated = self._new_events(batch, new_ids.setdefault(batch.stream, set()))
+            events, repeated = self._select_new_events(batch, new_ids.setdefault(batch.stream, set()))
             received_us = max(batch.received_us, newest_us + 1)
-            record = WalRecord(batch.stream, ends[store.name], received_us, events, *_learnt_shapes(batch))
+            record = WalRecord(batch.stream, ends[store.name], received_us, events, *_shape_changes(batch))
             newest_us = record.last_received_us
             ends[store.name] = record.end
             deduplicated.append((record, repeated))
         return deduplicated
 
-    def _new_events(self, batch: Batch, new_ids: set[str]) -> tuple[list[Event], set[int]]:
+    def _select_new_events(self, batch: Batch, new_ids: set[str]) -> tuple[list[Event], set[int]]:
         """Return the events to store, and the positions of the others in the batch."""
         ids = [event.id for event in batch.events]
-        duplicates = self._recent_ids[batch.stream].duplicates(ids, self._clock_us())
+        duplicates = self._recent_ids[batch.stream].find_duplicates(ids, self._clock_us())
         duplicates |= {position for position, event_id in enumerate(ids) if event_id in new_ids} if new_ids else set()
-        duplicates |= self._find_reimported(batch)
+        duplicates |= self._find_reimported_events(batch)
         events = (
             [event for position, event in enumerate(batch.events) if position not in duplicates]
             if duplicates
@@ -390,20 +394,22 @@ class Storage:
         new_ids.update(event.id for event in events)
         return events, duplicates
 
-    def _find_reimported(self, batch: Batch) -> set[int]:
+    def _find_reimported_events(self, batch: Batch) -> set[int]:
         """Return the positions of re-imported events that are still stored."""
         received = [event.received_us for event in batch.events if event.received_us is not None]
         if not received:
             return set()
         bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
-        with self._session.reading() as cursor:
-            rows = cursor.execute(self.get_store(batch.stream).tables.stored_ids_received(), bounds).fetchall()
+        with self._session.shared_cursor() as cursor:
+            rows = cursor.execute(self.get_store(batch.stream).tables.select_stored_ids_by_receipt(), bounds).fetchall()
         stored_ids = {row[0] for row in rows}
         return {position for position, event in enumerate(batch.events) if event.id in stored_ids}
 
     def _create_recent_ids(self, store: StreamStore) -> RecentIds:
-        sql = store.tables.times_of_newest()
-        row = first_row(self._cursor, sql, {"events": DEDUPLICATION_WINDOW_EVENTS}) if store.facts.events else None
+        sql = store.tables.select_receipt_range_of_newest()
+        row = (
+            fetch_first_row(self._cursor, sql, {"events": DEDUPLICATION_WINDOW_EVENTS}) if store.stats.events else None
+        )
         oldest_us, newest_us = row or (None, None)
         self._record_receipt(newest_us or 0)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
@@ -417,8 +423,8 @@ class Storage:
         def find_stored_ids(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - DEDUPLICATION_WINDOW_US, oldest_us)
             values = {"since": since_us, "before": before_us, "ids": list(ids)}
-            with self._session.reading() as cursor:
-                return {row[0] for row in cursor.execute(store.tables.stored_ids(), values).fetchall()}
+            with self._session.shared_cursor() as cursor:
+                return {row[0] for row in cursor.execute(store.tables.select_stored_ids(), values).fetchall()}
 
         return find_stored_ids
 
@@ -428,12 +434,12 @@ class Storage:
         self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore], stop_early: Callable[[], None]
     ) -> bool:
         """Update the memtables, and fix what the cursor sees if they contain events; return whether they do."""
-        with duckdb_faults(), ExitStack() as locks:
+        with translate_duckdb_errors(), ExitStack() as locks:
             for store in stores:
                 store.fill_memtable(cursor, stop_early)
             for store in stores:
                 locks.enter_context(store.state_lock)
-                store.refresh(cursor)
+                store.refresh_views(cursor)
             with_memtable = [store for store in stores if store.has_memtable]
             if with_memtable:
                 cursor.execute("BEGIN")
@@ -451,28 +457,28 @@ class Storage:
 
     def _after_flush(self) -> None:
         self._compactor.on_flush()
-        self._wal.drop_flushed({name: store.flushed_to for name, store in self._stores.items()})
+        self._wal.delete_flushed_segments({name: store.flushed_to for name, store in self._stores.items()})
         with self._capacity_changed:
             self._capacity_changed.notify_all()
 
 
-def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> Appended:
+def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> BatchAppendResult:
     """Return the result for one batch; a repeated event whose id is in `stored` counts as accepted.
 
     Its id is removed from `stored`, so that only the first batch with this id counts it.
     """
     if not repeated:
-        return Appended(new_events, 0)
+        return BatchAppendResult(new_events, 0)
     duplicates = []
     for position in sorted(repeated):
         if batch.events[position].id in stored:
             stored.remove(batch.events[position].id)
         else:
             duplicates.append(position)
-    return Appended(new_events + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
+    return BatchAppendResult(new_events + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
 
 
-def _learnt_shapes(batch: Batch) -> tuple[list[PathKinds], list[tuple[str, list[PathKinds]]]]:
+def _shape_changes(batch: Batch) -> tuple[list[PathWithKinds], list[tuple[str, list[PathWithKinds]]]]:
     by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
     return list(batch.learnt.items()), by_project
 
@@ -484,7 +490,7 @@ def _gap_message(stream: str, events: int) -> str:
     )
 
 
-def _subtract_ranges(record: WalRecord, ranges: manifest.RangesByStream) -> list[WalRecord]:
+def _subtract_ranges(record: WalRecord, ranges: manifest.SequenceRanges) -> list[WalRecord]:
     """Return the parts of the record that are in none of the ranges."""
     parts = []
     first = record.first

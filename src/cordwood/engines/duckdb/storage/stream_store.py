@@ -8,18 +8,29 @@ from itertools import chain
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.blocks import list_block, new_block_number, note_deletion, register_flushed
-from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
-from cordwood.engines.duckdb.storage.locks import LockRank, acquired, ordered_condition, ordered_lock
-from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjectShapes
+from cordwood.engines.duckdb.storage.blocks import (
+    add_unindexed_block,
+    new_block_number,
+    register_flushed_block,
+    update_registry_after_deletion,
+)
+from cordwood.engines.duckdb.storage.chunk import (
+    MAX_LARGE_BYTES,
+    Chunk,
+    estimated_event_bytes,
+    estimated_large_bytes,
+    split_into_chunks,
+)
+from cordwood.engines.duckdb.storage.locks import LockRank, hold_lock, ordered_condition, ordered_lock
+from cordwood.engines.duckdb.storage.manifest import ProjectShapeSaver, UnsavedProjectShapes
 from cordwood.engines.duckdb.storage.memtable import ArrivedTable, Memtable, RecentTable
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, first_row, roll_back, transaction
-from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, fetch_first_row, roll_back, transaction
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.storage.wal import WalRecord
-from cordwood.engines.engine import StreamFacts
+from cordwood.engines.engine import StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, Kinds, Path, Shape, ValueKind
+from cordwood.model.event import Event, EventPath, KindsByPath, Shape, ValueKind
 
 
 class OutOfOrderError(Exception):
@@ -37,9 +48,9 @@ class StreamStore:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.name = stream.name
-        self.tables = StreamTables(stream.name)
+        self.tables = StreamTableStatements(stream.name)
         self.shape = Shape()
-        self.tail = 0
+        self.next_event_number = 0
         # The approximate bytes of the texts of events that are not flushed yet.
         self.unflushed_bytes = 0
         self._added_bytes = self._added_events = 0
@@ -57,10 +68,10 @@ class StreamStore:
         self.deletion_count = 0
         # Whether the registry is known to have all compacted blocks; earlier releases did not register any.
         self.has_all_blocks_registered = False
-        self._facts = StreamFacts(0, None, None)
-        self._unsaved_kinds: dict[Path, frozenset[ValueKind]] = {}
+        self._facts = StreamStats(0, None, None)
+        self._unsaved_kinds: dict[EventPath, frozenset[ValueKind]] = {}
         self.projects = ProjectShapes()
-        self.saved_projects = SavedProjects(stream.name, self.projects)
+        self.saved_projects = ProjectShapeSaver(stream.name, self.projects)
 
     # State
 
@@ -80,7 +91,7 @@ class StreamStore:
         with self.state_lock:
             starts = [chunk.first for chunk in self._flushing]
             starts += [record.first for record in self._pending]
-            return min(starts, default=self.tail)
+            return min(starts, default=self.next_event_number)
 
     @property
     def oldest_pending_us(self) -> int | None:
@@ -92,37 +103,37 @@ class StreamStore:
         return not self._memtable.is_empty
 
     @property
-    def facts(self) -> StreamFacts:
+    def stats(self) -> StreamStats:
         with self.state_lock:
             return self._facts
 
-    def stored_events(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        row = first_row(cursor, self.tables.count_rows())
+    def count_stored_events(self, cursor: duckdb.DuckDBPyConnection) -> int:
+        row = fetch_first_row(cursor, self.tables.count_rows())
         return int(row[0]) if row else 0
 
-    def count_stored(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def recount_events(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Count the events in the file and those that are pending."""
         with self.state_lock:
-            events = self.stored_events(cursor)
+            events = self.count_stored_events(cursor)
             # Skip empty streams, which are common, because each start counts all streams.
-            row = first_row(cursor, self.tables.newest_and_oldest()) if events else None
-            self._facts = StreamFacts(events, *(row or (None, None)))
+            row = fetch_first_row(cursor, self.tables.select_newest_and_oldest()) if events else None
+            self._facts = StreamStats(events, *(row or (None, None)))
             for record in self._pending:
-                self._count(record.events)
+                self._count_events(record.events)
 
-    def text_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
+    def average_event_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
         """Estimate the bytes of an event's texts, from recent events or from a sample of the stored ones."""
         if self._added_events:
             return self._added_bytes / self._added_events
         if self._sampled_bytes is None:
-            row = first_row(cursor, self.tables.text_bytes())
+            row = fetch_first_row(cursor, self.tables.select_average_event_bytes())
             self._sampled_bytes = float(row[0] or 0) if row else 0.0
         return self._sampled_bytes
 
-    def _count(self, events: Sequence[Event]) -> None:
+    def _count_events(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]
         facts = self._facts
-        self._facts = StreamFacts(
+        self._facts = StreamStats(
             facts.events + len(events),
             max(filter(None, (facts.newest_us, *times)), default=None),
             min(filter(None, (facts.oldest_us, *times)), default=None),
@@ -130,30 +141,30 @@ class StreamStore:
 
     def unflushed_ids(self, first: int) -> set[str]:
         """Return the ids of unflushed events from the sequence number `first` on."""
-        return {event.id for chunk in self._unflushed_chunks(first, self.tail) for event in chunk.events}
+        return {event.id for chunk in self._unflushed_chunks(first, self.next_event_number) for event in chunk.events}
 
     # Adding
 
-    def add(self, record: WalRecord) -> None:
+    def add_record(self, record: WalRecord) -> None:
         with self.state_lock:
-            self._count(record.events)
+            self._count_events(record.events)
             self._pending.append(record)
-            self._pending_large_bytes += large_bytes(record.events)
-            added_bytes = text_bytes(record.events)
+            self._pending_large_bytes += estimated_large_bytes(record.events)
+            added_bytes = estimated_event_bytes(record.events)
             self.unflushed_bytes += added_bytes
             self._added_bytes += added_bytes
             self._added_events += len(record.events)
-            self.tail = record.end
-            self.learn(dict(record.learnt))
-            for project, kinds in record.by_project:
-                self.projects.learn(project, dict(kinds))
+            self.next_event_number = record.end
+            self.add_kinds(dict(record.learnt_kinds))
+            for project, kinds in record.kinds_by_project:
+                self.projects.add_kinds(project, dict(kinds))
                 self.saved_projects.mark_changed([project])
 
-    def learn(self, learnt: Kinds) -> None:
+    def add_kinds(self, learnt: KindsByPath) -> None:
         if not learnt:
             return
         with self.state_lock:
-            self.shape = self.shape.with_learnt(learnt)
+            self.shape = self.shape.merged_with_kinds(learnt)
             for path, kinds in learnt.items():
                 self._unsaved_kinds[path] = self._unsaved_kinds.get(path, frozenset()) | kinds
 
@@ -164,16 +175,16 @@ class StreamStore:
 
         `stop_early` raises if the query must stop; chunks that were inserted by then stay in the memtable.
         """
-        until = self.tail
-        with acquired(self.fill_lock, stop_early):
+        until = self.next_event_number
+        with hold_lock(self.fill_lock, stop_early):
             for chunk in self._unflushed_chunks(self._memtable.end, until):
                 stop_early()
-                self._fill_memtable(chunk, cursor)
+                self._fill_memtable_with(chunk, cursor)
 
     def refresh_recent(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None] = lambda: None) -> bool:
         """Update the recent table; return whether it is maintained."""
-        until = self.tail
-        with acquired(self.fill_lock, stop_early):
+        until = self.next_event_number
+        with hold_lock(self.fill_lock, stop_early):
             self._update_recent(until, cursor)
             return self.recent.is_maintained
 
@@ -182,7 +193,7 @@ class StreamStore:
             return
         chunks = self._unflushed_chunks(self.recent.end, until)
         try:
-            if self.recent.is_overload(chunks):
+            if self.recent.exceeds_add_limit(chunks):
                 self.recent.discard(cursor)
             else:
                 for chunk in chunks:
@@ -199,7 +210,7 @@ class StreamStore:
         stop_early: Callable[[], None],
     ) -> int | None:
         """Update the table of arrived events; return its trim count, or None if it lacks events from `first_us` on."""
-        with acquired(self._arrived_lock, stop_early):
+        with hold_lock(self._arrived_lock, stop_early):
             try:
                 self._fill_arrived(newest_receipt, cursor)
             except duckdb.Error:
@@ -210,12 +221,12 @@ class StreamStore:
 
     def _fill_arrived(self, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection) -> None:
         with self.state_lock:
-            until, flushed_to = self.tail, self.flushed_to
+            until, flushed_to = self.next_event_number, self.flushed_to
             chunks = self._unflushed_chunks(self.arrived.end, until) if self.arrived.is_filled else []
         # The newest receive time is read after the events were taken, so that none of them was received later.
         newest_us = newest_receipt()
-        if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.is_overload(chunks):
-            self.arrived.restart(until, newest_us, cursor)
+        if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.exceeds_add_limit(chunks):
+            self.arrived.clear_from(until, newest_us, cursor)
         else:
             self.arrived.add(chunks, newest_us, cursor)
 
@@ -225,9 +236,9 @@ class StreamStore:
             if self.arrived.is_idle():
                 self.arrived.discard(cursor)
 
-    def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def refresh_views(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Update the views; hold `state_lock` until the query has begun."""
-        self._memtable.refresh(cursor)
+        self._memtable.refresh_views(cursor)
 
     def _unflushed_chunks(self, first: int, until: int) -> list[Chunk]:
         """Return the unflushed events from the number `first` on, in small chunks; pending ones only below `until`."""
@@ -235,11 +246,11 @@ class StreamStore:
             being_flushed = [chunk.events_from(first) for chunk in self._flushing if chunk.end > first]
             pending = [record for record in self._pending if first < record.end and record.first < until]
         chunks = being_flushed + split_into_chunks(
-            [record.without(max(0, first - record.first)) for record in pending], until
+            [record.without_first(max(0, first - record.first)) for record in pending], until
         )
-        return sorted(chain.from_iterable(map(Chunk.split, chunks)), key=lambda chunk: chunk.first)
+        return sorted(chain.from_iterable(map(Chunk.split_for_insert, chunks)), key=lambda chunk: chunk.first)
 
-    def _fill_memtable(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _fill_memtable_with(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Insert the events into the memtable; the view hides those that are flushed meanwhile."""
         with self.state_lock:
             if chunk.end <= self.flushed_to:
@@ -272,16 +283,16 @@ class StreamStore:
                 count = min(rows - len(chunk.events), chunk.count_fitting(record.events, max_large_bytes))
                 if not count:
                     break
-                self._move_into(chunk, count)
+                self._move_pending_into(chunk, count)
             self._flushing.append(chunk)
             return chunk
 
-    def _move_into(self, chunk: Chunk, count: int) -> None:
+    def _move_pending_into(self, chunk: Chunk, count: int) -> None:
         record = self._pending.popleft()
         chunk.add_events(record, count)
-        self._pending_large_bytes -= large_bytes(record.events[:count])
+        self._pending_large_bytes -= estimated_large_bytes(record.events[:count])
         if len(record.events) > count:
-            self._pending.appendleft(record.without(count))
+            self._pending.appendleft(record.without_first(count))
 
     def restore_pending(self, chunk: Chunk) -> None:
         """Make the events of a chunk pending again after its flush has failed."""
@@ -296,14 +307,14 @@ class StreamStore:
         if self.recent.is_maintained:
             with self.fill_lock:
                 self._update_recent(chunk.end, cursor)
-        unsaved, unsaved_projects = self._take_unsaved()
+        unsaved, unsaved_projects = self._take_unsaved_shapes()
         cursor.execute("BEGIN")
         try:
             block = new_block_number(cursor)
             insert_sql = partial(self.tables.insert_events, self.tables.table, numbered=False)
             chunk.sorted_by_project().insert(cursor, insert_sql, block=block)
-            list_block(cursor, self.tables, block)
-            register_flushed(cursor, self.tables, block, [event.timestamp_us for event in chunk.events])
+            add_unindexed_block(cursor, self.tables, block)
+            register_flushed_block(cursor, self.tables, block, [event.timestamp_us for event in chunk.events])
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},
@@ -316,7 +327,7 @@ class StreamStore:
                 self._mark_flushed(chunk)
         except BaseException:
             roll_back(cursor)
-            self.learn(unsaved)
+            self.add_kinds(unsaved)
             with self.state_lock:
                 self.saved_projects.restore(unsaved_projects)
             raise
@@ -329,7 +340,7 @@ class StreamStore:
 
     def _mark_flushed(self, chunk: Chunk) -> None:
         self._flushing.remove(chunk)
-        self.unflushed_bytes -= text_bytes(chunk.events)
+        self.unflushed_bytes -= estimated_event_bytes(chunk.events)
         self._memtable.mark_flushed(self.flushed_to)
         self.recent.on_flush(self.flushed_to)
         self.state_lock.notify_all()
@@ -337,18 +348,18 @@ class StreamStore:
     def _drop_flushed_memtables(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop memtable parts whose rows are all flushed; if this fails, the next query drops them."""
         with self.state_lock, suppress(duckdb.Error):
-            self._memtable.refresh(cursor)
+            self._memtable.refresh_views(cursor)
 
     # Retention
 
     def sweep(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete events beyond the stream's retention; return how many were deleted."""
         before_us = self._retention_bound_us(now_us, cursor)
-        if before_us is None or (self.facts.oldest_us or now_us) >= before_us:
+        if before_us is None or (self.stats.oldest_us or now_us) >= before_us:
             return 0
         if self._has_pending(lambda record: any(event.timestamp_us < before_us for event in record.events)):
-            self._flush_below(self.tail, cursor)
-        return self.drop_before(before_us, cursor)
+            self._flush_below(self.next_event_number, cursor)
+        return self.delete_before(before_us, cursor)
 
     def _flush_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Flush the events below the sequence number `end`, and none that arrive meanwhile."""
@@ -361,18 +372,18 @@ class StreamStore:
         with self.state_lock:
             return any(map(predicate, self._pending))
 
-    def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
+    def delete_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete flushed events older than `before_us`; a later checkpoint frees their space."""
         with transaction(cursor):
-            row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
-            note_deletion(cursor, self.tables, before_us)
+            row = fetch_first_row(cursor, self.tables.delete_before(), {"before": before_us})
+            update_registry_after_deletion(cursor, self.tables, before_us)
         with self.fill_lock:
             # A concurrent fill of the recent table has not seen the deletion; the count makes it discard its result.
             self.deletion_count += 1
-            self.recent.drop_before(before_us, cursor)
+            self.recent.delete_before(before_us, cursor)
         deleted = int(row[0]) if row else 0
         if deleted:
-            self.count_stored(cursor)
+            self.recount_events(cursor)
         return deleted
 
     def _flush_or_restore(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -387,20 +398,20 @@ class StreamStore:
         if self.stream.retention_seconds is not None:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         max_events = self.stream.max_events
-        if max_events is not None and self.facts.events > max_events:
+        if max_events is not None and self.stats.events > max_events:
             # Events that are not in the file are the newest and count as well; the lock prevents a flush meanwhile.
             with self.state_lock:
-                rank = max(1, max_events - (self.tail - self.flushed_to))
-                row = first_row(cursor, self.tables.time_of_newest(), {"rank": rank})
+                rank = max(1, max_events - (self.next_event_number - self.flushed_to))
+                row = fetch_first_row(cursor, self.tables.select_time_of_rank(), {"rank": rank})
             bounds += row or []
         return max(bounds, default=None)
 
-    def _take_unsaved(self) -> tuple[Kinds, UnsavedProjectShapes]:
+    def _take_unsaved_shapes(self) -> tuple[KindsByPath, UnsavedProjectShapes]:
         with self.state_lock:
             unsaved, self._unsaved_kinds = self._unsaved_kinds, {}
             return unsaved, self.saved_projects.take_changes()
 
-    def _save_shape(self, cursor: duckdb.DuckDBPyConnection, unsaved: Kinds) -> None:
+    def _save_shape(self, cursor: duckdb.DuckDBPyConnection, unsaved: KindsByPath) -> None:
         rows = [(list(path), str(kind)) for path, kinds in unsaved.items() for kind in kinds]
         if rows:
             cursor.execute(

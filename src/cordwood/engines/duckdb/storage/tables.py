@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-COLUMNS = {
+EVENT_COLUMNS = {
     "id": "VARCHAR",
     "timestamp": "TIMESTAMPTZ",
     "event_message": "VARCHAR",
@@ -20,25 +20,28 @@ COLUMNS = {
 EVENT_OVERHEAD_BYTES = 300
 
 # Compression that is not left to the engine: with zstd, long texts take half the space and are written faster.
-_COMPRESSION = {"event_message": " USING COMPRESSION zstd"}
+_COLUMN_COMPRESSION = {"event_message": " USING COMPRESSION zstd"}
 
 
-class StreamTables:
+class StreamTableStatements:
     """The SQL of one stream: flushed events in the file, the memtable, the recent table, and the view over them."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
-        self.view = quoted(stream)
-        self.table = f"store.main.{quoted(stream)}"
-        self.memtable = f"memory.memtable.{quoted(stream)}"
-        self.recent = f"memory.recent.{quoted(stream)}"
-        self.arrived = f"memory.arrived.{quoted(stream)}"
+        self.view = quote_identifier(stream)
+        self.table = f"store.main.{quote_identifier(stream)}"
+        self.memtable = f"memory.memtable.{quote_identifier(stream)}"
+        self.recent = f"memory.recent.{quote_identifier(stream)}"
+        self.arrived = f"memory.arrived.{quote_identifier(stream)}"
         # Catalog, schema and name of each table and view that a statement over the stream may read.
         schemas = ("store.main", "memory.main", "memory.memtable", "memory.recent", "memory.arrived")
         self.paths = frozenset((*schema.split("."), stream) for schema in schemas)
 
     def create_table(self) -> str:
-        columns = ", ".join(f"{quoted(name)} {kind}{_COMPRESSION.get(name, '')}" for name, kind in COLUMNS.items())
+        columns = ", ".join(
+            f"{quote_identifier(name)} {kind}{_COLUMN_COMPRESSION.get(name, '')}"
+            for name, kind in EVENT_COLUMNS.items()
+        )
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
 
     def add_missing_columns(self) -> str:
@@ -46,27 +49,27 @@ class StreamTables:
         add_column = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
         return f"{add_column} settled BOOLEAN DEFAULT false; {add_column} block BIGINT DEFAULT 0"
 
-    def memtable_part(self, part: int) -> str:
-        return f"memory.parts.{quoted(f'{part} of {self.stream}')}"
+    def memtable_part_name(self, part: int) -> str:
+        return f"memory.parts.{quote_identifier(f'{part} of {self.stream}')}"
 
     def create_memtable_part(self, part: int) -> str:
-        return f"CREATE TABLE {self.memtable_part(part)} AS {self._empty_relation()}"
+        return f"CREATE TABLE {self.memtable_part_name(part)} AS {self._select_no_rows()}"
 
     def drop_memtable_part(self, part: int) -> str:
-        return f"DROP TABLE {self.memtable_part(part)}"
+        return f"DROP TABLE {self.memtable_part_name(part)}"
 
     def create_memtable(self, parts: Sequence[int], flushed_to: int) -> str:
         """Create the view of the unflushed rows; their sequence number serves as rowid."""
         rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
-        tables = [f"{rows} {self.memtable_part(part)} WHERE number >= {flushed_to:d}" for part in parts]
-        return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._empty_relation()})'}"
+        tables = [f"{rows} {self.memtable_part_name(part)} WHERE number >= {flushed_to:d}" for part in parts]
+        return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._select_no_rows()})'}"
 
-    def _empty_relation(self) -> str:
+    def _select_no_rows(self) -> str:
         return f"SELECT {_COLUMN_LIST}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
 
     def create_recent(self) -> str:
         """Create the table of flushed events newer than `$since`, with objects as texts."""
-        columns = ", ".join(_select_as_text(quoted(name), kind) for name, kind in COLUMNS.items())
+        columns = ", ".join(_select_as_text(quote_identifier(name), kind) for name, kind in EVENT_COLUMNS.items())
         newer = "timestamp > make_timestamptz($since)"
         return f"CREATE OR REPLACE TABLE {self.recent} AS SELECT {columns} FROM {self.table} WHERE {newer}"  # noqa: S608
 
@@ -85,7 +88,7 @@ class StreamTables:
         return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
 
     def create_arrived(self) -> str:
-        return f"CREATE OR REPLACE TABLE {self.arrived} AS {self._empty_relation()}"
+        return f"CREATE OR REPLACE TABLE {self.arrived} AS {self._select_no_rows()}"
 
     def drop_arrived(self) -> str:
         return f"DROP TABLE IF EXISTS {self.arrived}"
@@ -100,13 +103,13 @@ class StreamTables:
     def count_rows(self) -> str:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
-    def newest_and_oldest(self) -> str:
+    def select_newest_and_oldest(self) -> str:
         """Select the newest and the oldest time, by ORDER BY: DuckDB reads only row groups that can contain them."""
         first = f"(SELECT epoch_us(timestamp) FROM {self.table} ORDER BY timestamp"  # noqa: S608
         return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
-    def text_bytes(self) -> str:
-        """Select the average bytes of an event's texts, as `chunk.text_bytes` counts them, from a sample."""
+    def select_average_event_bytes(self) -> str:
+        """Select the average bytes of an event's texts, as `chunk.estimated_event_bytes` counts them, from a sample."""
         texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
         total = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
         return f"SELECT avg({EVENT_OVERHEAD_BYTES} + {total}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
@@ -114,7 +117,7 @@ class StreamTables:
     def delete_before(self) -> str:
         return f"DELETE FROM {self.table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
 
-    def oldest_rowids(self) -> str:
+    def select_oldest_rowids(self) -> str:
         """Select the first and the last rowid of the oldest `$rows` rows."""
         return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.table} ORDER BY rowid LIMIT $rows)"  # noqa: S608
 
@@ -127,38 +130,38 @@ class StreamTables:
     def select_times(self) -> str:
         return f"SELECT epoch_us(timestamp) FROM {self.table}"  # noqa: S608
 
-    def time_of_newest(self, table: str | None = None) -> str:
+    def select_time_of_rank(self, table: str | None = None) -> str:
         """Select the time of the event of rank `$rank`, newest first; of the flushed events by default."""
         events = table or self.table
         return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
 
-    def stored_ids(self) -> str:
+    def select_stored_ids(self) -> str:
         return (
             f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
             " AND ingested_at < make_timestamptz($before) AND id IN (SELECT unnest($ids))"
         )
 
-    def stored_ids_received(self) -> str:
+    def select_stored_ids_by_receipt(self) -> str:
         """Select those of `$ids` whose events are flushed and were received from `$since` to `$until`, inclusive."""
         return (
             f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
             " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
         )
 
-    def times_of_newest(self) -> str:
+    def select_receipt_range_of_newest(self) -> str:
         return (
             f"SELECT epoch_us(min(ingested_at)), epoch_us(max(ingested_at)) FROM (SELECT ingested_at FROM {self.table}"  # noqa: S608
             " ORDER BY ingested_at DESC LIMIT $events)"
         )
 
-    def last_of_run(self) -> str:
+    def select_run_end(self) -> str:
         """Select the number of uncompacted rows, and the rowid of the last of the oldest `$rows` of them."""
         uncompacted = (
             f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
         )
         return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({uncompacted})"  # noqa: S608 - our own names
 
-    def order_run(self) -> str:
+    def create_run_order(self) -> str:
         """Create the table `slice`, which assigns uncompacted rows up to `$last` to new row groups of `$rows` rows."""
         rank = "row_number() OVER (ORDER BY project NULLS FIRST, timestamp)"
         events = f"SELECT rowid AS place, ({rank} - 1) // $rows AS part FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608
@@ -189,13 +192,13 @@ class StreamTables:
         )
 
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
-        """Insert the events of `source`: `LISTED_EVENTS`, or a relation with the same columns of single letters."""
+        """Insert the events of `source`: `LISTED_EVENTS_SQL`, or a relation with the same columns of single letters."""
         into, number = (", number", ", n") if numbered else (", block", ", $block")
         return f"INSERT INTO {table} ({_COLUMN_LIST}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
 
 # Events as parameters, one list for each column. Parsing JSON after UNNEST instead of before saves a third of the time.
-LISTED_EVENTS = (
+LISTED_EVENTS_SQL = (
     "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
     "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
     " unnest($p::VARCHAR[]) AS p, unnest($m::VARCHAR[]) AS m, unnest($x::VARCHAR[]) AS x, unnest($r::BIGINT[]) AS r,"
@@ -203,12 +206,12 @@ LISTED_EVENTS = (
 )
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Quote a name for DuckDB; the name must not be empty or contain a NUL character, which DuckDB does not allow."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
+def text_literal(text: str) -> str:
     """Quote a text for DuckDB, whose literals cannot contain a NUL character."""
     parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
     return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
@@ -218,4 +221,4 @@ def _select_as_text(column: str, kind: str) -> str:
     return f"{column}::JSON AS {column}" if kind == "VARIANT" else column
 
 
-_COLUMN_LIST = ", ".join(map(quoted, COLUMNS))
+_COLUMN_LIST = ", ".join(map(quote_identifier, EVENT_COLUMNS))

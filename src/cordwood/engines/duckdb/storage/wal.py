@@ -15,14 +15,14 @@ from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event, ValueKind
-from cordwood.observe.observation import Report
+from cordwood.observe.observation import ReportMessage
 
 # The header of a record: the length and the CRC-32 of its payload.
 _RECORD_HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
 
 
-PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
+PathWithKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -36,14 +36,14 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     first: int
     received_us: int
     events: list[Event]
-    learnt: list[PathKinds] = []
-    by_project: list[tuple[str, list[PathKinds]]] = []
+    learnt_kinds: list[PathWithKinds] = []
+    kinds_by_project: list[tuple[str, list[PathWithKinds]]] = []
 
     @property
     def end(self) -> int:
         return self.first + len(self.events)
 
-    def without(self, count: int) -> "WalRecord":
+    def without_first(self, count: int) -> "WalRecord":
         """Return the record without its first `count` events, and without the shapes learnt from it."""
         return WalRecord(self.stream, self.first + count, self.received_us + count, self.events[count:])
 
@@ -71,7 +71,7 @@ class WriteAheadLog:
         # last segment.
         self._encode_buffer = bytearray()
 
-    def replay(self, report: Report) -> Iterator[WalRecord]:
+    def replay(self, report: ReportMessage) -> Iterator[WalRecord]:
         """Yield every whole record in order; must be exhausted before the first append.
 
         Unreadable parts, from a torn write at the end or from damage, are skipped and reported.
@@ -92,7 +92,7 @@ class WriteAheadLog:
         """Append the records durably; if that fails, none of them is replayed later."""
         with self._lock:
             if self._file < 0 or self._size > _SEGMENT_BYTES:
-                self._next_segment()
+                self._start_next_segment()
             written = {}
             with self._truncate_on_failure():
                 for record in records:
@@ -105,14 +105,14 @@ class WriteAheadLog:
                 os.fdatasync(self._file)
             self._segment_ends[self._number] |= written
 
-    def drop_flushed(self, flushed_to: Mapping[str, int]) -> None:
+    def delete_flushed_segments(self, flushed_to: Mapping[str, int]) -> None:
         """Remove segments in which every event is flushed: its number is below its stream's number in `flushed_to`."""
         with self._lock:
             for number, ends in list(self._segment_ends.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
                     self._remove_segment(number)
 
-    def files(self) -> list[OpenFile]:
+    def open_segments(self) -> list[OpenFile]:
         """Return all segments as open files, which can be read even after the segments are removed."""
         with self._lock:
             return [self._open_segment(number) for number in sorted(self._segment_ends)]
@@ -143,7 +143,7 @@ class WriteAheadLog:
             _write_all(self._file, part)
             self._size += len(part)
 
-    def _next_segment(self) -> None:
+    def _start_next_segment(self) -> None:
         self.close()
         self._number += 1
         path = self._folder / f"{self._number:08}.log"
