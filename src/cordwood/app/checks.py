@@ -1,9 +1,9 @@
-"""Check endpoints and alerts by compiling them for an engine; endpoints that compiled earlier are skipped.
+"""Check endpoints and alerts by compiling them for an engine; skip endpoints that compiled earlier.
 
 An error in an endpoint would make every call of it fail. A start of the service compiles only endpoints that are new or
-changed. These are recognised by a digest of everything on which a check depends: the endpoint's text and those of the
-endpoints that it reads, the streams that it may name, the engine's dialect, and the code of the compiler. The digests
-of endpoints that compiled are stored in a file of the data folder, which may be deleted at any time.
+changed. Each endpoint has a digest of everything on which its check depends: its own text, the texts of the endpoints
+that it reads, the streams that it may name, the engine's dialect, and the code of the compiler. The digests of
+endpoints that compiled are stored in a file of the data folder. This file may be deleted at any time.
 """
 
 import importlib
@@ -39,8 +39,8 @@ from cordwood.sql.included import possibly_read_names
 from cordwood.sql.program import Program, as_file_error, program_with_positions
 from cordwood.sql.stages import Target
 
-# The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. Other changes wait for this, and
-# so does each start of the service.
+# The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. Meanwhile, other changes wait.
+# Each start of the service may have to compile these queries again.
 MAX_CHECK_SECONDS = 3.0
 _MAX_CHECKED_STREAMS = 12
 _ALERT_TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
@@ -69,9 +69,9 @@ def check_endpoint(
 ) -> None:
     """Compile an endpoint; raise BadEndpointFile with the position of an error.
 
-    Each query has its own compile budget; `max_seconds` of CPU time limits all queries of the endpoint together. Of an
-    endpoint with many sources (the streams of its table), only the first ones are compiled, so that a large number does
-    not block the service. Callers name the sources that they read.
+    Each query has its own compile budget; `max_seconds` of CPU time limits all queries of the endpoint together. If an
+    endpoint has many sources (the streams of its table), only the first `_MAX_CHECKED_STREAMS` are compiled, so that
+    the check does not block the service. A later call compiles only the sources that its caller names.
     """
     deadline = time.thread_time() + max_seconds
     checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
@@ -91,7 +91,7 @@ def check_endpoint(
 
 
 def _check_sub_query(program: Program, name: str, target: Target) -> None:
-    """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not use."""
+    """Compile a query over a sub-query, because callers may read a sub-query that the endpoint's own query ignores."""
     try:
         compile_sql_query(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
     except COMPILE_FAULTS as fault:
@@ -105,7 +105,7 @@ def read_checked_contents(
 ) -> CatalogContents:
     """Return the contents of all files. Endpoints that compiled at an earlier start are not compiled again.
 
-    `targets` are the names of targets of alerts, or None if they are not checked.
+    `targets` are the names of the alert targets, or None if the names in alerts are not to be checked.
     """
     checks = CachingChecker(
         folder.path, target.name, lambda endpoint, streams: check_endpoint(endpoint, streams, target)
@@ -161,7 +161,10 @@ _MAX_FILE_BYTES: Final = 4 * 2**20
 
 
 class CachingChecker:
-    """Checks endpoints, except those that passed an earlier check. `write_passed_digests` records the endpoints that passed now."""
+    """Checks endpoints, except those that passed an earlier check.
+
+    `write_passed_digests` records the endpoints that have passed, for the next start of the service.
+    """
 
     def __init__(self, folder: Path, target: str, check: _CheckEndpoint, code: str | None = None) -> None:
         self._file = folder / _PASSED_DIGESTS_FILE
@@ -201,7 +204,7 @@ def compiler_version() -> str:
 
 
 def _code_files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield path, size and time of each source file."""
+    """Yield the path, size and modification time of each source file."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():

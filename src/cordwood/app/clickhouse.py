@@ -1,4 +1,4 @@
-"""Open the ClickHouse engine. Imported on demand, because the client of ClickHouse is an optional dependency."""
+"""Open the ClickHouse engine. This module is imported on demand, because its client is an optional dependency."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,13 +41,13 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: ReportMessag
 
 
 def ddl_statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
-    """Return the DDL statements for the settings and streams, after checking the address."""
+    """Check the engine's address, and return the DDL statements that create the tables of the streams."""
     client_arguments(settings.engine)
     return list(TableStatements(settings.clickhouse.cluster).create_statements(streams))
 
 
 def run_ddl_statements(settings: Settings, streams: Sequence[Stream]) -> None:
-    """Run the DDL statements for the settings and streams."""
+    """Create the tables of the streams in the configured ClickHouse database."""
     engine = ClickHouseEngine(settings.engine, ClickHouseOptions(cluster=settings.clickhouse.cluster))
     try:
         engine.prepare(streams)
@@ -57,7 +57,7 @@ def run_ddl_statements(settings: Settings, streams: Sequence[Stream]) -> None:
 
 @contextmanager
 def address_in_temporary_folder(address: str) -> Iterator[str]:
-    """Yield `chdb://` with a temporary folder, and any other address unchanged."""
+    """Yield the address of a chdb database in a temporary folder for `chdb://`; yield any other address unchanged."""
     if address != "chdb://":
         yield address
         return
@@ -67,7 +67,7 @@ def address_in_temporary_folder(address: str) -> Iterator[str]:
 
 @contextmanager
 def settings_with_new_database(settings: Settings) -> Iterator[Settings]:
-    """Yield the settings with a new database on the configured server, which is dropped at the end."""
+    """Create a database on the configured server, yield the settings with its address, and drop the database."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)
     try:
@@ -82,10 +82,10 @@ def settings_with_new_database(settings: Settings) -> Iterator[Settings]:
 
 
 def _address_with_database(address: str, database: str) -> str:
-    """Return the address with another database, which is in the path for a server and in the query for chdb."""
+    """Return the address with another database: in the URL's path for a server, in the URL's query for chdb."""
     parts = urlsplit(address)
     if parts.scheme != "chdb":
         return urlunsplit(parts._replace(path=f"/{database}"))
     query = dict(parse_qsl(parts.query)) | {"database": database}
-    # urlunsplit would drop the slashes before an empty host.
+    # `urlunsplit` would drop the two slashes if the host is empty, as it is for chdb.
     return f"chdb://{parts.netloc}{parts.path}?{urlencode(query)}"

@@ -1,4 +1,4 @@
-"""Open the engine, the stores, the cache and the alerts by the settings, and connect them with the log and metrics."""
+"""Open the engine, stores, cache and alerts that the settings configure, and connect them with the log and metrics."""
 
 import importlib
 import os
@@ -70,13 +70,13 @@ from cordwood.settings.settings import Settings
 from cordwood.web.encode import JSON_FORMAT
 from cordwood.web.services import Services
 
-# After how long a firing alert is sent again to Alertmanager, which drops an alert that is not repeated in time.
+# The interval at which a firing alert is sent again to Alertmanager, which drops an alert that is not repeated in time.
 _ALERTMANAGER_REPEAT_SECONDS: Final = 60.0
 _MAX_UNFLUSHED_BYTES = 96 * 2**20
 
 
 class Components(msgspec.Struct, frozen=True):
-    """All open components in the order in which they were opened. They are closed in reverse order."""
+    """All open components of the service, and the settings with which they were opened."""
 
     services: Services
     catalog: FileCatalog
@@ -86,7 +86,7 @@ class Components(msgspec.Struct, frozen=True):
     definition_manager: DefinitionManager
 
     def reload(self) -> CatalogContents:
-        """Read all files and keys again. An error leaves everything unchanged."""
+        """Read all files and the settings' signed keys again. If there is an error, nothing is changed."""
         signed = signed_keys(self.settings.keys)
         contents = self.definition_manager.reload()
         self.services.access.signed = signed
@@ -97,7 +97,7 @@ class Components(msgspec.Struct, frozen=True):
         return None if fixed_keys(self.settings.keys) else create_first_keys(self.keys)
 
     def has_private_key(self) -> bool:
-        """Return whether a private key exists, or signed keys are accepted, besides the key of local commands."""
+        """Return whether signed keys are accepted or a private key exists, apart from the key of local commands."""
         if self.services.access.signed is not None:
             return True
         stored_scopes = [key.terms.scopes for key in self.keys.active_keys()]
@@ -132,8 +132,8 @@ def build_components(
     """Open all components that the settings name, in a data folder that this process owns.
 
     Without `evaluates_alerts`, the targets of alerts need not be in the settings. With `host`, the embedded engine runs
-    in its own process, whose clock is the system's and not `clock_us`. The engine is opened while the files are read,
-    because each takes a tenth of a second.
+    in its own process, which uses the system's clock instead of `clock_us`. A thread opens the engine while the files
+    are read, because each of the two tasks takes a tenth of a second.
     """
     folder.require_complete()
     with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
@@ -225,13 +225,13 @@ def clickhouse_module() -> ModuleType:
 
 
 def address_without_credentials(address: str) -> str:
-    """Return the address without credentials."""
+    """Return an engine's address with any user name and password replaced by `…`."""
     scheme, separator, rest = address.partition("://")
     return f"{scheme}{separator}…{rest[rest.rindex('@') :]}" if "@" in rest else address
 
 
 def _alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
-    """Return the targets in the settings. Without any, no module for sending is imported."""
+    """Return the alert targets in the settings. If there are none, the module that delivers alerts is not imported."""
     if not settings.alerts.targets:
         return {}
     deliverer: Any = _deliverer_module().Deliverer.from_settings(settings.alerts)
@@ -257,7 +257,10 @@ def _open_alerts(
     clock_us: Callable[[], int],
     note: RecordObservation,
 ) -> AlertService:
-    """Create the alerts, and open their store if there are any; raise DataFolderUnusable if the store is damaged."""
+    """Create the alert service, and open its store if there are alerts.
+
+    Raise DataFolderUnusable if the store is damaged.
+    """
     options = AlertOptions(
         store_file=folder.alerts_file,
         targets=targets,
@@ -318,6 +321,9 @@ class MemoryUse(msgspec.Struct):
     child_pids: Callable[[], list[int]] = list
 
     def used_bytes(self) -> float:
-        """Return the memory, counting shared pages once; this process's peak if the system does not report it."""
+        """Return the used memory of all processes, with shared pages counted once.
+
+        If the system does not report this number, return the peak memory of the current process.
+        """
         size = total_memory_bytes([os.getpid(), *self.child_pids()])
         return float(size) if size is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

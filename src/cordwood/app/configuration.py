@@ -1,7 +1,7 @@
 """Convert the settings into the values that other packages take: limits, HTTP options, keys and redaction rules.
 
-The keys are those in the settings, those that are created at the first start, and the verifier of signed keys. The JWT
-library of this verifier is an optional dependency, imported on demand.
+Keys are read from the settings, or created at the first start. Signed keys are verified with a JWT library, which is an
+optional dependency and therefore imported on demand.
 """
 
 import importlib
@@ -35,8 +35,8 @@ _PROCESS_OVERHEAD_BYTES = 250 * 10**6
 _MIN_ENGINE_BYTES = 96 * 10**6
 _MAX_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
-# The memory ceiling divided by this is the maximum number of events in a body: together they may take a quarter of the
-# ceiling, and the smallest event takes about 1 KB once it is decoded.
+# The memory ceiling divided by this number is the maximum number of events in a body. The smallest event takes about
+# 1 KB once it is decoded, so the smallest events of a full body take a quarter of the ceiling.
 _CEILING_BYTES_PER_ITEM = 4096
 _MAX_COMPILE_CACHE_BYTES = 16 * 2**20
 _MIN_FEED_BUFFERS_BYTES = 8 * 2**20
@@ -56,18 +56,18 @@ def web_options(settings: Settings) -> WebOptions:
 
 
 def connection_limit(settings: Settings) -> int:
-    """Return the limit on connections. Each takes about 30 KB, and as much again while a request is parsed."""
+    """Return the limit on connections. A connection takes about 30 KB, and twice as much while a request is parsed."""
     return settings.web.connections or min(_MAX_CONNECTIONS, settings.limits.memory_ceiling // _CONNECTION_BYTES)
 
 
 def duckdb_memory_bytes(settings: Settings) -> int:
-    """Return the configured memory of the engine, or what the ceiling leaves for it."""
+    """Return the memory limit of the engine: the configured one, or else the unassigned part of the memory ceiling."""
     remaining = settings.limits.memory_ceiling - _PROCESS_OVERHEAD_BYTES - settings.serve.cache_memory
     return settings.duckdb.memory or max(_MIN_ENGINE_BYTES, remaining)
 
 
 def intake_limits(settings: Settings) -> IntakeLimits:
-    """Return the limits of ingestion. A body takes about three times its size while it is decoded."""
+    """Return the limits of ingestion. A body takes about three times its size in memory while it is decoded."""
     ingest = settings.ingest
     ceiling = settings.limits.memory_ceiling
     queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_ITEMS, ceiling // _CEILING_BYTES_PER_ITEM)
@@ -89,7 +89,10 @@ def serve_limits(limits: LimitSettings) -> ServeLimits:
 
 
 def tail_limits(settings: Settings) -> TailLimits:
-    """Return the limits of followers: by default half of the connections, and a share of the memory for feeds."""
+    """Return the limits of followers and of the memory for feeds.
+
+    By default, followers may take half of the connections.
+    """
     limits = settings.limits
     followers = limits.followers or connection_limit(settings) // 2
     return TailLimits(followers, limits.key_followers, max(_MIN_FEED_BUFFERS_BYTES, limits.memory_ceiling // 32))
@@ -101,21 +104,21 @@ def compile_cache_bytes(limits: LimitSettings) -> int:
 
 
 class CreatedKeys(msgspec.Struct, frozen=True):
-    """The secrets of created keys, of which only digests are stored."""
+    """The secrets of the keys that were created at the first start. The key store has only their digests."""
 
     private: str
     public: str
 
 
 def fixed_keys(settings: KeySettings) -> tuple[FixedKey, ...]:
-    """Return the keys from the settings, which contain a key itself or name a file with it."""
+    """Return the keys from the settings. A setting contains either the key itself or the name of the key's file."""
     return tuple(_configured_key("private", settings.private, settings.private_file)) + tuple(
         _configured_key("public", settings.public, settings.public_file)
     )
 
 
 def create_first_keys(keys: SQLiteKeyStore) -> CreatedKeys | None:
-    """Create one key of each kind in a store that never had a key; return None for any other store."""
+    """Create a private and a public key in a store that never had a key; return None if the store ever had one."""
     if not keys.never_had_keys():
         return None
     return CreatedKeys(
@@ -169,14 +172,14 @@ _REDACTION_KEY_FILE = "redaction.key"
 
 
 def redaction_rules(settings: Settings) -> RedactionRules:
-    """Return the rules; raise BadSetting for an unknown detector and for a pattern without a name."""
+    """Return the redaction rules; raise BadSetting for an unknown detector or a pattern without a name."""
     detectors = tuple(_parse_detector(name.strip()) for name in settings.redaction.detectors.split(",") if name.strip())
     lines = (line.strip() for line in settings.redaction.patterns.splitlines())
     return RedactionRules(detectors, tuple(_parse_named_pattern(line) for line in lines if line))
 
 
 def checked_redaction_rules(settings: Settings, engine: Engine) -> RedactionRules:
-    """Return the rules; raise BadSetting for a pattern that the engine rejects or that matches an empty text."""
+    """Return the redaction rules; raise BadSetting for a pattern that the engine rejects or that matches empty text."""
     rules = redaction_rules(settings)
     for named in rules.patterns:
         problem = engine.regex_error(named.pattern)

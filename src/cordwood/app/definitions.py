@@ -61,12 +61,12 @@ _FIXED_ID_HINT: Final = "Keys and dashboards name the endpoint by it."
 _FIXED_STREAM_NAME_HINT: Final = "Stored events are kept under it: make a new stream."
 
 T = TypeVar("T", bound=Endpoint | Stream)
-# Compiles an endpoint with the known streams; raises an error with its position in the file.
+# A function that compiles an endpoint with the known streams, and raises an error with its position in the file.
 CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
 
 class DefinitionChecks(msgspec.Struct, frozen=True):
-    """The checks of endpoints and of alerts, which are the same as at the start of the service."""
+    """The checks of endpoints and alerts that a change over HTTP must pass. They also run when the service starts."""
 
     check_endpoint: CheckEndpoint
     check_alert: CheckAlert
@@ -83,14 +83,17 @@ class StreamPreparer(Protocol):
 class DefinitionDraft(msgspec.Struct, frozen=True):
     """A definition before it is stored: its text as it will be stored, and the text that its author sent.
 
-    `sent` is None if the author sent fields, or restores a version.
+    `sent_text` is None if the author sent fields, or restores a version.
     """
 
     text: str
     sent_text: str | None = None
 
     def span_in_sent_text(self, span: Span | None) -> Span | None:
-        """Convert a position in `text` to one in `sent`, or in the query if fields were sent; None if it is outside."""
+        """Convert a position in `text` to a position in `sent_text`.
+
+        If the author sent fields, return the position in the query, or None if the position is outside the query.
+        """
         if span is None:
             return None
         if self.sent_text is not None:
@@ -104,7 +107,7 @@ class DefinitionOperations(Protocol[T]):
 
     @property
     def kind(self) -> str:
-        """The noun for error messages."""
+        """The noun for error messages: `endpoint` or `stream`."""
 
     @property
     def namespace(self) -> UUID:
@@ -117,7 +120,7 @@ class DefinitionOperations(Protocol[T]):
         """Return the definitions in the data folder."""
 
     def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
-        """Return where each definition comes from (a file or HTTP), by its name."""
+        """Return the origin of each definition (shipped, a file of the operator, or HTTP), by the definition's name."""
 
     def revision(self, definition: T) -> str: ...
 
@@ -131,7 +134,7 @@ class DefinitionOperations(Protocol[T]):
         """Return the draft of a new definition."""
 
     def changed_draft(self, before: T, sent: SentDefinition) -> DefinitionDraft | None:
-        """Return the draft with changed fields or with another text; return None if nothing differs."""
+        """Return the draft of the changed definition, or None if nothing differs from the stored definition."""
 
     def parse_draft(self, draft: DefinitionDraft) -> T:
         """Parse a draft; raise BadDefinition if it is invalid."""
@@ -139,20 +142,20 @@ class DefinitionOperations(Protocol[T]):
     def contents_after_change(
         self, contents: CatalogContents, old: T | None, new: T | None, draft: DefinitionDraft | None
     ) -> CatalogContents:
-        """Return the contents with `new` in place of `old`, after the checks that also run at the start."""
+        """Return the contents with `new` in place of `old`, after the same checks as at the start of the service."""
 
     def span_of_field(self, field: str, sent: str) -> Span | None:
-        """Return the position of the setting for a JSON field in a text that was sent, or None if the text lacks it."""
+        """Return the position in the text `sent` of the setting for a JSON field, or None if the text lacks it."""
 
     def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         """Create what the engine needs for the definitions; with `only_check`, only check whether that is possible."""
 
     def store_definition(self, old: T | None, new: T | None, text: str | None) -> None:
-        """Write the text of `new` to the data folder; without `new`, remove that of `old`."""
+        """Write the text of `new` to the data folder. If `new` is None, remove the text of `old`."""
 
 
 class EndpointOperations:
-    """The operations on endpoints, each of which is a file."""
+    """The operations on endpoints, each of which is stored in its own file."""
 
     kind: Final = "endpoint"
     namespace: Final = endpoint_file.ENDPOINT_ID_NAMESPACE
@@ -296,7 +299,10 @@ class EndpointOperations:
 
 
 class StreamOperations:
-    """The operations on streams, which are tables of one file. A table named like a shipped stream replaces it."""
+    """The operations on streams, which are stored as tables in one TOML file.
+
+    A table with the name of a shipped stream replaces this stream.
+    """
 
     kind: Final = "stream"
     namespace: Final = stream_file.STREAM_ID_NAMESPACE
@@ -323,7 +329,7 @@ class StreamOperations:
         return None if table is None else _table_text(table)
 
     def definition_text(self, definition: Stream, origin: Origin) -> str:
-        """Return the table in the data folder, or one made from the settings of a stream from elsewhere."""
+        """Return the stream's table in the data folder, or a table made from its settings if it is not stored there."""
         text = self.stored_text(definition) if origin is Origin.MANAGED else None
         return text or _table_text(stream_to_table(definition))
 
@@ -430,7 +436,7 @@ class StreamOperations:
         return list(tables.values())
 
     def _require_unchanged_project(self, contents: CatalogContents, new: Stream) -> None:
-        """Refuse to change `project` of a shipped stream, because keys are pinned to the project at that path."""
+        """Refuse to change the setting `project` of a shipped stream, because pins of keys rely on its path."""
         shipped = next((stream for stream in contents.layers.shipped.streams if stream.name == new.name), None)
         if shipped is not None and new.project_at != shipped.project_at:
             raise BadDefinition("project", "cannot be changed", hint="The endpoints that ship look for it where it is.")
@@ -448,7 +454,7 @@ class StreamOperations:
 
 
 def _new_id(fields: JsonFields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
-    """Return the UUID in the fields, else the one derived from the name, or a random one if that is taken."""
+    """Return the UUID in the fields, or derive one from the name. If the derived UUID is taken, return a random one."""
     token = fields.get("token")
     if token is None:
         derived = uuid5(namespace, str(fields.get("name")))
@@ -468,7 +474,7 @@ def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
-    """Return `new` with the file of the old endpoint, because the name of that file may not be the UUID."""
+    """Return `new` with the file of `old`, because the name of this file may differ from the endpoint's UUID."""
     return new if old is None else _with_file(new, old.file)
 
 
@@ -523,8 +529,8 @@ def _span_of_setting(document: TomlDocument, path: SettingPath, table: Mapping[s
 
 
 def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDefinition:
-    """Convert an error in the file to one of a JSON field, with the position in what the author sent."""
-    # An author who sent fields has no settings text, so a position in it is left out.
+    """Convert an error in an endpoint's file to an error of a JSON field, with its position in the sent text."""
+    # If the author sent fields, there is no text with settings, so the position of a setting is left out.
     span = None if fault.path and draft.sent_text is None else draft.span_in_sent_text(fault.span)
     field = endpoint_field_at(fault.path)
     return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)
@@ -533,7 +539,7 @@ def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDef
 def _convert_fault_after_change(
     fault: Fault, new: Endpoint | None, draft: DefinitionDraft | None, contents: CatalogContents
 ) -> Fault:
-    """Convert an error of the changed endpoint to one of a JSON field; return StreamInUse if it is another endpoint's."""
+    """Convert an error of the changed endpoint to an error of a JSON field, and of another endpoint to StreamInUse."""
     file = fault.span.file if fault.span else None
     if isinstance(fault, BadEndpointFile) and new is not None and draft is not None and file == new.file:
         return _convert_endpoint_fault(fault, draft)
@@ -548,6 +554,6 @@ def _convert_fault_after_change(
 
 
 def _convert_stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDefinition:
-    """Convert an error in the file to one of a JSON field, with its position if the author sent the file."""
+    """Convert an error in the streams file to an error of a JSON field, with its position if the author sent a text."""
     span = Span(fault.span.line, fault.span.column) if is_sent and fault.span else None
     return BadDefinition(stream_field_at(fault.path), fault.message, message=fault.message, hint=fault.hint, span=span)

@@ -1,6 +1,7 @@
-"""Generate the events of the demo: a week with an incident to find, and then a new request about every half minute.
+"""Generate the events of the demo: a past week with an incident, and then a new request about every half minute.
 
-The events are what services log about requests and on their own, with busy days and quiet nights.
+Services log an event for each request that they handle, and other events in the background. Days have more requests
+than nights.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ POSTGREST = "postgREST.logs.prod"
 PGBOUNCER = "pgbouncer.logs.prod"
 
 Body = dict[str, object]
-# The name of a stream, and an event of it.
+# The name of a stream, and an event of this stream.
 _StreamEvent = tuple[str, Body]
 
 
@@ -59,7 +60,7 @@ class _EventContext(msgspec.Struct, frozen=True):
 
 
 class _ClientRequest(msgspec.Struct, frozen=True):
-    """A request of a client. Every service that takes part in it logs its `id`."""
+    """A request of a client. Every service that handles a part of the request logs the request's `id`."""
 
     context: _EventContext
     id: str
@@ -408,7 +409,8 @@ _POSTGREST_MESSAGES = (
     "Attempting to reconnect to the database in 2 seconds...",
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
-# By stream: how many events a day its service logs without a request, and the function that creates one.
+# For each stream: the number of events per day that its service logs in the background, and the function that creates
+# such an event.
 BACKGROUND_EVENTS: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
     POSTGRES: (50, _random_postgres_event),
     FUNCTIONS: (20, _function_lifecycle_event),
@@ -420,10 +422,10 @@ BACKGROUND_EVENTS: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEven
 
 HISTORY_DAYS = 7
 REQUESTS_PER_DAY = 600
-# The minimum and maximum time between two requests of the running demo, which make about a hundred requests an hour. A
-# busy hour of the generated week has forty.
+# The minimum and maximum time between two requests while the demo runs. This gives about a hundred requests per hour. A
+# busy hour of the generated week has forty requests.
 LIVE_REQUEST_INTERVAL_SECONDS = (25.0, 45.0)
-# The factor by which background lines are more frequent while the demo runs than in the week.
+# While the demo runs, background events are more frequent than in the generated week by this factor.
 _LIVE_BACKGROUND_FACTOR = 2.0
 
 DEMO_PROJECT = "default"
@@ -438,7 +440,7 @@ _SLOW_CALLS, _FAILED_CALLS, _POOL_FAILURE_COUNT = 40, 120, 25
 
 
 def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
-    """Yield the events of a week that ends now, by stream, oldest first."""
+    """Yield each stream's name with its events of the week before `now`, oldest first."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     by_stream: dict[str, list[Body]] = defaultdict(list)
     for stream, event in (*_events_of_week(now, rng), *_incident_events(now, rng)):
@@ -448,14 +450,14 @@ def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Bod
 
 
 class LiveTraffic:
-    """The events that arrive while the demo runs: the first request at once, then one every half minute or so."""
+    """The events that arrive while the demo runs: a first request at once, then a request about every half minute."""
 
     def __init__(self, now: datetime, rng: random.Random) -> None:
         self._rng = rng
         self._next_request_at = self._looked_at = now
 
     def due_events(self, now: datetime) -> list[_StreamEvent]:
-        """Return the events since the previous call, or since the beginning."""
+        """Return the events that have become due since the previous call of this method."""
         events: list[_StreamEvent] = []
         while self._next_request_at <= now:
             events += _events_of_request(_random_request(_context_at(self._next_request_at, self._rng)))
@@ -579,7 +581,7 @@ _FAILURES_BY_PATH_SQL = (
 
 
 async def post_history(components: Components, now: datetime) -> None:
-    """Store a week of events that ends now in every stream."""
+    """Store the events of the week before `now` in the streams of the demo."""
     for stream, events in history_events(now):
         await _post_events(components, stream, events)
 
@@ -601,7 +603,7 @@ def incident_hint(now: datetime) -> str:
 
 
 def sign_in_link(url: str, key: str) -> str:
-    """Return a link that signs in to the explorer. Browsers do not send the key, which follows the #."""
+    """Return a link that signs in to the explorer. The key follows the #, so browsers do not send it to servers."""
     return f"{url}/sign-in#{key}"
 
 

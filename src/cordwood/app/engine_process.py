@@ -24,18 +24,22 @@ from cordwood.processes.fork_server import ForkServer
 
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# With a small ceiling, large allocations (bodies, columns, WAL records) are mapped and unmapped individually. With a
-# larger ceiling their pages are reused, because queries read compressed columns in blocks of two megabytes and more.
+# The mmap threshold is the memory ceiling divided by this number. With a small ceiling, large allocations (bodies,
+# columns, WAL records) are mapped and unmapped individually. With a larger ceiling, malloc keeps their pages for reuse,
+# because queries read compressed columns in blocks of two megabytes and more.
 _MMAP_THRESHOLD_DIVISOR = 256
 _MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
-# Threads that share a malloc arena contend for it: with two arenas in all, short queries took up to a quarter longer.
-# Each arena retains freed memory, so their number is limited by the ceiling as well.
+# Threads that share a malloc arena contend for it: with only two arenas, short queries took up to a quarter longer.
+# Each arena retains freed memory, so the memory ceiling limits the number of arenas as well.
 _ARENAS_PER_PROCESSOR = 3
 _BYTES_PER_ARENA = 32 * 2**20
 
 
 def configure_malloc(ceiling: int) -> None:
-    """Configure malloc. Call it before any thread starts. It does nothing for other C libraries than glibc."""
+    """Configure malloc for the memory ceiling; do nothing if the C library has no `mallopt`.
+
+    Call this function before any thread starts.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
@@ -76,14 +80,17 @@ _PAGE_OUT_DELAY_SECONDS = 1.0
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """The settings that the engine's process receives. Its log entries are sent to the serving process."""
+    """The settings that the engine's process receives when it starts."""
 
     folder: str
     options: DuckDBOptions
 
 
 class EngineLauncher(msgspec.Struct, frozen=True):
-    """Opens the engine through a fork server. `on_state` gets the reason why the engine is unavailable, or None."""
+    """Opens the engine in a process that the fork server forks.
+
+    `on_state` is called with the reason why the engine is unavailable, or with None once it is available.
+    """
 
     fork_server: ForkServer
     memory_ceiling: int
@@ -102,14 +109,14 @@ class EngineLauncher(msgspec.Struct, frozen=True):
 
 
 def start_fork_server() -> ForkServer:
-    """Start the fork server. Call it after all imports, and before there is a thread or an open file."""
+    """Start the fork server. Call this after all imports, and before the process starts a thread or opens a file."""
     server = ForkServer(_ENTRY_POINT)
     server.start()
     return server
 
 
 def engine_process(link: socket.socket) -> None:
-    """Run the engine in a forked process: the entry point of the fork server."""
+    """Run the engine in a forked process. The fork server calls this function."""
     os.umask(0o077)
     run_engine(link, _open_engine)
 
@@ -120,7 +127,7 @@ def _open_engine(settings: EngineSettings, note: RecordObservation) -> DuckDBEng
 
     options = msgspec.structs.replace(settings.options, report=report, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
-    # Paging out is delayed, because the start goes on after this function: the streams are prepared next.
+    # Page out libraries with a delay, because the start is not finished yet: the streams are prepared next.
     threading.Timer(_PAGE_OUT_DELAY_SECONDS, page_out_libraries).start()
     return engine
 

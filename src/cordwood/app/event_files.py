@@ -91,7 +91,10 @@ class _FileAfterSample(io.RawIOBase):
 
 
 class InputFile:
-    """A file that is being read. `coding` is `gzip`, `zstd` or None; `sample` is its decompressed beginning."""
+    """A file that is being read.
+
+    `coding` is the file's compression (`gzip`, `zstd` or None), and `sample` is its beginning after decompression.
+    """
 
     def __init__(self, name: str, raw: io.BufferedReader, sample_bytes: int) -> None:
         self.name = name
@@ -116,14 +119,14 @@ class InputFile:
 
     @contextmanager
     def convert_read_errors(self) -> Iterator[None]:
-        """Convert errors of reading and of decompressing that the block raises to BadBody."""
+        """Convert errors of reading and decompressing, raised inside the `with` block, to BadBody."""
         try:
             yield
         except (OSError, EOFError, zlib.error, zstd.ZstdError) as problem:
             raise unreadable_fault(self.name, problem) from problem
 
     def lines(self, max_bytes: int) -> Iterator[bytes]:
-        """Yield the lines with their line ends. A line longer than `max_bytes` is cut after `max_bytes` + 1."""
+        """Yield the lines with their line ends. A line longer than `max_bytes` is cut after `max_bytes` + 1 bytes."""
         with self.convert_read_errors():
             while line := self.content.readline(max_bytes + 1):
                 yield line
@@ -166,7 +169,7 @@ def _size_of(raw: io.BufferedReader) -> int | None:
 
 
 def _decompressed_file(stored: "io.BufferedReader[_CountingFile]", coding: str | None) -> _ReadableFile:
-    """Return the content: of all members of gzip, or all frames of zstd."""
+    """Return a file of the decompressed content, including all members of a gzip file and all frames of a zstd file."""
     if coding == "gzip":
         return gzip.GzipFile(fileobj=stored, mode="rb")
     if coding == "zstd":
@@ -185,13 +188,14 @@ def _read_beginning(content: _ReadableFile, size: int) -> bytes:
 FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
 # The unit of positions in a file, by format; it is the line for all other formats.
 _POSITION_UNITS: Final = {"parquet": "row", "journald": "entry"}
-# The maximum size of an item, which is the default maximum size of a body.
+# The maximum size of an item in a file. It equals the service's default limit for the body of a request.
 MAX_EVENT_BYTES: Final = 16 * 2**20
-# The maximum size of an event that is sent. It is below the limit, because a body has line ends too.
+# The maximum size of an event that is sent. It is below the limit of a body, because a body contains line ends too.
 _MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
 # The maximum length of a CSV record in characters, each of which takes up to four bytes.
 _MAX_CSV_RECORD_CHARACTERS: Final = MAX_EVENT_BYTES // 4
-# How many characters are sent of an item that is too long or cannot be an event; the service quarantines them.
+# The maximum number of characters that are sent of an item that is too long or cannot be an event. The service
+# quarantines these characters.
 _MAX_REFUSED_CHARACTERS: Final = 2**20
 _EXCERPT_BYTES: Final = 4096
 _CHUNK_BYTES: Final = 64 * 1024
@@ -208,14 +212,14 @@ _ADVICE_BY_FORMAT: Final = {
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """How to read a file. If `format` is None, it is detected."""
+    """The options for reading a file. If `format` is None, the file's format is detected."""
 
     format: str | None = None
     csv: CsvOptions = DEFAULT_CSV_OPTIONS
 
 
 class FileItem(msgspec.Struct, frozen=True, gc=False):
-    """An event as JSON, with its line or row number from 1.
+    """An event as JSON, with the number of its line or row, counted from 1.
 
     If `fault` is set, the item is not an event: `data` is its text as a JSON string, which the service quarantines.
     """
@@ -253,11 +257,11 @@ class EventFile:
         return self.format == "parquet" and is_event_export(self._file)
 
     def stored_rows(self) -> Iterator[FileItem]:
-        """Yield the rows of an export."""
+        """Yield the rows of a file that `cordwood export` wrote."""
         return self._count_rows(read_stored_events(self._file))
 
     def events(self) -> Iterator[FileItem]:
-        """Yield the events, each with an id; raise BadBody where the file cannot be read."""
+        """Yield the events, each with an id; raise BadBody if a part of the file cannot be read."""
         for record in self._csv_items() if self.format == "csv" else add_missing_ids(self._items()):
             if len(record.data) > _MAX_SENT_BYTES:
                 beginning = record.data[:_EXCERPT_BYTES].decode("utf-8", "replace")
@@ -283,7 +287,11 @@ class EventFile:
             yield FileItem(self._rows_read, event)
 
     def _line_items(self, stripped: bytes | None = None) -> Iterator[FileItem]:
-        """Yield the lines that are not blank, without `stripped` at the end, by default without white space around."""
+        """Yield the lines that are not blank.
+
+        The bytes in `stripped` are removed from the end of each line. If `stripped` is None, white space is removed
+        from both ends.
+        """
         for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
             if len(line) > MAX_EVENT_BYTES:
                 fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."
@@ -348,7 +356,7 @@ class EventFile:
 
     @contextmanager
     def _prefix_errors(self) -> Iterator[None]:
-        """Add the file's name to errors that are raised in the block."""
+        """Add the file's name to the message of a BadBody that is raised inside the `with` block."""
         try:
             yield
         except BadBody as problem:
@@ -382,7 +390,7 @@ def _recognize(source: InputFile, ending: str) -> str:
     if finding is not None and _is_certain(finding):
         return finding.name
     if ending == ".json" and (finding is None or finding.name not in _ADVICE_BY_FORMAT):
-        # Reading the file reports the line of the error.
+        # Treat the file as JSON, because reading it as JSON reports the line of the error.
         return "json"
     raise BadBody(f"{source.name} is not in a format that can be imported.", hint=_import_hint(finding))
 
@@ -403,7 +411,10 @@ def _import_hint(finding: PossibleFormat | None) -> str:
 
 
 def import_advice(found: PossibleFormat, file: str) -> str | None:
-    """Return the command that imports a file of a format, or the route for it; None if it cannot be stored."""
+    """Return advice for a file of the found format: the command that imports it, or the route to which to send it.
+
+    Return None if events in this format cannot be stored.
+    """
     if found.name in FORMATS:
         named = "" if _is_certain(found) else f" --as {found.name}"
         return f"Import it with: cordwood import {file}{named} --stream NAME"
@@ -457,7 +468,10 @@ def add_missing_ids(records: Iterator[FileItem]) -> Iterator[FileItem]:
 
 
 def add_missing_id(number: int, event: bytes) -> bytes:
-    """Return the event. One without an id gets an id from its position and text, so that a repeat is a duplicate."""
+    """Return the event. If it has no id, add an id that is derived from its position and text.
+
+    If the same file is sent again, its events get the same ids, so that the service recognises them as duplicates.
+    """
     try:
         lacks_id = _decode_id(event).id is None
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The service without a socket: commands on a data folder send requests to it inside their process."""
+"""Run the service without a socket, inside the process of a command that sends requests to it."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ from cordwood.web.services import Lifecycle
 
 
 class InProcessApp(msgspec.Struct, frozen=True):
-    """The HTTP application with its services, and a key that may do everything."""
+    """The HTTP application, the runner of its event loop, and a private key for its requests."""
 
     app: Application
     runner: asyncio.Runner
@@ -34,14 +34,18 @@ class InProcessApp(msgspec.Struct, frozen=True):
         headers: Mapping[str, str],
         on_body: Callable[[bytes], object] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request; return status, headers and body. With `on_body`, the body of a success is passed to it."""
+        """Send a request; return the response's status, headers and body.
+
+        If `on_body` is given, it is called with each part of a successful response's body, and the returned body is
+        empty.
+        """
         scope = _asgi_scope(method, path, {"x-api-key": self.key, **headers})
         return self.runner.run(_run_request(self.app, scope, body, on_body))
 
 
 @contextmanager
 def open_in_process_app(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[InProcessApp]:
-    """Own the data folder and open the service on it; raise DataFolderInUse if another process owns the folder."""
+    """Take ownership of the data folder and open the service; raise DataFolderInUse if another process is the owner."""
     folder, key, observability = (
         DataFolder(Path(settings.serve.data_dir)),
         make_secret(),
@@ -89,7 +93,7 @@ def _asgi_scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
 async def _run_request(
     app: Application, scope: Scope, body: bytes, on_body: Callable[[bytes], object] | None
 ) -> tuple[int, dict[str, str], bytes]:
-    """Run a request. If `on_body` raises, the client counts as disconnected, and the error is raised at the end."""
+    """Run a request. If `on_body` raises, tell the application that the client disconnected, then raise the error."""
     messages: list[Message] = []
     unread = [body]
     is_gone = asyncio.Event()

@@ -65,10 +65,10 @@ _READ_ONLY_HINTS: Final = {
 
 
 class ManagedDefinitions(Generic[T]):
-    """Changes of endpoints, or of streams, over HTTP, one at a time.
+    """Applies changes of endpoints, or of streams, that are sent over HTTP, one at a time.
 
-    A change is checked and made durable before it is in force. Its version is written before its file: a crash between
-    the two leaves a version that was never in force, but loses no version.
+    A change is checked and made durable before it takes effect. The version is written before the definition's file. A
+    crash between the two writes leaves a version that was never in force, but loses no version.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class ManagedDefinitions(Generic[T]):
         self._changing = changing
 
     def origins(self) -> Mapping[str, Origin]:
-        """Return where each definition comes from (a file or HTTP), by its name."""
+        """Return the origin of each definition (shipped, a file of the operator, or HTTP), by the definition's name."""
         return self._definitions.origins(self._catalog.contents)
 
     def find(self, address: str) -> DefinitionSource[T]:
-        """Return the definition with this name or UUID."""
+        """Return the definition with this name or UUID, and its origin and text."""
         with self._changing:
             definition = self._find(address)
             if definition is None:
@@ -126,12 +126,12 @@ class ManagedDefinitions(Generic[T]):
             )
 
     def versions(self, address: str) -> Sequence[Version]:
-        """Return the stored versions, oldest first, also those of a deleted definition."""
+        """Return the stored versions, oldest first. The versions of a deleted definition are also returned."""
         with self._changing:
             return self._versions(self._id_of(address), self._find(address), address)
 
     def version(self, address: str, number: int) -> tuple[Version, T | None]:
-        """Return a version and its parsed definition; raise UnknownVersion if it is not kept."""
+        """Return a version and its parsed definition, if there is one; raise UnknownVersion if it is not stored."""
         version = self._find_version(self.versions(address), number)
         if version.text is None:
             return version, None
@@ -168,7 +168,7 @@ class ManagedDefinitions(Generic[T]):
 
     @contextmanager
     def _add_error_positions(self, draft: DefinitionDraft) -> Iterator[None]:
-        """Add the position of a setting in the text that was sent to errors without a position."""
+        """If an error in the `with` block has no position, add its setting's position in the text that was sent."""
         try:
             yield
         except BadDefinition as fault:
@@ -183,7 +183,10 @@ class ManagedDefinitions(Generic[T]):
     def _commit_change(
         self, checked: CatalogContents, old: T | None, new: T | None, text: str | None, author: Author
     ) -> None:
-        """Prepare the engine, write version and file, and put the change in force, unless there is an error."""
+        """Prepare the engine, write the version and the file, and put the change in force.
+
+        If a write fails, the engine is prepared for the unchanged definitions again.
+        """
         definitions, definition = self._definitions, old or new
         if definition is None:
             return
@@ -262,10 +265,10 @@ class ManagedDefinitions(Generic[T]):
 
 
 class DefinitionManager:
-    """Applies one change at a time, once all files are read and checked.
+    """Reloads files, applies changes of definitions, and creates streams, one operation at a time.
 
     Streams are created on demand while the data folder's streams file has fewer streams than `max_new_streams`. Each
-    key may create half of those that other keys have left, so that no key can use up all of them.
+    key may create half of the streams that the other keys have left, so that no key can use up all of them.
     """
 
     def __init__(
@@ -283,7 +286,7 @@ class DefinitionManager:
         self._read = read
         self._max_new_streams = max_new_streams
         self._changing = threading.Lock()
-        # The keys that created streams since the start of the service, by stream name.
+        # For each stream created since the start of the service: the id of the key that created it.
         self._creators: dict[str, str] = {}
         self.endpoints: ManagedDefinitions[Endpoint] = ManagedDefinitions(
             catalog, files, EndpointOperations(files, checks), self._changing
@@ -293,7 +296,7 @@ class DefinitionManager:
         )
 
     def reload(self) -> CatalogContents:
-        """Read all files again; leave everything unchanged if one has an error."""
+        """Read all files again; leave all definitions unchanged if a file has an error."""
         with self._changing:
             contents = self._read()
             self._engine.prepare(contents.streams)
@@ -301,7 +304,10 @@ class DefinitionManager:
             return contents
 
     def proposed_stream(self, name: str) -> Stream:
-        """Return the stream that an event for an unknown name would create; raise UnknownStream if it may not."""
+        """Return the stream that would be created for an event with an unknown stream name.
+
+        Raise UnknownStream if streams are not created on demand, or if the name is invalid.
+        """
         problem = stream_name_problem(name)
         if not self._max_new_streams or problem is not None:
             raise self._unknown_fault(name, problem)
@@ -328,8 +334,8 @@ class DefinitionManager:
                 contents = replace_managed_layer(
                     self._catalog.contents, CatalogLayer(managed.endpoints, (*created, stream))
                 )
-                # The engine checks the stream before the file is written: a name that it refuses would break the next
-                # start.
+                # The engine checks the stream before the file is written, because a name that the engine refuses would
+                # make the next start of the service fail.
                 self._engine.prepare(contents.streams)
             except BadStreamFile as fault:
                 raise self._unknown_fault(name, fault.message.rstrip(".")) from fault
@@ -340,7 +346,10 @@ class DefinitionManager:
             return stream
 
     def _require_key_share(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
-        """Raise UnknownStream at the limit, or if this key created half of the streams that other keys have left."""
+        """Raise UnknownStream if the limit is reached, or if this key has created its share of streams.
+
+        The share is half of the streams that the other keys have left.
+        """
         left = self._max_new_streams - len(created)
         if left <= 0:
             raise self._unknown_fault(

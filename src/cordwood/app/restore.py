@@ -41,12 +41,12 @@ def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreRe
     staging_folder = folder.restore_folder
     with folder.take_ownership():
         _require_empty(folder)
-        # The files of an interrupted restore are removed.
+        # Remove the files that an interrupted restore has left.
         shutil.rmtree(staging_folder, ignore_errors=True)
         try:
             for file in manifest.files:
                 _copy(backup, staging_folder, file, progress)
-            # Streams that the service created are listed in a file of the backup.
+            # Read the definitions again, because the backup's own files may define more streams.
             streams = check_contents(msgspec.structs.replace(sources, managed=staging_folder)).streams
             counts = _count_events(staging_folder, [*streams, QUARANTINE])
             _move(staging_folder, folder.path)
@@ -100,7 +100,7 @@ def _open_file(backup: Path, name: str) -> BinaryIO:
 
 
 def _move(staging_folder: Path, folder: Path) -> None:
-    """Move the files into place, the keys last: a folder without keys does not count as used."""
+    """Move the files into place. The key store is moved last, because a folder without it does not count as used."""
     for path in sorted(staging_folder.iterdir(), key=lambda path: path.suffix == ".db"):
         path.replace(folder / path.name)
     sync_folder(folder)

@@ -78,7 +78,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server without signal handlers, because the module `service` handles signals."""
+    """A uvicorn server that installs no signal handlers, because `_ServiceRun` handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -92,7 +92,11 @@ class _Server(uvicorn.Server):
 def _create_http_server(
     application: Application, drain_seconds: float, connections: int, other_connections: int = 0
 ) -> _Server:
-    """Create the HTTP server. `connections` limits its open connections; other listeners have `other_connections`."""
+    """Create the HTTP server with at most `connections` open connections.
+
+    The limit is lower if the process has too few file descriptors for these and for the `other_connections` of other
+    listeners.
+    """
     table = ConnectionTable(
         max(16, fit_connections_to_descriptors(connections + other_connections) - other_connections)
     )
@@ -115,8 +119,9 @@ def _create_http_server(
 
 
 _DRAIN_POLL_SECONDS = 0.02
-# How long a thread may hold the interpreter lock while others wait for it. With Python's 5 ms, answers that wait for
-# threads that compile queries or decode bodies take twice as long (`python -m bench.beside_compiling`).
+# The time for which a thread may hold the interpreter lock while other threads wait for it. With Python's default of
+# 5 ms, answers take twice as long while other threads compile queries or decode bodies. The benchmark is
+# `python -m bench.beside_compiling`.
 THREAD_SWITCH_SECONDS = 0.001
 
 _SWEEP_SECONDS = 30.0
@@ -140,10 +145,11 @@ async def _do_nothing(_: Components) -> None:
 
 
 class ServiceHooks(msgspec.Struct, frozen=True):
-    """Callbacks of the service: `before_ready` runs before requests are accepted, `on_ready` when the service is ready.
+    """Callbacks of the service, and the option `offers_sign_in`.
 
-    `background_work` runs while the service runs, `on_quit` at a forced exit. With `offers_sign_in`, the service has the
-    page /sign-in, to which the link of the demo leads.
+    `before_ready` runs before requests are accepted, and `on_ready` as soon as the service is ready. `background_work`
+    runs while the service runs. `on_quit` runs at a forced exit. If `offers_sign_in` is set, the service has the page
+    /sign-in, to which the demo prints a link.
     """
 
     on_ready: Callable[[StartupSummary], None]
@@ -155,7 +161,7 @@ class ServiceHooks(msgspec.Struct, frozen=True):
 
 
 def serve(settings: Settings, hooks: ServiceHooks, started_at: float) -> None:
-    """Serve until asked to stop. An error during the start is raised after everything was closed.
+    """Run the service until a signal stops it. An error during the start is raised after all components are closed.
 
     `started_at` is the monotonic time at which the process started.
     """
@@ -184,7 +190,7 @@ def _serve(settings: Settings, hooks: ServiceHooks, started_at: float, forker: F
 
 
 def _bind_listeners(settings: Settings) -> "Listeners | None":
-    """Bind the listeners for syslog and Fluent. Without any, their modules are not imported."""
+    """Bind the listeners for syslog and Fluent. If neither is configured, return None without importing the modules."""
     if not (settings.listen.syslog or settings.listen.fluent):
         return None
     bind = importlib.import_module("cordwood.listeners.listeners").bind_listeners
@@ -192,7 +198,7 @@ def _bind_listeners(settings: Settings) -> "Listeners | None":
 
 
 class GrpcListener(Protocol):
-    """The interface of the gRPC server for OTLP, whose module is imported only if a setting has an address for it."""
+    """The interface of the gRPC server for OTLP. Its module is imported only if `listen.otlp_grpc` is set."""
 
     names: list[str]
     max_connections: int
@@ -201,11 +207,11 @@ class GrpcListener(Protocol):
 
 
 async def start_otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
-    """Start the server for OTLP over gRPC if a setting has an address for it."""
+    """Start the server for OTLP over gRPC if the setting `listen.otlp_grpc` has an address for it."""
     if not settings.listen.otlp_grpc:
         return None
-    # gRPC reads the variable when it is imported. Without it, gRPC writes a line to standard error for each failed
-    # handshake.
+    # gRPC reads this environment variable when it is imported. Without the variable, gRPC writes a line to standard
+    # error for each failed handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # noqa: TID251 - it is not a setting of ours
     try:
         module = importlib.import_module("cordwood.listeners.otlp_grpc")
@@ -295,7 +301,7 @@ class _ServiceRun(msgspec.Struct):
         )
         seconds = time.monotonic() - self.started_at
         self.hooks.on_ready(StartupSummary(self.owner, self.folder.path, components, created_keys, seconds, names))
-        # Objects that exist now live until the end, so they are exempt from garbage collection.
+        # The objects that exist now live as long as the service, so garbage collection need not scan them.
         gc.collect()
         gc.freeze()
         page_out_libraries()
@@ -328,11 +334,12 @@ class _ServiceRun(msgspec.Struct):
         ]
 
     async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
-        """Report the service as not ready and refuse new requests, finish the running ones, then stop listening."""
+        """Report the service as not ready and refuse new requests; finish running requests, then stop listening."""
         self.lifecycle.start_draining()
         components.services.tail_service.close()
         if components.hosted_engine is not None:
-            # A query or flush that still runs after that time is ended. Acknowledged events are durable.
+            # Kill the engine if a query or flush still runs after the drain time. Acknowledged events are durable, so
+            # none is lost.
             components.hosted_engine.kill_after(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:
@@ -362,7 +369,10 @@ class _ServiceRun(msgspec.Struct):
         loop.add_signal_handler(signal.SIGHUP, self._handle_hangup, had_terminal)
 
     def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
-        """Reload the files. If the terminal was closed, stop instead, because nothing else would stop the process."""
+        """Reload the files on SIGHUP. If the terminal was closed, stop the service instead.
+
+        Otherwise the service would keep running without a terminal from which a user could stop it.
+        """
         if had_terminal and not has_terminal():
             self._request_stop(signal.SIGHUP)
         else:
@@ -370,7 +380,7 @@ class _ServiceRun(msgspec.Struct):
 
     def _request_stop(self, number: int) -> None:
         if self.stop_requested.is_set():
-            # At a second signal, exit at once: acknowledged events are durable.
+            # At a second signal, exit at once. Acknowledged events are durable, so none is lost.
             self.hooks.on_quit()
             os._exit(128 + number)
         self.stop_requested.set()

@@ -1,8 +1,8 @@
 """Routes for AI agents: the permissions of a key, and the Model Context Protocol at `/mcp`.
 
-The requests of a tool are answered by this same application, as if the agent had sent them over HTTP with its key. So
-pins, rate limits, redaction, the cache, the log and the metrics apply to them. The protocol's library is an optional
-dependency, which is imported with the first request that has a key.
+To run a tool, the MCP server sends requests to this same application, as if the agent had sent them over HTTP with its
+key. Therefore pins, rate limits, redaction, the cache, the log and the metrics apply to these requests. The protocol's
+library is an optional dependency, which is imported when the first request with a key arrives.
 """
 
 import asyncio
@@ -38,15 +38,16 @@ from cordwood.web.receiving import BodyBounds, read_body, run_while_connected
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import Services
 
-# A query has at most 256 Ki characters, and JSON may escape each of them.
+# The maximum size of a message. A query has at most 256 Ki characters, each of which JSON may write as an escape.
 _BODY_BOUNDS = BodyBounds(2**20, 2**20)
 # The memory that a call reserves in addition to its body, for the rows that it reads and for the answer made of them.
 # For rows beyond these bytes, memory is reserved as they arrive.
 _CALL_RESERVATION_BYTES = 2**20
-# The library makes several copies of a message while it parses it. Measured: five to nine times its size in all.
+# The protocol's library makes several copies of a message while it parses the message. According to measurements, these
+# copies take five to nine times the size of the message.
 _MESSAGE_COPIES = 8
-# Methods that send HTTP requests of their own. Each of these requests is counted against the rate of the key, so the
-# message itself is not.
+# Protocol methods for which the MCP server sends HTTP requests. Each of these requests is counted against the key's
+# rate, so the message itself is not counted.
 _METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
 
 
@@ -89,7 +90,7 @@ def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
 
 
 async def answer_mcp(context: HandlerContext) -> Response:
-    """Answer one message of the protocol. There are no sessions, so each message carries the key."""
+    """Answer one message of the Model Context Protocol. There are no sessions, so each message carries the key."""
     request, services = context.request, context.services()
     key = presented_key(request, parse_urlencoded(request.query_string, "query string"))
     caller = services.access.authenticate(key)
@@ -125,7 +126,7 @@ def _method_of(body: bytes) -> str:
 
 
 def _import_mcp_server() -> ModuleType:
-    """Import the MCP server, which needs the optional library. It takes half a second, so run it in a thread."""
+    """Import the MCP server, which needs the optional library. This takes half a second, so call it in a thread."""
     try:
         return importlib.import_module("cordwood.agents.mcp_server")
     except ModuleNotFoundError as missing:
@@ -178,7 +179,10 @@ class InProcessApi:
 
 
 class _InProcessRequest:
-    """A request that is sent inside the process. Its client counts as disconnected once the rest is not needed."""
+    """A request that is sent inside the process.
+
+    Once the rest of the response is not needed, the application is told that the client has disconnected.
+    """
 
     def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: Reservation) -> None:
         self.status = 0
@@ -221,7 +225,7 @@ class _InProcessRequest:
             self._has_left.set()
 
     def _pass_on_chunk(self, chunk: bytes) -> bool:
-        """Reserve memory for a chunk and pass it on; return False if no more of the body is needed."""
+        """Reserve memory for a chunk and pass it on; return False if the rest of the body should not be sent."""
         self._bytes += len(chunk)
         try:
             if self._bytes > _CALL_RESERVATION_BYTES:

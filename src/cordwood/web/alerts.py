@@ -128,7 +128,10 @@ async def delete_silence(request: Request, services: Services, observer: Observe
 
 
 def _require_unrestricted_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller; raise Forbidden unless its key is private and unrestricted, because alerts read all events."""
+    """Return the caller and query string; raise Forbidden unless its key is private and unrestricted.
+
+    A restricted key is refused, because alerts read the events of all projects.
+    """
     return require_unrestricted_caller(
         request, services, "This key does not see everything, and alerts read everything."
     )
@@ -193,7 +196,7 @@ def _test_notification(alerts: AlertService) -> Notification:
     return Notification(uuid4().hex, "test", "", Severity.INFO, (change,), now_us, now_us)
 
 
-# The JSON of answers
+# The functions below return the JSON objects of answers.
 
 
 def _list_response(alerts: AlertService) -> Response:
@@ -221,7 +224,7 @@ def _alert_json(alert: Alert, parts: AlertComponents | None, silences: Sequence[
         "state": active[0].phase if active else "inactive",
         "firing": firing,
         "pending": len(active) - firing,
-        # Only some are listed: senders of events determine the groups, so all of them might be megabytes.
+        # Senders of events determine the number of groups, so a list of all groups might take megabytes.
         "instances": [_group_json(alert, instance, silences, now_us) for instance in active[:_MAX_INSTANCES]],
     }
     if parts is not None:

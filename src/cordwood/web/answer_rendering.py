@@ -79,7 +79,7 @@ def ignored_parameter_headers(names: Iterable[str]) -> list[Header]:
 
 
 def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: CursorCodec | None) -> list[Header]:
-    """Return the header with the cursor of the next page, if there is one. A cursor is signed for each request."""
+    """Return the header with the next page's cursor, if there is a next page. The cursor is signed for this request."""
     if receipt.next_position is None or cursors is None:
         return []
     return [(b"cordwood-next", cursors.encode(query_request, receipt.next_position).encode())]
@@ -130,18 +130,18 @@ def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
 
 
 def escape_header_text(text: str) -> bytes:
-    """Escape non-ASCII characters and remove control characters, because names from events may contain any."""
+    """Escape non-ASCII characters and remove control characters, because names from events may contain both."""
     return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")
 
 
-# A larger body is compressed in a thread, so that it does not block the event loop.
+# A body of this size or larger is compressed in a thread, so that the compression does not block the event loop.
 MAX_INLINE_COMPRESSED_BYTES = 64 * 1024
 
 
 async def render_answer(
     request: Request, query_request: QueryRequest, answer: Answer, began: float, cursors: CursorCodec | None = None
 ) -> Response:
-    """Return the response to a query. With `cursors`, it has the cursor of the next page."""
+    """Return the response to a query. If `cursors` is given, the response has the cursor of the next page."""
     coding = choose_coding(request.joined_header(b"accept-encoding"))
     if not may_render_inline(answer, coding):
         await asyncio.to_thread(answer.complete_answer.compressed_body, coding or "", compress_body)
@@ -217,7 +217,7 @@ def _render_streamed(
 
 
 async def _chunks_then_log(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a streamed answer; then record its receipt, known only after the last row, for the log."""
+    """Yield the chunks of a streamed answer; after the last row, record the answer's receipt for the request log."""
     async with aclosing(streamed.chunks()) as pieces:
         async for piece in pieces:
             yield piece

@@ -1,6 +1,6 @@
 """The steps around every request: request id, errors as problem documents, common headers, memory, and the request log.
 
-Large answers that are being sent to slow clients have a memory budget, in all and for each account.
+Large answers that are being sent to slow clients have a memory budget, in total and for each account.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from cordwood.web.receiving import ClientDisconnectedError, chunks_while_connect
 
 
 class _OutgoingBody(msgspec.Struct):
-    """A body that is being sent; a cached answer may be sent to several clients at once."""
+    """A body that is being sent. The body of a cached answer may be sent to several clients at the same time."""
 
     reservation: Reservation
     exit_stack: ExitStack
@@ -49,9 +49,10 @@ class _OutgoingBody(msgspec.Struct):
 class SendBudget:
     """The memory budget for large bodies that are being sent.
 
-    No account may use more than half of the budget while others need memory. When the budget is used up, connections
-    are aborted, those with the largest answers first: connections of an account that uses more than half of the budget,
-    and connections that have read nothing for several seconds. Not thread-safe: use it on the event loop.
+    No account may use more than half of the budget while other accounts need memory. When the budget is used up, two
+    kinds of connections are aborted, in each case those with the largest answers first. These are the connections of an
+    account that uses more than half of the budget, and connections that have read nothing for several seconds. The
+    class is not thread-safe: use it on the event loop.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -98,13 +99,13 @@ def _ignore_progress() -> None:
     """Do nothing: no memory is reserved for a small body."""
 
 
-# The headers that determine the caller, the stream, and how the body is parsed: each may have one value only. List
-# headers (Accept, Content-Encoding) may be repeated; a repeated LF-ENDPOINT-REDACT-PII is refused where it is parsed.
+# Headers that may have only one value, because they determine the caller, the stream, or how the body is parsed. List
+# headers (Accept, Content-Encoding) may be repeated. A repeated LF-ENDPOINT-REDACT-PII is refused where it is parsed.
 _UNIQUE_HEADERS = (b"authorization", b"host", b"content-type", b"content-length", b"x-source", b"x-collection")
 
 
 def check_unique_headers(request: Request) -> None:
-    """Raise Malformed for a header that may have one value only and was sent with two."""
+    """Raise Malformed if a header of `_UNIQUE_HEADERS` was sent with two different values."""
     sent = request.scope["headers"]
     if len(request.headers) == len(sent):
         return
@@ -117,9 +118,9 @@ Responder = Callable[[Request], Awaitable[Response]]
 SynchronousResponder = Callable[[Request], Response | None]
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-# By route, the status of a failed query where Logflare's error format is enabled.
+# For each route: the HTTP status of a failed query if Logflare's error format is enabled.
 _LOGFLARE_STATUS = {"query": 200, "ad_hoc": 400}
-# By route, the function that renders errors in the format of the protocol's clients.
+# For each route: the function that renders errors in the format that clients of the route's protocol expect.
 _ERROR_RENDERERS = {"otlp": ingest.render_otlp_error, "loki_read": loki_api.render_error, **shippers.ERROR_RENDERERS}
 # The status that is logged for a request whose client disconnected. No response is sent.
 CLIENT_DISCONNECTED_STATUS = 499
@@ -153,7 +154,7 @@ class HttpApplication:
         _log_request(self._observer, request, status, time.perf_counter() - began)
 
     def cached_response(self, scope: Scope) -> Response | None:
-        """Answer a repeated request from the cache; return None if the full path has to answer it, or to refuse it."""
+        """Return the cached response to a repeated request, or None if `__call__` must answer or refuse the request."""
         began = time.perf_counter()
         request = self._new_request(scope, _receive_disconnect)
         try:
@@ -194,7 +195,11 @@ class HttpApplication:
     def _reserve_body(
         self, request: Request, response: Response, body: bytes, reservations: ExitStack
     ) -> tuple[Response, Callable[[], None]]:
-        """Reserve memory for the body; return the response, or a refusal, and the function to call on progress."""
+        """Reserve memory for the body of a response.
+
+        Return the response, or an error response if no memory is free. Also return the function to call whenever the
+        client has read a part of the body.
+        """
         account = account_of_key(request, request.facts.get("key", ""))
         try:
             return response, reservations.enter_context(
@@ -290,7 +295,7 @@ def _log_request(observer: Observer, request: Request, status: int, seconds: flo
 
 
 def _request_id_generator() -> Callable[[], str]:
-    """Return a function that makes request ids: a random prefix of the process, and a counter."""
+    """Return a function that makes request ids. An id consists of a random prefix of the process and a counter."""
     prefix = os.urandom(8).hex()
     numbers = itertools.count(1)
     return lambda: f"{prefix}{next(numbers):08x}"

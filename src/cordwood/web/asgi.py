@@ -23,22 +23,25 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-# A larger body is written in chunks as the client reads it, a smaller one in one piece.
+# A body larger than this is written in chunks as the client reads it. A smaller body is written in one piece.
 CHUNK_BYTES = 128 * 1024
 
-# The scope key of a function of the server that writes a whole answer at once, or returns False if it cannot.
+# The key in the ASGI scope of the server's function that writes a whole answer. It returns False if it cannot write
+# now.
 WRITE_WHOLE = "cordwood.write_whole"
 
-# The scope key of a function of the server that writes a part of a streamed answer at once, or returns False.
+# The key in the ASGI scope of the server's function that writes a part of a streamed answer. It returns False if it
+# cannot write now.
 _WRITE_PART = "cordwood.write_part"
 
-# The scope key of a function of the server that ends a streamed answer with trailers, or returns False if it cannot.
+# The key in the ASGI scope of the server's function that ends a streamed answer with trailers. It returns False if it
+# cannot send trailers.
 _WRITE_TRAILERS = "cordwood.write_trailers"
 
-# The scope key of a function of the server that aborts the connection.
+# The key in the ASGI scope of the server's function that aborts the connection.
 _ABORT = "cordwood.cut"
 
-# The scope key of an error that the server found before it called the application.
+# The key in the ASGI scope of an error that the server found before it called the application.
 _FAULT = "cordwood.fault"
 
 
@@ -51,7 +54,10 @@ def set_write_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
 
 
 def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
-    """Return the function that writes a framed part of a streamed answer, or returns False if the client is slow."""
+    """Return the server's function that writes a framed part of a streamed answer, or None if the server has none.
+
+    The function returns False if the client is slow.
+    """
     found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART)
     return found
 
@@ -65,7 +71,7 @@ def set_abort(scope: Any, abort: Callable[[], None]) -> None:
 
 
 def abort_of(scope: Scope) -> Callable[[], None]:
-    """Return the function that aborts the connection of the request; it does nothing if the server has none."""
+    """Return the server's function that aborts the request's connection, or a function that does nothing."""
     found: Callable[[], None] = scope.get(_ABORT, _nothing)
     return found
 
@@ -86,7 +92,7 @@ def fault_of(scope: Scope) -> Fault | None:
 class Request:
     """An HTTP request, whose body is read on demand.
 
-    `route` and `facts` are logged at the end of the request. `methods` are the methods that its path allows.
+    `route` and `facts` are logged at the end of the request. `methods` are the methods that the request's path allows.
     """
 
     __slots__ = ("facts", "headers", "id", "method", "methods", "path", "query_string", "receive", "route", "scope")
@@ -115,7 +121,7 @@ class Request:
         return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
 
     def joined_header(self, name: bytes) -> str:
-        """Return the value of a list header. If it was sent on several lines, they are joined with commas."""
+        """Return the value of a list header. If it was sent on several lines, their values are joined with commas."""
         return b", ".join([value for key, value in self.scope["headers"] if key == name]).decode("latin-1")
 
 
@@ -192,7 +198,8 @@ EXPOSED_HEADERS = (
 )
 PREFLIGHT_MAX_AGE_SECONDS = b"1728000"
 
-# Sent with every response, also with errors: without them, a web page of another origin could not read the response.
+# These headers are sent with every response, including errors. Without them, a web page of another origin could not
+# read the response.
 CORS_HEADERS: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", EXPOSED_HEADERS),
@@ -248,7 +255,7 @@ def read_count(text: str | None, default: int, limit: int, name: str = "limit") 
 
 
 def parse_urlencoded(text: bytes, subject: str) -> dict[str, str]:
-    """Parse a query string or form. Of a repeated name, the last value counts."""
+    """Parse a query string or form. If a name is repeated, its last value is used."""
     if b"%" not in text and b"+" not in text and text.isascii():
         return _split_pairs(text.decode("ascii"))
     return dict(iterate_urlencoded(text, subject))
@@ -266,7 +273,7 @@ def _split_pairs(text: str) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in text.split("&") if pair)
 
 
-# A smaller body is not compressed, because it fits into one packet anyway.
+# A body smaller than this is not compressed, because it fits into one packet anyway.
 MIN_COMPRESSED_BYTES = 1024
 _GZIP_LEVEL = 5
 _ZSTD_LEVEL = 3
@@ -303,12 +310,16 @@ class _Zstd:
         return self._inner.flush()
 
 
-# By content coding, in order of preference: of two with the same ratio, the cheaper one is first.
+# The compressors by content coding, in order of preference. With about the same compression ratio, zstd is cheaper than
+# gzip.
 COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
 
 
 def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
-    """Yield the lower-case names of an `Accept` or `Accept-Encoding` header with their weights, 0 for an invalid one."""
+    """Yield the lower-case names in an `Accept` or `Accept-Encoding` header with their weights.
+
+    The weight of a name is 0 if it cannot be parsed.
+    """
     for part in header.lower().split(","):
         name, *attributes = (text.strip() for text in part.split(";"))
         weight = next((text[2:] for text in attributes if text.startswith("q=")), "1")
@@ -319,7 +330,10 @@ def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
 
 
 def choose_coding(accept_encoding: str) -> str | None:
-    """Return the coding with the highest weight, among equals the first of `COMPRESSORS`; None for no compression."""
+    """Return the content coding with the highest weight, or None for no compression.
+
+    Of codings with equal weights, the first in `COMPRESSORS` is returned.
+    """
     weights = dict(parse_weighted_names(accept_encoding))
     others = weights.get("*", 0.0)
     ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]

@@ -22,7 +22,7 @@ _SUBSCRIBER_BITS = 64
 
 
 class KeyPlaces(msgspec.Struct, frozen=True):
-    """Where clients of a protocol send the key, besides Authorization: Bearer, X-API-KEY and ?api_key=.
+    """The places in which clients of a protocol send the key, besides Authorization: Bearer, X-API-KEY and ?api_key=.
 
     `schemes` maps further schemes of Authorization, in lower case, to functions that extract the key from the value.
     """
@@ -57,7 +57,10 @@ def _decode_base64(value: bytes) -> bytes:
 def presented_key(
     request: Request, query: Mapping[str, str], more_places: KeyPlaces = DEFAULT_KEY_PLACES
 ) -> str | None:
-    """Return the key that was sent; raise TwoKeys for two different ones. One key may be sent in several places."""
+    """Return the request's key, or None if there is none; raise TwoKeys if two different keys were sent.
+
+    The same key may be sent in several places.
+    """
     places: dict[str, str] = {}
     for place, key in _find_keys(request, query, more_places):
         places.setdefault(key, place)
@@ -112,7 +115,7 @@ def account_of(request: Request, caller: Caller) -> str:
 
 
 def account_of_key(request: Request, key_id: str) -> str:
-    """Return the account for a key id; for an empty or anonymous one, the address."""
+    """Return the account of a key: its id, or the client's address if the id is empty or anonymous."""
     if key_id and key_id != ANONYMOUS.key_id:
         return key_id
     peer = request.scope.get("client")
@@ -132,7 +135,7 @@ def _subscriber_network(host: str) -> str:
 
 
 def identify_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller of the request, noted for the request log, and the parsed query string."""
+    """Return the caller and the parsed query string of the request, and record the caller's key for the request log."""
     query = parse_urlencoded(request.query_string, "query string")
     caller = services.access.authenticate(presented_key(request, query))
     request.facts["key"] = caller.key_id
@@ -153,7 +156,7 @@ def require_private_caller(request: Request, services: Services) -> tuple[Caller
 def require_unrestricted_caller(request: Request, services: Services, refusal: str) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller and the query string as `require_private_caller` does, for an unrestricted private key.
 
-    Raise Forbidden with the reason `refusal` for a key with pins, or one whose answers are always redacted.
+    Raise Forbidden with the reason `refusal` if the key has pins, or if its answers are always redacted.
     """
     caller, query = require_private_caller(request, services)
     if not may_see_all_requests(caller):

@@ -1,4 +1,4 @@
-"""The files of the explorer, a single-page application, and of the page at /docs, with caching for a year."""
+"""Routes for the files of the explorer, a single-page application, and of the page at /docs."""
 
 import re
 from functools import cache
@@ -12,7 +12,7 @@ import msgspec
 from cordwood.errors import UnknownRoute
 from cordwood.web.asgi import Header, Request, Response, choose_coding, compress_body
 
-# No external resources, no inline scripts, no framing.
+# The policy forbids external resources, inline scripts and framing.
 _CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -33,10 +33,10 @@ _TYPES = {
 _PAGE, _FIRST_SCRIPT = "index.html", "main.js"
 _SIGN_IN_PAGE = "sign-in.html"
 _IMMUTABLE_FOR_A_YEAR = b"public, max-age=31536000, immutable"
-# The page is revalidated for each request, because it names the files of the current version.
+# A page is revalidated for each request, because it contains the URLs of the files of the current version.
 _REVALIDATE = b"no-cache"
 _STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
-# Whole-line comments, which are a seventh of the compressed scripts.
+# Matches whole-line comments in scripts. They would take a seventh of the compressed scripts.
 _COMMENTS = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
 
 
@@ -53,7 +53,7 @@ class _StaticFile(msgspec.Struct, frozen=True):
 
 
 class _StaticFiles(msgspec.Struct, frozen=True):
-    """The files of all pages. `version` is part of the URL of every file but the pages."""
+    """The files of all pages. `version` is part of the URL of every file except the pages themselves."""
 
     version: str
     by_name: dict[str, _StaticFile]
@@ -123,7 +123,7 @@ def _files_in(folder: Traversable) -> list[Traversable]:
 
 
 def _insert_addresses(page: bytes, version: str, names: list[str]) -> bytes:
-    """Insert the relative URLs of files, so that the page works below any path prefix."""
+    """Insert the URLs of files into a page. They are relative, so that the page works below any path prefix."""
     ahead = [f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names]
     return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
 

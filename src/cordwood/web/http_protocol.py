@@ -7,8 +7,8 @@ Protocol upgrades (`Upgrade: h2c`, which `curl --http2` and the JDK's client req
 ignores them as well, but its parser then parses the body as the start of the next request.
 
 A connection *waits* while none of its requests is being answered: it has sent nothing or only a part of a request head,
-or is idle between two requests. A waiting connection is closed when it takes too long, when all unfinished heads
-together take too much memory, and when a new connection needs its file descriptor. A connection whose peer does not
+or is idle between two requests. A waiting connection is closed when it waits too long, when all unfinished heads
+together take too much memory, or when a new connection needs its file descriptor. A connection whose peer does not
 read its answer is closed as well.
 """
 
@@ -45,17 +45,18 @@ MAX_HEAD_SECONDS: Final = 20.0
 MAX_IDLE_SECONDS: Final = 75.0
 # The maximum bytes of all unfinished heads together.
 MAX_UNFINISHED_HEADS_BYTES: Final = 16 * 2**20
-# The maximum time in which the peer reads nothing of its answer.
+# The time after which a connection is closed if the peer reads nothing of its answer.
 MAX_WRITE_STALL_SECONDS: Final = 30.0
 SWEEP_INTERVAL_SECONDS: Final = 1.0
 # File descriptors reserved for the engine, the log, the files of a backup, and the listener.
 RESERVED_DESCRIPTORS: Final = 128
-# Connections that are accepted beyond the limit if no other one can be closed, so that probes and callers are answered.
+# The number of connections that are accepted beyond the limit if no other connection can be closed. They serve health
+# probes and callers when all other connections are in use.
 RESERVED_CONNECTIONS: Final = 64
 
 
 class Connection(Protocol):
-    """The interface of a connection in the table."""
+    """The interface of a connection in a `ConnectionTable`."""
 
     @property
     def address(self) -> str:
@@ -83,7 +84,7 @@ class ConnectionTable:
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self._clock = clock
-        # In order of arrival.
+        # The keys are the open connections, in order of arrival.
         self._open: dict[Connection, None] = {}
         self._by_address: Counter[str] = Counter()
         # Bytes of the unfinished head by connection; `head_bytes` is their sum.
@@ -92,10 +93,10 @@ class ConnectionTable:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection. At the limit, close another one; return False if the reserved connections are in use too.
+        """Add a connection; at the limit, close another. Return False if the reserved connections are in use too.
 
-        A waiting connection is closed. If none waits, the newest connection of an address that has more than half of
-        all connections is closed, unless the new connection has the same address.
+        At the limit, a waiting connection is closed. If no connection waits, but one address has more than half of all
+        connections, its newest connection is closed, unless the new connection has the same address.
         """
         if len(self._open) >= self.limit:
             self._evict(connection.address)
@@ -122,7 +123,7 @@ class ConnectionTable:
     def add_head_bytes(self, connection: Connection, more_bytes: int) -> None:
         """Count more bytes of an unfinished head.
 
-        If all heads together exceed the limit, close the connections with the largest heads, possibly this one.
+        If all heads together exceed the limit, close the connections with the largest heads, possibly `connection`.
         """
         self._heads[connection] = self.head_bytes_of(connection) + more_bytes
         self.head_bytes += more_bytes
@@ -158,9 +159,11 @@ class ConnectionTable:
             self._sweep_later()
 
     def _evict(self, new_address: str) -> None:
-        """Close a connection of the address that has most waiting connections.
+        """Close a waiting connection of the address that has the most waiting connections.
 
-        Those that are idle between two requests are closed last, and of the others the longest-waiting one first.
+        Connections that wait for the rest of a head or for their first request are closed before connections that are
+        idle between two requests. Of several such connections, the longest-waiting one is closed. If no connection
+        waits, close a busy one.
         """
         waiting = list(self._waiting_connections())
         if not waiting:
@@ -172,7 +175,10 @@ class ConnectionTable:
         )
 
     def _evict_busy(self, new_address: str) -> None:
-        """Close the newest connection of the address with over half of all, unless the new one has this address."""
+        """Close the newest connection of an address with more than half of all connections, if there is one.
+
+        Do nothing if the new connection has this address.
+        """
         ((crowd, count),) = self._by_address.most_common(1)
         if crowd != new_address and count > len(self._open) // 2:
             self._abort_connection(next(one for one in reversed(self._open) if one.address == crowd))
@@ -186,9 +192,9 @@ class ConnectionTable:
 
 
 def fit_connections_to_descriptors(requested: int) -> int:
-    """Return the limit on connections: as many as requested, or as many as there are file descriptors for.
+    """Return the limit on connections: the requested number, or fewer if there are too few file descriptors.
 
-    Raises the soft limit of descriptors as far as it is needed and permitted.
+    The soft limit of file descriptors is raised as far as necessary and permitted.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     beside = RESERVED_CONNECTIONS + RESERVED_DESCRIPTORS
@@ -204,7 +210,7 @@ MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 500
 # A peer that has read this many bytes of an answer since the last check is not stalled.
 MIN_PROGRESS_BYTES = 32 * 1024
-# After a refused head, at most this much more is read and dropped, so that the client can read the response.
+# After a refused head, at most this many further bytes are read and dropped, so that the client can read the response.
 MAX_DROPPED_BYTES = 4 * 1024 * 1024
 MAX_DROP_SECONDS = 2.0
 
@@ -224,7 +230,7 @@ class NoFastPath:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """The protocol of one connection. `table` has the limits on all connections of the process.
+    """The HTTP protocol of one connection. `table` enforces the limits on all connections of the process.
 
     Bind the table with `functools.partial`, then pass the result to the server as its `http` protocol.
     """
@@ -236,7 +242,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._table = table
         self._written_together: list[bytes] = []
         self._written_bytes = 0
-        # The unsent bytes of a peer that reads too slowly, and when they were measured.
+        # The number of bytes that a slow peer has not read yet, and the time of the last progress; None if it is fast.
         self._unsent: tuple[int, float] | None = None
         self._chunk_bytes = self._head_bytes = 0
         self._header_count = 0
@@ -312,10 +318,13 @@ class HttpProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, fault: Fault) -> None:
-        """Answer before the request is complete, and close the connection after a delay in which the client can read."""
+        """Send an error response before the request is complete, and close the connection after a delay.
+
+        During the delay, the client can read the response.
+        """
         self._table.release_head_bytes(self)
         if self.waiting_since is None:
-            # An earlier request is still being answered, and this response would be sent before its response.
+            # An earlier request is still being answered, and the error response would be sent before its answer.
             self.transport.abort()
             return
         self._dropped_bytes = 0
@@ -335,7 +344,10 @@ class HttpProtocol(HttpToolsProtocol):
             self.send_400_response("")
 
     def _parse(self, data: memoryview) -> None:
-        """Pass data to the parser. If it stops at an upgrade, pass the head without its Upgrade header to a new parser."""
+        """Pass data to the parser.
+
+        If the parser stops at an Upgrade header, pass the head without this header, and then the rest, to a new parser.
+        """
         while data:
             try:
                 self.parser.feed_data(data)
@@ -385,7 +397,7 @@ class HttpProtocol(HttpToolsProtocol):
         if fault is None and self._try_fast_path():
             self._is_answered = True
             return
-        # The full path writes its response itself, so the collected responses have to be written first.
+        # The full path writes its response itself, so the collected responses of the fast path are written first.
         self._write_pipelined()
         self._begin_scope()
         if fault is not None:
@@ -398,7 +410,10 @@ class HttpProtocol(HttpToolsProtocol):
         set_abort(self.scope, self.abort)
 
     def _begin_scope(self) -> None:
-        """Create the ASGI scope as the base class does at the beginning of a message. The fast path does not need it."""
+        """Create the ASGI scope, which the base class creates at the beginning of each message.
+
+        It is created later here, because the fast path does not need it.
+        """
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
@@ -421,7 +436,7 @@ class HttpProtocol(HttpToolsProtocol):
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, render_headers(kept))
 
     def _try_fast_path(self) -> bool:
-        """Answer from the cache without creating a task or a scope; return whether it was answered."""
+        """Answer the request from the cache, without creating a task or a scope; return whether it was answered."""
         if not self._is_plain_get() or self._is_busy():
             return False
         response = self._site.cached_response(self._minimal_scope())
@@ -437,7 +452,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _is_busy(self) -> bool:
         """Return whether an earlier request is still being answered, or the client reads too slowly."""
         if self._written_bytes > CHUNK_BYTES:
-            # Pipelined responses may be a thousand times as large as the requests, so only some of them are collected.
+            # Pipelined responses may be a thousand times as large as the requests. To limit memory, write the collected
+            # responses as soon as they exceed a limit.
             self._write_pipelined()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
@@ -514,7 +530,7 @@ def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
 
 
 def _write_trailers(cycle: RequestResponseCycle, trailers: list[Header]) -> bool:
-    """End a chunked body with trailers; return False for a body that is not chunked and cannot have trailers."""
+    """End a chunked body with trailers; return False if the body is not chunked and thus cannot have trailers."""
     if cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
         return False
     cycle.transport.write(b"0\r\n%b\r\n" % render_headers(trailers))

@@ -1,7 +1,7 @@
 """The route for events: determine the caller, the stream and the body, store the events, and report the outcome.
 
-OTLP is answered with export responses, and with google.rpc.Status for errors, in the encoding of the request. The
-senders of webhooks sign the body with a secret that is also in the settings.
+OTLP requests are answered with export responses, or with google.rpc.Status for errors, in the encoding of the request.
+The senders of webhooks sign the body with a secret that is also in the settings.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ async def ingest_events(
     caller, query = identify_caller(request, services)
     name = _stream_name(request, query)
     if name is None and form in _OTLP_REJECTED_FIELDS:
-        # Some exporters can be configured with an address and a key only, so the stream has a default.
+        # Some exporters can be configured only with an address and a key, so there is a default stream for OTLP.
         name = options.stream_mapping.default_stream
     stream = services.catalog.stream(name) if name else None
     require_ingest_permission(caller, stream)
@@ -53,7 +53,8 @@ async def ingest_events(
         accepting = services.intake.accept(
             stream, content_type, body, caller.pins or None, BodyDescription(form, headers)
         )
-        # `accept` has taken over the body, and releases it once it is decoded.
+        # `accept` also holds the body, and releases it once it is decoded. Keep no reference here, so that the memory
+        # becomes free then.
         del body
         accepted = await accepting
     observer.record(ingested_observation(stream, accepted))
@@ -65,7 +66,7 @@ async def ingest_events(
 
 
 async def _decompressed_body(request: Request, options: WebOptions, form: BodyForm, reservation: Reservation) -> bytes:
-    """Check the signature of the body and decompress its content."""
+    """Read the body, decompress it, and check the signature of a webhook."""
     body = await read_body(request, options.event_body_bounds, reservation)
     if form is BodyForm.ERLANG and is_compressed(body):
         head, limit = COMPRESSED_HEADER_BYTES, options.event_body_bounds.inflated_bytes
@@ -121,11 +122,12 @@ _MAX_OTLP_MESSAGE_LENGTH = 1000
 # google.rpc codes by HTTP status. Exporters react to the HTTP status alone.
 GRPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
 _INTERNAL_GRPC_CODE = 13
-# Exporters retry after the statuses 429, 502, 503 and 504, and drop the data after any other error.
+# Exporters retry after the statuses 429, 502, 503 and 504, and drop the data after any other error. Therefore other
+# statuses after which a retry may succeed are replaced.
 _RETRIABLE_OTLP_STATUS = {408: 503, 507: 503}
 
 
-# By form of OTLP: the JSON name of the count of rejected records in a partial success.
+# For each form of OTLP: the JSON name of the number of rejected records in a partial success.
 _OTLP_REJECTED_FIELDS = {
     BodyForm.OTLP: "rejectedLogRecords",
     BodyForm.OTLP_TRACES: "rejectedSpans",

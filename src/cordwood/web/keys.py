@@ -32,7 +32,7 @@ T = TypeVar("T")
 KEY_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)")
 ROTATE_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
 
-# Any other value is refused, because it could be meant to enable redaction.
+# The accepted values of `redact`. Any other value is refused, because it could be meant to enable redaction.
 _REDACT_VALUES = {None: False, False: False, "false": False, True: True, "true": True, "always": True}
 
 
@@ -61,7 +61,7 @@ _QUERY_STRING_TERMS = ("description", "scopes")
 
 
 class RotationRequest(msgspec.Struct):
-    """The body of a request to rotate a key: for how long the old key stays valid."""
+    """The body of a request to rotate a key, with the time for which the old key stays valid."""
 
     grace: str | None = None
 
@@ -144,7 +144,7 @@ def _check_names(names: AbstractSet[str]) -> None:
 def _with_query_string_terms(
     key_request: KeyRequest, in_body: AbstractSet[str], query: Mapping[str, str]
 ) -> KeyRequest:
-    """Add the terms in the query string; raise BadKeyTerms for a term that is also in the body, or must be in the body."""
+    """Add the terms in the query string; raise BadKeyTerms for a term that must be in the body, or is there already."""
     _check_names(query.keys())
     for name in query.keys() & _TERMS:
         if name not in _QUERY_STRING_TERMS:

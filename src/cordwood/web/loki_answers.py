@@ -45,7 +45,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
-    """Yield the entries of a log query; raise TooManyBytes for more than may be held in memory."""
+    """Yield the entries of a log query; raise TooManyBytes if they take more than `MAX_ENTRIES_BYTES`."""
     size = 0
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
@@ -63,9 +63,10 @@ def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
 
 
 def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) -> Iterator[bytes]:
-    """Encode entries by stream.
+    """Encode log entries, grouped by stream.
 
-    With `is_categorized`, entries are grouped by their stream labels only, and each has its other labels beside it.
+    With `is_categorized`, only the stream labels identify a stream, and each entry has its other labels as a third
+    value. Otherwise all labels identify a stream.
     """
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):
@@ -89,7 +90,10 @@ class SeriesOrder(StrEnum):
 def encode_samples(
     rows: Rows, steps: SampleSteps, *, is_instant: bool, order: SeriesOrder | None = None, limit: int | None = None
 ) -> Iterator[bytes]:
-    """Encode samples as a matrix or a vector: the first series in the given order, up to the limit."""
+    """Encode samples as a vector for an instant query, else as a matrix.
+
+    Only the first `limit` series in the given order are encoded.
+    """
     series = list(_read_series(rows, steps))
     if order is not None:
         series.sort(key=lambda one: _order_value(one[1]), reverse=order is SeriesOrder.DESCENDING)
@@ -173,7 +177,7 @@ def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[
         for row in batch:
             count += 1
             *labels, numbers, values = row
-            # An aggregate without labels has one row even if no entry matches.
+            # An aggregate without labels has one row even if no entry matches. This row has no samples.
             samples = list(_decode_samples(numbers, values, steps))
             if samples:
                 yield _labels_of_cells(names, labels), samples

@@ -1,4 +1,4 @@
-"""Loki's read API: its routes and request handlers, which parse the caller, the parameters and the time range."""
+"""Loki's read API: routes and request handlers, which identify the caller and parse parameters and time ranges."""
 
 import math
 import re
@@ -54,7 +54,7 @@ from cordwood.web.route import HandlerContext, Route
 from cordwood.web.services import Services, WebOptions, existing_endpoint
 
 _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
-# The endpoint that is read if the path of the request names none.
+# The endpoint that is read if the path of the request names no endpoint.
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _MAX_ROWS: Final = 1000
 
@@ -62,7 +62,7 @@ _STREAMS_ENDPOINT_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
 
 _SECOND_US: Final = 1_000_000
 _MICROSECOND_NS: Final = 1000
-# A time with up to this many digits is in seconds, a longer one in nanoseconds.
+# A time that is a number with up to this many digits is in seconds. A longer number is in nanoseconds.
 _MAX_SECONDS_DIGITS: Final = 10
 _INTEGER_REGEX: Final = re.compile(r"\d{1,19}", re.ASCII)
 _FRACTION_REGEX: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
@@ -71,7 +71,7 @@ _RFC3339_REGEX: Final = re.compile(
 )
 _NUMBER_REGEX: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
 _MAX_STEP_SECONDS: Final = 100 * 365 * 86_400
-# The number of steps in a range if the request has no `step`.
+# The approximate number of steps in a long range if the request has no `step`.
 _DEFAULT_STEPS: Final = 250
 _EXCERPT_LENGTH: Final = 60
 
@@ -112,7 +112,8 @@ class _ReadAccess(msgspec.Struct, frozen=True):
 def _authorize_read(request: Request, services: Services, query: Mapping[str, str], address: str) -> _ReadAccess:
     """Return the caller and the endpoint of a request, and count the request against the key's rate.
 
-    `address` is the endpoint's name, or empty for the default: all streams for a private key, else logs.all.
+    `address` is the endpoint's name, or empty for the default. The default is an endpoint with all streams for a
+    private key without pins, and logs.all for other keys.
     """
     key = presented_key(request, query, _KEY_PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
@@ -224,7 +225,10 @@ def _read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
 
 
 def _read_step(texts: Mapping[str, str], time_range: _TimeRange) -> int:
-    """Return the step of a range in microseconds. The default step divides the range into at most 250."""
+    """Return the step of a range in microseconds.
+
+    The default step is the range divided by `_DEFAULT_STEPS`, rounded down to whole seconds, but at least one second.
+    """
     seconds = (time_range.end_ns - time_range.start_ns) // 10**9 // _DEFAULT_STEPS
     step_us = _read_interval("step", texts, max(1, seconds) * _SECOND_US)
     if step_us <= 0:
@@ -243,7 +247,7 @@ _PREFIX: Final = "/loki/api/v1/"
 
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON_MEDIA_TYPE: Final = JSON_MEDIA_TYPE.decode()
-# Loki's clients treat status 400 as an error in the query.
+# Errors with these statuses are sent with status 400, which Loki's clients treat as an error in the query.
 _STATUSES_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
 
 _HOUR_SECONDS: Final = 3600
@@ -257,7 +261,7 @@ _MAX_MATCHES: Final = 10
 _LABEL_REGEX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _LABEL_VALUES_PATH_REGEX: Final = re.compile(r"label/([^/]+)/values")
 _CATEGORIZE_LABELS_FLAG: Final = "categorize-labels"
-# The order of an instant vector, by the outermost function of the query.
+# The order of the series in an instant vector, by the outermost function of the query.
 _ORDERS_BY_FUNCTION: Final[Mapping[str, SeriesOrder]] = {
     "sort": SeriesOrder.ASCENDING,
     "sort_desc": SeriesOrder.DESCENDING,
@@ -302,7 +306,7 @@ class _LokiRequest(msgspec.Struct, frozen=True):
 
 
 def render_error(fault: Fault, _: Request) -> Response:
-    """Render an error as plain text."""
+    """Render an error as plain text, as Loki does."""
     status = status_of(fault)
     status = 400 if status in _STATUSES_SENT_AS_400 else status
     headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
@@ -312,13 +316,13 @@ def render_error(fault: Fault, _: Request) -> Response:
 
 
 async def _answer_root(context: HandlerContext) -> Response:
-    """Answer at `/loki/api/v1/…`: a private key reads all streams, other keys the endpoint logs.all."""
+    """Answer at `/loki/api/v1/…`. A private key without pins reads all streams; other keys read logs.all."""
     path = percent_decode(context.request.path, "path").rstrip("/")
     return await _answer_path(context, "", path.removeprefix(_PREFIX))
 
 
 async def _answer_below_endpoint(context: HandlerContext) -> Response:
-    """Answer at `/api/endpoints/NAME/loki/api/v1/…`, from the endpoint of this name."""
+    """Answer at `/api/endpoints/NAME/loki/api/v1/…` with rows of the endpoint NAME."""
     endpoint, _, path = context.path_argument.partition(_PREFIX)
     return await _answer_path(context, endpoint, path)
 
@@ -513,7 +517,11 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
 async def _run_request(
     loki: _LokiRequest, wanted: LogqlRequest, encode: Callable[[Rows], Iterator[bytes]], options: tuple[object, ...]
 ) -> Response:
-    """Compile and run a request as a sandbox query. `options` are all values on which the encoding depends."""
+    """Compile and run a request as a sandbox query.
+
+    `options` are all values on which the encoding depends. They become part of the format's name, so that the cache
+    distinguishes the encodings.
+    """
     reader = loki.access
     pipelines = [pipeline for text in wanted.queries for pipeline in pipelines_of(parse(text))]
     parameters = reader.endpoint_parameters(loki.parameters, pipelines)
@@ -551,14 +559,14 @@ _HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = 
     "detected_fields": _answer_detected_fields,
 }
 
-# Routes
+# The routes of Loki's read API.
 _METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
 _ROOT_ROUTE: Final = Route("loki_read", _METHODS, _answer_root)
 
 ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT_ROUTE for path in _HANDLERS}
 PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT_ROUTE),
-    # Paths of Loki that are not offered, and unknown paths.
+    # The route for other paths: paths of Loki that are not offered, and unknown paths.
     (re.compile(rb"/loki/api/v1/([^/]+)"), _ROOT_ROUTE),
     (
         re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),

@@ -31,12 +31,12 @@ RESTORE_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
 # An endpoint's file has at most 128 KiB, and JSON escapes some characters with six bytes.
 _BOUNDS: Final = BodyBounds(2**20, 2**20)
 _ETAG = re.compile(r'"([^"]*)"')
-# With one of these media types, the body is the text of a file.
+# A request body with one of these media types is the text of a file. Any other body is JSON.
 _TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
 
 
 class DefinitionKind(msgspec.Struct, Generic[T], frozen=True):
-    """The differences between endpoints and streams, which Logflare calls sources."""
+    """The properties in which endpoints and streams differ. Logflare calls streams sources."""
 
     name: str
     get_definitions: Callable[[Services], DefinitionEditor[T] | None]
@@ -126,7 +126,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     async def _make_change(
         self, action: str, change: Callable[[DefinitionEditor[T]], DefinitionSource[T]], *, is_dry: bool = False
     ) -> DefinitionSource[T]:
-        """Make the change in a thread. Changes run one after the other, so that they occupy one thread of the pool."""
+        """Make the change in a thread. Changes run one after the other, so that they occupy only one thread."""
         definitions = self._require_definitions()
         async with self.services.definition_lock:
             changed = await asyncio.to_thread(change, definitions)

@@ -39,7 +39,7 @@ def show_metrics(counted: Metrics) -> Response:
 
 
 def _readiness_response(lifecycle: Lifecycle, status: str) -> Response:
-    """Respond with 200 and what is degraded while queries can be answered, otherwise with 503 and the reasons."""
+    """Return status 200 with the degraded parts while queries can be answered, else status 503 with the reasons."""
     if lifecycle.phase is not Phase.READY or lifecycle.services is None:
         return no_store_json_response({"status": status}, 503, RETRY)
     reasons = lifecycle.unready_reasons()
@@ -133,7 +133,7 @@ def _gauge(metrics: Metrics, name: str) -> int | None:
 
 
 async def list_queries(request: Request, services: Services) -> Response:
-    """List the running queries of the caller; an unrestricted private key sees those of all callers."""
+    """List the running queries of the caller. A caller with an unrestricted private key sees the queries of all."""
     caller, _ = identify_caller(request, services)
     require_query_permission(caller, None)
     services.query_service.charge_request(caller)
@@ -145,7 +145,8 @@ async def list_queries(request: Request, services: Services) -> Response:
 def running_query_json(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
     """Return a running query as JSON fields.
 
-    Numbers of rows are only for callers who may read all events, because the engine counts rows of other projects too.
+    `has_rows` is set only for callers who may read all events, because the numbers of rows include rows of other
+    projects.
     """
     progress = query.progress if has_rows else Progress(fraction_done=query.progress.fraction_done)
     return {
@@ -184,7 +185,7 @@ class _ClosableChunks:
 
 
 async def _chunks_until_closed(first: bytes | None, chunks: _ClosableChunks) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks, and delete the snapshot's files however the download ends."""
+    """Yield the chunks of a backup. At the end, delete the snapshot's files, even if the download was interrupted."""
     try:
         chunk = first
         while chunk is not None:

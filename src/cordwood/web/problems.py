@@ -10,7 +10,7 @@ from cordwood import errors
 from cordwood.errors import Fault
 from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Response
 
-# The status of an error is that of its nearest base class in this table.
+# The HTTP status for each class of errors. An error has the status of its nearest base class in this table.
 STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.RequestFault: 400,
     errors.NoKey: 401,
@@ -99,7 +99,7 @@ def problem_json(fault: Fault, request_id: str) -> dict[str, Any]:
         error |= {"line": fault.span.line, "column": fault.span.column}
     if fault.hint:
         error["hint"] = fault.hint
-    # The format in which Logflare reports a failed validation, in addition.
+    # In addition, report a failed validation in Logflare's format.
     fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.FieldFault) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
@@ -131,9 +131,9 @@ def retry_after_headers(fault: Fault, status: int) -> list[Header]:
 
 
 def logflare_error_response(fault: Fault, failed: int = 200) -> Response | None:
-    """Return the error of a query in Logflare's format with the status `failed`; None if it stays a problem document.
+    """Return a query's error in Logflare's format with the status `failed`, or None to send a problem document.
 
-    Rate limits keep their status, because clients react to it.
+    Errors of authentication, rate limits and overload have their own status, because clients react to it.
     """
     if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
         return Response(401, [(b"content-type", JSON_MEDIA_TYPE), CHALLENGE_HEADER], b'{"error":"Unauthorized"}')

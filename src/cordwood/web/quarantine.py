@@ -1,4 +1,4 @@
-"""The quarantine over HTTP with a private key: list items, show one, and replay one."""
+"""Routes for the quarantine, which need a private key: list, show and replay items."""
 
 import re
 from collections.abc import Mapping

@@ -125,7 +125,7 @@ def _request_key(request: Request) -> RequestKey:
 
 
 class AdmittedQuery(msgspec.Struct, frozen=True):
-    """A parsed request whose caller may query the endpoint. `texts` is the query string.
+    """A parsed request whose caller may query the endpoint. `query_values` is the parsed query string.
 
     The request was counted against the key's rate, of which `allowance` remains.
     """
@@ -351,7 +351,7 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     position = _start_position(request, admitted.query_values, endpoint)
 
     def access_fault() -> Fault | None:
-        """Return why the caller may no longer follow the query: the endpoint or the key has changed."""
+        """Return an error if the caller may no longer follow the query, because the endpoint or the key has changed."""
         try:
             current = services.catalog.endpoint(address)
             if (
@@ -384,7 +384,7 @@ def _write_http_chunk(write: Callable[[bytes], bool], chunk: bytes) -> bool:
 
 
 class _LastChunk:
-    """A cache of the last chunk in HTTP framing: followers of one query are sent the same chunk one after the other."""
+    """A cache of the last chunk in HTTP framing, because the followers of a query are sent the same chunk in turn."""
 
     chunk = b""
     framed = b""
@@ -404,7 +404,7 @@ async def _prepend(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator
 
 
 def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> FeedPosition | None:
-    """Return the start position: after the last event that the client has, or some time ago; None means now."""
+    """Return the position after the last event that the client has, or at the time `since`; return None for now."""
     last_id = request.header(b"last-event-id")
     if last_id:
         return read_position(last_id)

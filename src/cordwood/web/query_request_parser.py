@@ -23,7 +23,7 @@ REDACT = b"lf-endpoint-redact-pii"
 # In structured fields (RFC 9651), booleans are ?1 and ?0.
 REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_NAMES = ("sql", "lql")
-# Reserved names. If the endpoint declares a parameter with such a name, it is a parameter like others.
+# Reserved names. If the endpoint declares a parameter with a reserved name, the name has no special meaning.
 FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
 _ROW_COUNT_REGEX = re.compile(r"[0-9]{1,9}", re.ASCII)
 # The maximum number of ignored names that are reported, and the maximum length of each.
@@ -77,7 +77,10 @@ async def parse_endpoint_request(
 
 
 def _check_misspelled_required(endpoint: Endpoint, sent: Mapping[str, str], ignored: Collection[str]) -> None:
-    """Refuse a request that seems to misspell a required parameter. Binding refuses other missing parameters."""
+    """Refuse a request that seems to misspell a required parameter.
+
+    Other missing parameters are refused later, when values are bound to the statement.
+    """
     for parameter in endpoint.parameters:
         if parameter.required and parameter.default is None and parameter.name not in sent:
             close = find_closest_name(parameter.name, ignored, 0.7)
@@ -109,10 +112,10 @@ async def read_body_parameters(
     known_names: Collection[str] | None = None,
     unknown_names: dict[str, None] | None = None,
 ) -> Mapping[str, str]:
-    """Return the parameters in the body with names in `known_names`, or all if it is None.
+    """Return the body's parameters whose names are in `known_names`, or all parameters if `known_names` is None.
 
-    Other names are added to `unknown_names`. A GET may have a body for a query that is too long for a URL: it is read
-    only for the names in `names_in_get_body`, and only if the query string has none of them.
+    Other names are added to `unknown_names`. A GET may have a body with a query that is too long for a URL. Only the
+    parameters in `names_in_get_body` are read from such a body, and only if the query string has none of them.
     """
     if request.method != "POST":
         if not request.has_body() or not names_in_get_body or any(name in query for name in names_in_get_body):
@@ -152,7 +155,7 @@ def _is_json(media_type: str, body: bytes) -> bool:
 def _collect_unknown_names(
     names: Iterable[str], known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> None:
-    """Collect the first few unknown names."""
+    """Add the first few names that are neither known nor reserved to `unknown_names`."""
     if unknown_names is not None and known_names is not None:
         found = (name for name in names if name not in known_names and name not in _RESERVED_NAMES)
         unknown_names.update(dict.fromkeys(islice(found, _MAX_REPORTED)))
@@ -215,7 +218,8 @@ def read_redact_header(request: Request) -> bool | None:
     """Return the value of the redaction header, or None if it is absent."""
     if REDACT not in request.headers:
         return None
-    # A repeated header is joined and therefore refused, because a proxy may have added one of the values.
+    # The values of a repeated header are joined, which makes the value invalid. Such a header is to be refused, because
+    # a proxy may have added one of the values.
     value = request.joined_header(REDACT)
     redact = REDACT_VALUES.get(value.strip().lower())
     if redact is None:

@@ -1,7 +1,7 @@
 """Receive a request body within limits of size and time, decompress it, and detect a client that disconnects.
 
-Bodies are decompressed in steps of bounded size, so that a decompression bomb is detected early. The block format of
-Snappy: https://github.com/google/snappy/blob/main/format_description.txt
+Bodies are decompressed in steps of bounded size, so that a decompression bomb is detected early. Snappy's block format
+is described at https://github.com/google/snappy/blob/main/format_description.txt
 """
 
 import asyncio
@@ -55,7 +55,7 @@ async def read_body(request: Request, bounds: BodyBounds, reservation: Reservati
     return body
 
 
-# More digits than any limit has, but few enough to be converted to an integer.
+# The maximum number of digits of a Content-Length that is converted to an integer. A longer number exceeds any limit.
 _MAX_LENGTH_DIGITS: Final = 18
 
 
@@ -84,7 +84,10 @@ async def _read_raw(request: Request, max_bytes: int, reservation: Reservation |
 
 
 async def receive_message(request: Request, reservation: Reservation | None) -> Message:
-    """Receive the next chunk; raise TooSlow if none arrives in time, Backlog if the reservation is revoked."""
+    """Receive the next chunk; raise TooSlow if no chunk arrives in time.
+
+    If the reservation is revoked in the meantime, raise the error with which it refuses memory.
+    """
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(MAX_READ_STALL_SECONDS) as limit:
@@ -98,7 +101,7 @@ async def receive_message(request: Request, reservation: Reservation | None) -> 
 
 
 def _expire(limit: asyncio.Timeout) -> None:
-    # A chunk may have arrived in the meantime; then the limit has no effect.
+    # If a chunk has arrived in the meantime, the timeout is over, and `reschedule` raises RuntimeError.
     with suppress(RuntimeError):
         limit.reschedule(asyncio.get_running_loop().time())
 
@@ -119,7 +122,7 @@ T = TypeVar("T")
 
 
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the coroutine. If the client disconnects first, cancel it and raise ClientDisconnectedError."""
+    """Return the coroutine's result. If the client disconnects first, cancel it and raise ClientDisconnectedError."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
@@ -158,25 +161,26 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-# The maximum output and input of one decompression step. The unused part of the input is copied, so larger steps cost more.
+# The maximum output and input of one decompression step. The unused part of the input is copied in each step, so larger
+# inputs take more time.
 _OUTPUT_STEP_BYTES = 256 * 1024
 _INPUT_STEP_BYTES = 64 * 1024
 MAX_CODINGS = 2
-# The maximum number of gzip members or zstd frames. Each needs a decompressor; senders of blocked gzip put several
-# thousand bytes into each.
+# The maximum number of gzip members or zstd frames in a body, because each of them needs a new decompressor. Senders of
+# blocked gzip stay below the limit, because they put several thousand bytes into each member.
 MAX_MEMBERS = 10_000
 # A zstd frame may request a window of 2 GiB. RFC 8878 recommends that decoders support 8 MiB.
 MAX_WINDOW_LOG = 23
 
-# The block format of Snappy, which is decompressed as a whole and not in steps.
+# The content coding for Snappy's block format. A body in this format is decompressed as a whole and not in steps.
 SNAPPY = "snappy"
 
-# A callback with the number of bytes that are about to be allocated, which may raise an error to refuse them.
+# A callback whose argument is the number of bytes that are about to be allocated. It may raise an error to refuse them.
 OnGrowth = Callable[[int], object]
 
 
 def ignore_growth(_: int) -> None:
-    """Accept any number of bytes: the `OnGrowth` of callers without a memory budget."""
+    """Accept any number of bytes. This is the `OnGrowth` callback of callers without a memory budget."""
 
 
 class Inflater(Protocol):
@@ -233,7 +237,10 @@ INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
 
 
 def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnGrowth = ignore_growth) -> bytes:
-    """Decompress a body with up to two content codings, the last one first; `on_growth` is called as the result grows."""
+    """Decompress a body with up to two content codings; `on_growth` is called as the result grows.
+
+    The last coding in `codings` was applied last, so it is removed first.
+    """
     names = [part.strip().lower() for part in codings.split(",")]
     applied = [name for name in names if name not in ("", "identity")]
     if len(applied) > MAX_CODINGS:
@@ -285,7 +292,7 @@ def _inflated_chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) 
 
 
 def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
-    """Yield the output of one input step."""
+    """Pass a part of the body to the decompressor, and yield the output in chunks of bounded size."""
     chunk = inflater.decompress(data, _OUTPUT_STEP_BYTES)
     yield chunk
     while chunk and not inflater.eof:
@@ -293,19 +300,19 @@ def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
         yield chunk
 
 
-# The maximum number of elements, which are literals or copies. A body of two million short elements takes about a
-# second; 16 MiB of compressed text have fewer.
+# The maximum number of elements (literals or copies) in a body. Decoding two million short elements takes about a
+# second. A body with 16 MiB of compressed text has fewer elements.
 MAX_SNAPPY_ELEMENTS: Final = 2_000_000
-# The maximum bytes of the uncompressed length at the beginning, a varint of 32 bits.
+# A block begins with the uncompressed length, a 32-bit number as a varint, which has at most this many bytes.
 _SNAPPY_LENGTH_BYTES: Final = 5
-# By tag: the number of bytes that the element adds to the content. The two low bits of a tag are the kind of element:
-# 0 is a literal, 1 to 3 are copies with an offset of 11, 16 and 32 bits. For tags of literals of more than 60 bytes,
-# this number is 60 plus the number of bytes after the tag that contain the length.
+# For each tag: the number of bytes that the element adds to the content. The two low bits of a tag are the kind of
+# element: 0 is a literal, and 1 to 3 are copies with an offset of 11, 16 and 32 bits. If a literal has more than 60
+# bytes, the number is 60 plus the number of bytes after the tag that contain the length.
 _SNAPPY_ELEMENT_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 
 def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], object]) -> bytes:
-    """Return the content of a block. `on_growth` is called with the announced length before memory is allocated."""
+    """Decompress a block of Snappy. `on_growth` is called with the announced length before memory is allocated."""
     length, position = _read_snappy_length(block)
     if length > max_bytes:
         raise BodyTooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
@@ -330,7 +337,7 @@ def _read_snappy_length(block: bytes) -> tuple[int, int]:
 
 
 def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearray:
-    """Return the content of the elements from position `position` on, at most a few bytes more than `length`."""
+    """Return the content of the elements from `position` on; raise BadBody once it is longer than `length`."""
     content = bytearray()
     end, left = len(block), MAX_SNAPPY_ELEMENTS
     while position < end:
@@ -363,7 +370,7 @@ def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearr
 
 
 def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
-    """Return the bytes of a copy that overlaps its own output, which repeats the last bytes of the content."""
+    """Return the bytes of a copy that overlaps its own output. Such a copy repeats the last bytes of the content."""
     offset = len(content) - begin
     if begin < 0 or offset == 0:
         raise _broken_snappy()

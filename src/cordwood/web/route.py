@@ -27,7 +27,7 @@ class SharedObjects(msgspec.Struct, frozen=True):
 
 
 class HandlerContext(msgspec.Struct, frozen=True):
-    """The input of a handler: the request, the name in its path (empty for a fixed path), and shared objects."""
+    """The input of a handler: the request, the variable part of its path (empty for a fixed path), shared objects."""
 
     request: Request
     path_argument: str
@@ -47,7 +47,7 @@ Handler = Callable[[HandlerContext], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A route. Metrics and logs have its `name`, which is the same for all paths of the route."""
+    """A route. Metrics and logs contain its `name`, which is the same for all paths of the route."""
 
     name: str
     methods: tuple[str, ...]

@@ -177,7 +177,7 @@ def _definition_handler(
 
 
 def _text_routes(kind: manage.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
-    """Return the routes of the text and of the versions of one kind."""
+    """Return the routes for the texts and versions of endpoints, or of streams, depending on `kind`."""
 
     async def text(context: HandlerContext) -> Response:
         return await _definition_request(kind, context).show_text(context.path_argument)
@@ -240,7 +240,7 @@ async def _send_backup(context: HandlerContext) -> Response:
 
 
 QUERY_ROUTE = Route("query", QUERY, _answer_query)
-# By suffix of `/logs`, `/api/logs` and `/api/events`: the format of the body.
+# For each suffix of the paths `/logs`, `/api/logs` and `/api/events`: the form of the body.
 FORMS_BY_SUFFIX: Mapping[bytes, BodyForm] = {
     b"": BodyForm.EVENTS,
     b"/json": BodyForm.JSON,
@@ -304,7 +304,7 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/livez": Route("live", READ, _answer_liveness),
     b"/metrics": Route("metrics", READ, _answer_metrics),
 }
-# URL paths with one variable part, which is the `address` in the handler's context.
+# URL paths with one variable part, which is `path_argument` in the handler's context.
 PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERY_ROUTE),
     (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow_query)),
@@ -347,7 +347,10 @@ _KNOWN_PATHS = (
 
 
 def find_route(request: Request) -> tuple[Route, str]:
-    """Return the route for a path and the name in the path. As in Logflare, a trailing slash is ignored."""
+    """Return the route for the request's path, and the variable part of the path.
+
+    As in Logflare, a trailing slash is ignored.
+    """
     path = request.path[:-1] if request.path.endswith(b"/") and len(request.path) > 1 else request.path
     route = ROUTES_BY_PATH.get(path)
     if route is not None:
@@ -369,7 +372,7 @@ def _nearest_path_hint(address: str) -> str | None:
 def create_application(
     lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics
 ) -> HttpApplication:
-    """Create the ASGI application. It answers with 503 until `lifecycle` is opened."""
+    """Create the ASGI application. It answers requests with status 503 until `lifecycle` is ready."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         await made(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The services that request handlers use: their lifecycle, the operator's options, and look-ups of endpoints and streams."""
+"""The services that request handlers use, the process's phase, HTTP options, and look-ups of streams and endpoints."""
 
 import asyncio
 import re
@@ -34,7 +34,7 @@ class Services(msgspec.Struct, frozen=True):
     stream_creator: StreamCreator | None = None
     endpoint_definitions: DefinitionEditor[Endpoint] | None = None
     stream_definitions: DefinitionEditor[Stream] | None = None
-    # A lock for changes of definitions, so that waiting requests do not occupy threads of the pool.
+    # The lock for changes of definitions. Requests wait for it on the event loop, so that they do not occupy threads.
     definition_lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
@@ -71,27 +71,27 @@ class Lifecycle:
             self._unready[part] = reason
 
     def unready_reasons(self) -> list[str]:
-        """Return the reasons why queries cannot be answered although the process runs."""
+        """Return the reasons why the service cannot answer queries although its process runs."""
         reasons = [*self._unready.copy().values()]
         if self.services is not None and (starved := self.services.query_service.queue_stalled_seconds):
             reasons.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
         return reasons
 
     def degraded_reasons(self) -> list[str]:
-        """Return what does not work although queries are answered."""
+        """Return the reasons why the service is degraded although it answers queries."""
         fault = self.services.intake.last_write_error if self.services is not None else None
         return [] if fault is None else [f"Events are not stored: {fault}"]
 
 
 _MEBIBYTE = 1024 * 1024
 
-# A query has at most 256 Ki characters. JSON may escape each to six bytes, and a form to twelve bytes in UTF-8.
+# A query has at most 256 Ki characters. JSON may escape a character with six bytes, and a form with twelve bytes.
 QUERY_BODY_BOUNDS = BodyBounds(4 * _MEBIBYTE, 4 * _MEBIBYTE)
 EVENT_BODY_BOUNDS = BodyBounds(16 * _MEBIBYTE, 128 * _MEBIBYTE)
 
 
 class Webhooks(msgspec.Struct, frozen=True):
-    """The secrets with which senders sign their bodies. Without its secret, the signatures of a sender are not checked.
+    """The secrets with which senders of webhooks sign their bodies. Signatures of a sender without one are not checked.
 
     `vercel_verify` is the token that proves ownership to Vercel.
     """
@@ -102,11 +102,13 @@ class Webhooks(msgspec.Struct, frozen=True):
 
 
 class WebOptions(msgspec.Struct, frozen=True):
-    """Options of the HTTP layer. `logflare_errors` returns failed queries as Logflare does: 200 with a message.
+    """The options of the HTTP layer.
 
-    `event_body_bounds` limits bodies of events, `query_body_bounds` all others. `max_unsent_bytes` bounds the memory of answers that are being
-    sent. `webhooks` has the secrets of signing senders. `query_budget` is the memory budget of bodies other than events.
-    `stream_mapping` maps the labels of shippers to streams. `offers_sign_in` enables the page that signs in by a link.
+    With `logflare_errors`, failed queries are answered as Logflare does: with status 200 and a message.
+    `event_body_bounds` limits the sizes of bodies of events, and `query_body_bounds` the sizes of all other bodies.
+    `query_body_budget` is the memory budget of these other bodies. `max_unsent_bytes` limits the memory of answers that
+    are being sent. `webhooks` has the secrets of senders that sign bodies. `stream_mapping` maps the labels of shippers
+    to streams. `offers_sign_in` enables the page that signs in by a link.
     """
 
     logflare_errors: bool = False
@@ -147,7 +149,7 @@ def existing_stream(services: Services, address: str) -> Stream:
 
 
 def _sub_query_hint(services: Services, name: str) -> str | None:
-    """Return a hint if the name is a sub-query of an endpoint, which is often confused with its stream."""
+    """Return a hint if the name is a sub-query of an endpoint, because callers often confuse it with the stream."""
     if not _SUB_QUERY_NAME_REGEX.fullmatch(name):
         return None
     pattern = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
@@ -180,6 +182,6 @@ async def _create_stream(maker: StreamCreator, caller: Caller, name: str) -> Str
             f"There is no stream {name!r}, and a pinned key may not create one.",
             hint="Add it to the streams file, or send to it once with a key without pins.",
         )
-    # No key id is charged: a private key may create any number of streams.
+    # The limit for each key does not apply to private keys, so no key id is passed for them.
     key_id = None if may_manage(caller) else caller.key_id
     return await asyncio.to_thread(maker.create_stream, name, key_id)

@@ -28,7 +28,8 @@ from cordwood.web.services import Services, WebOptions, existing_stream
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 
-# Unlike answers, exports are streamed in all of these formats, so that they are never held in memory.
+# The formats of exports. Unlike answers of queries, exports are streamed in each of these formats, so that a whole
+# export is never held in memory.
 _FORMATS: Mapping[str, AnswerFormat] = {
     "parquet": AnswerFormat("parquet", "application/vnd.apache.parquet", parquet.encode_parquet, is_streamable=True),
     "ndjson": AnswerFormat("ndjson", "application/x-ndjson", encode_event_lines, is_streamable=True),
@@ -142,12 +143,12 @@ def _recent_endpoint(stream: Stream, limit: int) -> Endpoint:
 
 
 def _quote_name(name: str) -> str:
-    """Write a name in SQL, in backquotes."""
+    """Return a name as an SQL identifier in backquotes."""
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")
     return f"`{escaped}`"
 
 
 def _event_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event without null columns and with times as numbers."""
+    """Return an event as JSON fields, without null columns and with times as numbers."""
     event = {name: value for name, value in msgspec.json.decode(row["event"]).items() if value is not None}
     return event | {"timestamp": row["timestamp"], "ingested_at": row["ingested_at"]}

@@ -23,7 +23,7 @@ from cordwood.web.describe.page import page_html
 from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
 from cordwood.web.services import Services, existing_endpoint, existing_stream
 
-# Clients in Python are generated one at a time: generating one for a thousand endpoints takes a second of CPU time.
+# The lock for generating clients in Python one at a time. A client for a thousand endpoints takes a second of CPU time.
 _CLIENT_GENERATION_LOCK = asyncio.Lock()
 
 # The account object in Logflare's format. There is only one account, and it has no quota.
@@ -77,12 +77,15 @@ async def show_api_client(request: Request, services: Services) -> Response:
 
 
 def _generate_client(endpoints: Sequence[Endpoint]) -> tuple[str, bytes]:
-    """Generate the client for these endpoints. Their columns and the streams are not needed for it."""
+    """Generate the client for these endpoints. A client does not need the columns of answers, nor the streams."""
     return generate_client(document_of([EndpointWithColumns(endpoint, ()) for endpoint in endpoints], ()))
 
 
 async def show_api_page(request: Request, services: Services) -> Response:
-    """Return the OpenAPI document as an HTML page. Its relative URLs need an address without a trailing slash."""
+    """Return the OpenAPI document as an HTML page; redirect an address with a trailing slash.
+
+    The page's relative URLs are correct only for an address without a trailing slash.
+    """
     if request.path.endswith(b"/"):
         return Response(308, [(b"location", b"../docs")])
     headers: list[Header] = [
@@ -110,7 +113,7 @@ async def _create_document(services: Services, caller: Caller | None) -> dict[st
 
 
 def _caller_or_none(request: Request, services: Services) -> Caller | None:
-    """Return the caller of the request; None without a valid key, since the document is public."""
+    """Return the caller of the request, or None without a valid key, because the document is public."""
     try:
         return services.access.authenticate(
             presented_key(request, parse_urlencoded(request.query_string, "query string"))
@@ -210,7 +213,7 @@ def _parameter_json(parameter: Parameter) -> dict[str, Any]:
 
 
 def _int_if_whole(number: float | None) -> float | None:
-    """Return a whole number as an int, because Logflare's clients expect one."""
+    """Return a whole number as an int, because Logflare's clients expect an integer."""
     return int(number) if number is not None and number == int(number) else number
 
 

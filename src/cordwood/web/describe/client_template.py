@@ -1,13 +1,13 @@
 """Client of a cordwood service, with a method for each operation of its API.
 
-Needs Python 3.10 or later and nothing else. Save it beside your program:
+The client needs only Python 3.10 or later. Save this file in the folder of your program:
 
     client = Client("http://localhost:4000", key)
     answer = client.query_logs_all(project="default")
     for row in answer.rows: ...
 
-A client may be used by several threads at once: each call has a connection of its own. It uses no proxy and follows no
-redirect, so that the key is sent to the given service only.
+A client may be used by several threads at once, because each call opens its own connection. The client uses no proxy
+and follows no redirect, so that the key is sent only to the given service.
 """
 
 import json
@@ -72,7 +72,7 @@ class Answer(NamedTuple):
 
     @property
     def truncated(self) -> str | None:
-        """The limit that cut the rows, or None."""
+        """The name of the limit at which the rows were cut off, or None."""
         return self.headers.get("cordwood-truncated")
 
     def json(self) -> Any:
@@ -93,7 +93,7 @@ class _Call(NamedTuple):
 
 
 class Client:
-    """A client of the service at `url` with `key`. `timeout` is in seconds; `tls` replaces the default verification."""
+    """A client of the service at `url` with `key`. `timeout` is in seconds; `tls` replaces the default TLS context."""
 
     def __init__(self, url: str, key: str = "", *, timeout: float = 60.0, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
@@ -187,7 +187,7 @@ def _part(value: object) -> str:
 
 
 def _encode_body(body: object, content_type: str) -> bytes:
-    """Return the bytes of a body: bytes unchanged, texts of other types than JSON in UTF-8."""
+    """Return a body as bytes. Bytes are not changed. A text is encoded as UTF-8, unless the content type is JSON."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str) and content_type != JSON:

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: the fixed routes, one operation for each endpoint, and the JSON Schemas of its values."""
+"""The OpenAPI 3.1 document: the fixed routes, the operations of each endpoint, and the JSON Schemas of values."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -238,7 +238,7 @@ def _read_fixed_document() -> bytes:
 
 
 def _endpoint_path(endpoint: Endpoint) -> str:
-    """Return the path of an endpoint: with its name or, if it is public, its UUID, under which it needs no key."""
+    """Return the URL path of an endpoint: with its name, or with its UUID if it may be queried without a key."""
     name = endpoint.name if endpoint.auth else str(endpoint.id)
     return f"/api/endpoints/query/{quote(name, safe='')}"
 

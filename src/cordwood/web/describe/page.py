@@ -47,7 +47,7 @@ def _describe_bounds(schema: DocumentNode) -> str:
 
 
 _HTTP_METHODS = ("get", "post", "put", "patch", "delete")
-# The pages of the explorer, to which the header links like the explorer's own header.
+# The pages of the explorer. The header of this page links to them, as the explorer's own header does.
 _EXPLORER_PAGES = ("explore", "endpoints", "alerts", "streams", "service")
 _KEY_PARAGRAPH = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
 <code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every error has one body:
@@ -80,7 +80,7 @@ def _head_html(file_address: Callable[[str], str]) -> str:
 
 
 def _header_html(file_address: Callable[[str], str]) -> str:
-    """Return the header of the explorer: links to its pages and to this one, and an element for the key."""
+    """Return the same header as on the explorer's pages: links to all pages, and an element for the key."""
     tabs = "".join(f'<a href="./#{name}">{name.capitalize()}</a>' for name in _EXPLORER_PAGES)
     return (
         '<header class="top"><a class="brand" href="./#explore" aria-label="cordwood: explore">'
@@ -132,7 +132,7 @@ def _method_badge_html(verb: str) -> str:
 
 
 def _operations_with_tag(document: DocumentNode, tag: DocumentNode) -> list[tuple[str, str, DocumentNode]]:
-    """Return the operations of a tag. Those of single endpoints come first."""
+    """Return the operations of a tag. Operations of single endpoints come first."""
     found = [one for one in operations(document) if tag["name"] in one[2]["tags"]]
     return sorted(found, key=lambda one: "x-cordwood-endpoint" not in one[2])
 
@@ -263,7 +263,7 @@ def _key_arguments(operation: DocumentNode) -> list[str]:
 
 
 def _body_arguments(document: DocumentNode, operation: DocumentNode) -> list[str]:
-    """Return an example body with the required members, if the schema lists its members."""
+    """Return the command's arguments for an example body, which has the required members if the schema lists them."""
     content = operation.get("requestBody", {}).get("content", {})
     if "application/json" not in content:
         return ["--data-binary @body"] if content else []

@@ -1,6 +1,6 @@
 """Arrow IPC stream encoder: a schema, then one record batch for each batch of rows.
 
-Messages are flatbuffers: a tree of tables, written top-down.
+The metadata of a message is a flatbuffer: a tree of tables, which is written top-down.
 """
 
 import struct
@@ -114,7 +114,7 @@ def _write_string(out: bytearray, text: FlatString) -> int:
 
 def _write_struct_vector(out: bytearray, structs: StructVector) -> int:
     _align(out, 8)
-    # The count is written before the first struct, which has to be aligned.
+    # The first struct has to be aligned to 8 bytes, and the count is written in the 4 bytes before it.
     out += bytes(4)
     begin = len(out)
     out += struct.pack("<I", len(structs.rows))

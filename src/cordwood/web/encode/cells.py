@@ -32,7 +32,7 @@ BinaryValue = int | float | bytes | None
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _INT64_RANGE = range(-(2**63), 2**63)
-# NUMERIC has 38 digits, nine of them after the decimal point. The default context would round longer values.
+# NUMERIC has 38 digits, nine of them after the decimal point. Python's default decimal context would round such values.
 NUMERIC_PRECISION, NUMERIC_SCALE = 38, 9
 _NUMERIC_CONTEXT = Context(prec=2 * NUMERIC_PRECISION)
 
@@ -70,7 +70,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 def typed_columns(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
-    """Return the columns with their forms. Types without a form of their own become text, nested values as JSON."""
+    """Return the columns with their forms. Values of other types become text, and nested values become JSON text."""
     return [
         TypedColumn(name, _FORMS_BY_KIND.get(column.datatype.kind, ValueForm.TEXT))
         for name, column in zip(names, columns, strict=True)

@@ -156,7 +156,7 @@ def _decimals(values: Sequence[BinaryValue]) -> bytes:
 
 
 def _logical_type(number: int, of: ThriftStruct, converted: int | None = None) -> dict[int, ThriftField | None]:
-    """Return the logical type. Older readers know only the equivalent `converted` type."""
+    """Return a schema element's fields for a logical type, and for the `converted` type that older readers know."""
     return {6: None if converted is None else I32(converted), 10: ThriftStruct({number: of})}
 
 

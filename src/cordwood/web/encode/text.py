@@ -1,10 +1,10 @@
-"""Text encoders of rows: JSON, NDJSON, CSV, Prometheus, and exported events in the form in which they can be sent again.
+"""Text encoders of rows: JSON, NDJSON, CSV, Prometheus, and exported events, which can be sent to the service again.
 
 In CSV, a null is an empty field, a nested value is JSON text, and a TIMESTAMP is ISO 8601 like the other time types.
 
-In Prometheus's format, which Prometheus reads in a scrape, each numeric column is a metric with the column's name and
-one sample for each row; the text columns are the labels. Nulls are left out. Times are left out as well, because
-Prometheus records the time of the scrape.
+Prometheus's format is read by Prometheus in a scrape. Each numeric column is a metric with the column's name and one
+sample for each row. The text columns are the labels. Nulls are left out. Times are left out as well, because Prometheus
+records the time of the scrape.
 """
 
 import csv
@@ -58,7 +58,7 @@ def _text(cell: Cell) -> str:
 
 
 def _iso_time_text(cell: Cell) -> str:
-    """Format microseconds since 1970; any other value, and a time beyond the years 1 to 9999, is unchanged."""
+    """Format microseconds since 1970 as ISO 8601; return other values and times beyond the year 9999 unchanged."""
     text = cell_text(cell)
     try:
         return format_time(int(text)) if text else ""
@@ -99,7 +99,7 @@ def _encode_event(row: Row) -> bytes:
         event["metadata"] = msgspec.Raw(str(metadata).encode())
     if extras is not None:
         event |= _decode_fields.decode(str(extras))
-    # The JSON of the sender may have line breaks between its tokens.
+    # The JSON that the sender sent may have line breaks between its tokens, so they are replaced by spaces.
     return _encode_object(event).replace(b"\r", b" ").replace(b"\n", b" ")
 
 
@@ -112,7 +112,7 @@ _LABEL_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def encode_prometheus(rows: Rows) -> Iterator[bytes]:
-    """Yield one metric after the other; raise BadQueryValue for rows that cannot be samples."""
+    """Yield the lines of one metric after the other; raise BadQueryValue for rows that cannot be samples."""
     names = distinct_names(rows.columns)
     kinds = [column.datatype.kind for column in rows.columns]
     metrics = [place for place, kind in enumerate(kinds) if kind in _SAMPLE_KINDS]

@@ -1,4 +1,4 @@
-"""The protocols of other services' shippers, one module each: routes, keys, answers and errors of the protocol."""
+"""The protocols of other services' shippers. Each has a module with the handlers, key places and errors."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/loki/api/v1/push": Route("loki", WRITE, loki.receive_push),
     b"/loki/api/v1/status/buildinfo": Route("loki", READ, loki.show_version),
 }
-# URL paths with one variable part, which is the `address` in the handler's context.
+# URL paths with one variable part, which is `path_argument` in the handler's context.
 PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/elastic/(.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK_METHODS, elastic.receive_bulk)),
@@ -40,7 +40,7 @@ PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     ),
 )
 
-# By the name of the route, the function that renders errors in the format of the protocol.
+# For each name of a route: the function that renders errors in the format of the protocol.
 ERROR_RENDERERS: Mapping[str, Callable[[Fault, Request], Response]] = {
     "datadog": datadog.render_error,
     "elastic": elastic.render_error,

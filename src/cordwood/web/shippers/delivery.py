@@ -23,8 +23,8 @@ from cordwood.web.services import find_or_create_stream
 
 T = TypeVar("T", bound=LabelledBody)
 
-# Parameters and headers that name one stream for all events. `source` does not, because Splunk's protocol has a field
-# of that name.
+# Parameters and headers that name one stream for all events. `source` is not one of them, because Splunk's protocol has
+# a field of that name.
 _STREAM_URL_PARAMETERS = ("source_name", "collection_name")
 _STREAM_HEADERS = (b"x-source", b"x-collection")
 # The statuses of temporary refusals, after which a retry may succeed.
@@ -32,7 +32,7 @@ RETRYABLE_STATUSES = frozenset({408, 429, 503, 504, 507})
 
 
 class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
-    """How a shipper sends events: where its key is, how a body is decoded, and the form of quarantined items.
+    """A shipper's protocol: the places of the key, the decoder of bodies, and the form of quarantined items.
 
     `is_itemized` is true if the protocol's answer has the outcome of each item.
     """
@@ -44,7 +44,7 @@ class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
 
 
 class RefusedPart(msgspec.Struct, frozen=True):
-    """A part of a body that is not stored: its stream is unknown, forbidden or over a limit."""
+    """A part of a body that is not stored, because its stream is unknown, forbidden or over a limit."""
 
     positions: Sequence[int]
     fault: Fault
@@ -76,8 +76,8 @@ def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Ma
 async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) -> Delivery[T]:
     """Store the events of a request.
 
-    Without itemized answers, the error of a temporary refusal is raised before anything is stored, and that of a
-    permanent refusal after the other parts are stored.
+    If the protocol's answers are not itemized, the first error of a refused part is raised. A temporary error is raised
+    before anything is stored. A permanent error is raised after the other parts are stored.
     """
     caller, query = admit_sender(context, protocol.key_places)
     request, intake = context.request, context.services().intake
@@ -102,7 +102,7 @@ async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) 
 async def find_named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
     """Return the stream that the request names, or None; raise Forbidden or the error of a limit on the stream.
 
-    Call it before the body is read, so that a refused body is not read.
+    Call this function before the body is read, so that the body of a refused request is not read.
     """
     request, services = context.request, context.services()
     in_headers = (request.header(name) for name in _STREAM_HEADERS)
@@ -126,13 +126,17 @@ async def _read_and_decode_body(
     decoding = context.services().intake.decode(
         protocol.read_body, body, content_type, headers, caller.pins.get("project")
     )
-    # The coroutine has taken over the body, and releases it once it is decoded.
+    # The coroutine also holds the body, and releases it once it is decoded. Keep no reference here, so that the memory
+    # becomes free then.
     del body
     return size, await decoding
 
 
 def _check_readable(body: LabelledBody) -> None:
-    """Raise NoReadableItem if no item could be decoded. If at least one could, the others are quarantined."""
+    """Raise NoReadableItem if the body has items, but none could be decoded.
+
+    If at least one item could be decoded, the items that could not are quarantined.
+    """
     items = [item for part in body.parts_by_labels.values() for item in part.refused_items]
     if items and not any(part.events for part in body.parts_by_labels.values()):
         first = min(items, key=lambda item: item.index)
@@ -178,7 +182,7 @@ def _item_positions(parsed: ParsedBody) -> list[int]:
 def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedPart]) -> None:
     """Write the first refusal that concerns the key to the audit log.
 
-    An itemized answer has status 200, so the common handling of errors does not write it.
+    An itemized answer has status 200, so the common handling of errors does not log the refusal.
     """
     forbidden = next((one.fault for one in refused if isinstance(one.fault, Forbidden)), None)
     if forbidden is not None:

@@ -32,7 +32,8 @@ _PRODUCT_HEADER: Final[Header] = (b"x-elastic-product", b"Elasticsearch")
 _CLIENT_REGEX: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
 _VENDOR_JSON_REGEX: Final = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=\d")
 
-# Clients retry the request or the item after 429, 502, 503 and 504, and after no other status.
+# Clients retry a request or an item only after the statuses 429, 502, 503 and 504. Therefore other statuses after which
+# a retry may succeed are replaced.
 _RETRIABLE_STATUS: Final = {408: 503, 507: 429}
 _ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
     400: "illegal_argument_exception",
@@ -47,15 +48,16 @@ _ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
 }
 # The usual bytes of an item's result, from which the size of an answer is estimated.
 _RESULT_BYTES: Final = 128
-# How many errors have their own reason. A short body may cause a hundred thousand errors with long reasons.
+# The maximum number of errors in an answer that have a reason. A short body may cause a hundred thousand errors with
+# long reasons.
 _MAX_REASONS: Final = 1000
 _MAX_INDEX_LENGTH: Final = 255
 
-# Bulk requests
+# Handler of bulk requests, and the functions that create its answer.
 
 
 async def receive_bulk(context: HandlerContext) -> Response:
-    """Store the documents, and answer with a result for each."""
+    """Store the documents of a bulk request, and answer with a result for each document."""
     started = asyncio.get_running_loop().time()
     query = parse_urlencoded(context.request.query_string, "query string")
     if len(context.path_argument) > _MAX_INDEX_LENGTH:
@@ -71,7 +73,7 @@ async def receive_bulk(context: HandlerContext) -> Response:
 
 
 def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> bytes:
-    """Encode the answer item by item, so that only its text is held in memory."""
+    """Encode the answer item by item, so that only the encoded text is held in memory."""
     selected = _FilterPath.parse(filter_path)
     items = bytearray(b"[")
     failures = 0
@@ -105,9 +107,9 @@ def _results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any
 
 
 class _FilterPath(msgspec.Struct, frozen=True):
-    """The fields of the answer that `filter_path` selects; None selects all of them.
+    """The names of the answer's fields that the parameter `filter_path` selects; None selects all fields.
 
-    Only names of fields of the answer (`errors`) and of each item (`items.*.status`) are supported, without exclusions.
+    Only names of fields of the answer (`errors`) and of each item (`items.*.status`) are supported. Exclusions are not.
     """
 
     field_names: frozenset[str] | None = None
@@ -151,7 +153,7 @@ def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
     return {"status": status, "error": {"type": kind, "reason": reason}}
 
 
-# Checks of the cluster
+# Handlers of the requests with which clients check the cluster.
 
 
 def is_client(request: Request) -> bool:
@@ -167,7 +169,7 @@ async def show_cluster(context: HandlerContext) -> Response:
 
 
 async def answer_client_check(context: HandlerContext) -> Response:
-    """Answer the preliminary requests of clients."""
+    """Answer a request with which a client checks or prepares the cluster before it sends documents."""
     admit_sender(context, _KEY_PLACES)
     request, address = context.request, context.path_argument.strip("/")
     if request.method == "PUT":
@@ -186,7 +188,7 @@ async def answer_client_check(context: HandlerContext) -> Response:
 
 
 async def answer_below_prefix(context: HandlerContext) -> Response:
-    """Answer a request below the prefix `/elastic`."""
+    """Answer a request below the prefix `/elastic` like the same request without this prefix."""
     address = context.path_argument.strip("/")
     index, _, last = address.rpartition("/")
     if last == "_bulk" and "/" not in index:
@@ -197,7 +199,7 @@ async def answer_below_prefix(context: HandlerContext) -> Response:
     return await answer_client_check(msgspec.structs.replace(context, path_argument=address))
 
 
-# Answers
+# Functions that create responses.
 
 
 def render_error(fault: Fault, request: Request) -> Response:
@@ -227,8 +229,9 @@ def _json_response(request: Request, body: bytes, status: int = 200, *more: Head
     return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT_HEADER, *more], body)
 
 
-# Preliminary requests of clients: version, licence, health, nodes, templates and policies. The answers claim that
-# templates, policies and pipelines of any name exist, so that clients do not install theirs, which streams do not need.
+# Before clients send documents, they request the version, licence, health, nodes, templates and policies of the
+# cluster. The answers claim that templates, policies and pipelines of any name exist. Therefore clients do not install
+# their own, which streams do not need.
 
 # Beats and Logstash refuse versions that are much older than their own.
 _ELASTIC_VERSION: Final = "8.19.0"
@@ -267,7 +270,7 @@ _HEALTH: Final = {
 
 
 def _make_named_answer(entry: Callable[[str], object]) -> Callable[[str], object]:
-    """Return a function that answers with the entry for any name, and with an empty object for the list of all names."""
+    """Return a function that returns an entry for any name, and an empty object for the list of all names."""
     return lambda name: {name: entry(name)} if name else {}
 
 
@@ -275,7 +278,8 @@ def _make_listed_answer(key: str, entry: Callable[[str], object]) -> Callable[[s
     return lambda name: {key: [{"name": name, key.removesuffix("s"): entry(name)}] if name else []}
 
 
-# By the first one or two segments of a path: the function that returns the answer for the rest of the path, a name.
+# For the first one or two segments of a path: the function that returns the answer. Its argument is the rest of the
+# path, which is a name.
 _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
     "_license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
     "_xpack/license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
@@ -298,7 +302,7 @@ _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
     "_cat/indices": lambda _: "",
 }
 _NODES_PATH: Final = "_nodes"
-# Paths that clients may PUT, without any effect.
+# Paths for which PUT requests are accepted. Such requests have no effect.
 _WRITABLE_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
 
 # The first segment of each path, for the routing table.

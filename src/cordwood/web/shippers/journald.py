@@ -1,8 +1,8 @@
 """`POST /upload` of systemd-journal-upload: entries of the journal are stored while the body arrives.
 
-A body may be endless, so it is never held as a whole: after each chunk, the complete entries are stored. The sender
-records its position when the body is answered; after an interruption it sends entries again, whose cursors mark them as
-duplicates.
+A body may be endless, so it is never held in memory as a whole. After each chunk, the complete entries are stored. The
+sender records its position when it receives the response. After an interruption, it sends some entries again. They are
+recognised as duplicates by their cursors.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ from cordwood.web.route import HandlerContext
 from cordwood.web.services import Phase, find_or_create_stream
 from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, admit_sender, find_named_stream, stream_of_labels
 
-# libcurl sends the password of the address as Basic credentials.
+# The sender uses libcurl, which sends the password in the URL as Basic credentials.
 _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DECODED_CHUNK_BYTES: Final = 16 * 1024
 # The bytes of an unfinished entry that an upload may hold without a reservation.
 _UNRESERVED_BYTES: Final = 16 * 1024
-# For how long storing the events of a chunk is retried. The body is not read meanwhile.
+# The maximum time for which storing the events of a chunk is retried. The body is not read meanwhile.
 STORE_RETRY_SECONDS: Final = 60.0
 _MAX_PAUSE_SECONDS: Final = 2.0
 _MIN_PAUSE_SECONDS: Final = 0.2
 
 
 async def receive_upload(context: HandlerContext) -> Response:
-    """Store an upload. The path may name the stream."""
+    """Store the entries of an upload. The path may name their stream."""
     caller, query = admit_sender(context, _KEY_PLACES)
     request, services = context.request, context.services()
     if request.media_type() != JOURNAL_MEDIA_TYPE or request.joined_header(b"content-encoding"):
@@ -107,7 +107,7 @@ class _Upload:
         message = await receive_message(self._context.request, self._partial)
         self._waited_seconds += time.monotonic() - began
         if message["type"] == "http.disconnect":
-            # The sender repeats the unfinished entry, so its beginning is not stored.
+            # The sender will send the unfinished entry again, so its beginning is not stored.
             raise ClientDisconnectedError
         data: bytes = message.get("body", b"")
         self._received_bytes += len(data)
@@ -121,7 +121,7 @@ class _Upload:
         return await asyncio.to_thread(self._decoder.feed, data)
 
     async def _store_with_retries(self, entries: Sequence[JournalEntry], body_bytes: int) -> None:
-        """Store entries, retrying temporary failures for a while, because a failed upload is repeated from its start."""
+        """Store entries; retry after temporary failures, because a failed upload is repeated from its start."""
         gives_up_at = time.monotonic() + STORE_RETRY_SECONDS
         body = self._label_entries(entries)
         while body.parts_by_labels:
@@ -140,7 +140,7 @@ class _Upload:
             reservation.reserve(body_bytes)
             reservation.mark_complete()
             parts = [
-                # `store` empties the part, so a copy is passed on: the part is needed for another attempt.
+                # `store` empties the part that it gets. Pass a copy, because a retry needs the original part.
                 StreamPart(
                     await self._find_stream(labels),
                     msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Loki's push API: `/loki/api/v1/push`, and the version of Loki that clients may request."""
+"""Loki's push API: `/loki/api/v1/push`, and the route that tells clients the version of Loki."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -34,7 +34,8 @@ _VERSION_JSON: Final = {
     "goVersion": "",
 }
 
-# Agents retry after 429 and 5xx. Fluent Bit retries after every error but 400.
+# Agents retry after the statuses 429 and 5xx, and Fluent Bit retries after every error except 400. Therefore permanent
+# errors are sent with status 400.
 _PERMANENT_STATUS: Final = {404: 400, 406: 400, 413: 400, 414: 400, 415: 400, 422: 400, 431: 400}
 _RETRIABLE_STATUS: Final = {408: 503, 504: 503, 507: 503}
 
@@ -58,7 +59,7 @@ async def show_version(_: HandlerContext) -> Response:
 
 
 def render_error(fault: Fault, _: Request) -> Response:
-    """Render an error as plain text."""
+    """Render an error as plain text, as Loki does."""
     status = status_of(fault)
     status = _RETRIABLE_STATUS.get(status, _PERMANENT_STATUS.get(status, status))
     headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
@@ -87,7 +88,8 @@ def _add_snappy_coding(request: Request) -> None:
 def _quarantine_notices(delivered: Delivery[LabelledBody]) -> Iterator[str]:
     """Yield a notice about the quarantined entries.
 
-    They are stored in the quarantine, so the answer is a success: after an error, some clients repeat the whole push.
+    The answer is a success although these entries are in the quarantine, because some clients repeat the whole push
+    after an error.
     """
     if delivered.quarantined_count:
         index, reason = min(reason for one in delivered.outcomes for reason in one.reasons)

@@ -62,7 +62,7 @@ class _AckRequest(msgspec.Struct):
 
 _decode_ack_request = msgspec.json.Decoder(_AckRequest).decode
 
-# Reading events
+# Handlers of requests with events.
 
 
 async def receive_events(context: HandlerContext) -> Response:
@@ -96,11 +96,11 @@ def _read_channel(request: Request, query: Mapping[str, str]) -> str:
     return request.header(_CHANNEL_HEADER) or query.get("channel", "")
 
 
-# Acknowledgements and health
+# Handlers of requests for acknowledgements and for the health.
 
 
 async def answer_acknowledgements(context: HandlerContext) -> Response:
-    """Answer which of the ids were issued, which means that their events are stored."""
+    """Answer for each acknowledgement id whether it was issued, which means that its events are stored."""
     caller, query = admit_sender(context, _KEY_PLACES)
     if not _read_channel(context.request, query):
         return _splunk_response(10, 400)
@@ -121,7 +121,7 @@ async def show_health(context: HandlerContext) -> Response:
     return _splunk_response(17) if is_ready else _splunk_response(18, 503)
 
 
-# Answers
+# Functions that create responses.
 
 
 def render_error(fault: Fault, _: Request) -> Response:

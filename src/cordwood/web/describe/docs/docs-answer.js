@@ -42,7 +42,7 @@ function headersOf(answer) {
   return h("details", {}, h("summary", {}, `Headers (${shown.length})`), h("dl", {}, lines));
 }
 
-/** Read the body into an element; return a description of its end. */
+/** Read the body into an element; return a text that says how the body ended. */
 async function read(answer, element) {
   if (!answer.body) return ", without a body.";
   const isText = TEXT.test(answer.headers.get("Content-Type") ?? "");

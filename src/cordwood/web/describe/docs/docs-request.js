@@ -68,7 +68,7 @@ function fieldOf(document, one) {
   };
 }
 
-/** Fill in initial values: examples of required fields, or of all query fields with one if none is required. */
+/** Fill in the examples of required fields or, if no field is required, the examples of all query fields. */
 function withExamples(fields) {
   const isNeeded = fields.some((one) => one.isRequired && one.place === "query");
   const isFilled = (one) => one.isRequired || (!isNeeded && one.place === "query" && one.hasExample);
@@ -87,7 +87,7 @@ function exampleOf(schema) {
   return schema.examples?.[0] ?? schema.default ?? schema.enum?.[0];
 }
 
-/** Fill in the parameters of a path; those without a value stay as in the description. */
+/** Fill in the parameters of a path. A parameter without a value stays as it is in the description. */
 function pathOf(path, values) {
   return values.reduce((text, [name, value]) => text.replace(`{${name}}`, () => encodeURIComponent(value)), path);
 }

@@ -12,7 +12,7 @@ import { downloadText } from "./save.js";
 const account = document.getElementById("account");
 const list = document.querySelector(".operations");
 
-/** Show the menu of this tab's key, or a form to enter one. */
+/** Show a menu for the key of this browser tab, or a form to enter a key. */
 function showKey() {
   if (key()) return keyMenu(account, showKey);
   const button = h("button", { type: "button", class: "button" }, "Use a key");
