@@ -116,7 +116,7 @@ def read_checked_contents(
 
 
 def check_contents(sources: CatalogSources, target: Target | None = None) -> CatalogContents:
-    """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error.
+    """Return the contents of all files, compiled for an engine; raise BrokenFiles if a file has an error.
 
     The names of alert targets are not checked, because they may be configured elsewhere.
     """
@@ -156,7 +156,7 @@ _CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
 _PASSED_DIGESTS_FILE: Final = "checked.json"
 _DIGEST_LENGTH: Final = 32
-# Several times the size of the file with the maximum number of endpoints. A larger file is ignored.
+# A larger file of digests is ignored. With the maximum number of endpoints, the file is several times smaller.
 _MAX_FILE_BYTES: Final = 4 * 2**20
 
 

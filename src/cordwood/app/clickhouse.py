@@ -1,4 +1,4 @@
-"""Open the ClickHouse engine. This module is imported on demand, because its client is an optional dependency."""
+"""Open the ClickHouse engine. This module is imported on demand, because ClickHouse's client library is optional."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -87,5 +87,5 @@ def _address_with_database(address: str, database: str) -> str:
     if parts.scheme != "chdb":
         return urlunsplit(parts._replace(path=f"/{database}"))
     query = dict(parse_qsl(parts.query)) | {"database": database}
-    # `urlunsplit` would drop the two slashes if the host is empty, as it is for chdb.
+    # `urlunsplit` would drop the two slashes if the address has no host.
     return f"chdb://{parts.netloc}{parts.path}?{urlencode(query)}"

@@ -86,7 +86,7 @@ class Components(msgspec.Struct, frozen=True):
     definition_manager: DefinitionManager
 
     def reload(self) -> CatalogContents:
-        """Read all files and the settings' signed keys again. If there is an error, nothing is changed."""
+        """Read all files again, including the JWKS file for signed keys. If a file has an error, change nothing."""
         signed = signed_keys(self.settings.keys)
         contents = self.definition_manager.reload()
         self.services.access.signed = signed
@@ -112,7 +112,7 @@ class Components(msgspec.Struct, frozen=True):
         return self.engine if isinstance(self.engine, HostedEngine) else None
 
     def close(self) -> None:
-        """Store pending events and close all components. Call it after the last request."""
+        """Store pending events and close all components. Call this method after the last request."""
         self.services.alerts.close()
         self.services.intake.close()
         self.engine.close()

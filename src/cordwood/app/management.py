@@ -314,7 +314,7 @@ class DefinitionManager:
         return read_stream_file("", _stream_table_toml(name))[0]
 
     def create_stream(self, name: str, key_id: str | None) -> Stream:
-        """Create the stream durably, or return the one that a concurrent request has created.
+        """Create the stream durably, or return the stream that a concurrent request has created.
 
         If `key_id` is None, only the limit for all keys together applies, not the share of one key.
         """

@@ -369,9 +369,9 @@ class _ServiceRun(msgspec.Struct):
         loop.add_signal_handler(signal.SIGHUP, self._handle_hangup, had_terminal)
 
     def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
-        """Reload the files on SIGHUP. If the terminal was closed, stop the service instead.
+        """Reload the files on SIGHUP. If the signal was sent because the terminal was closed, stop the service instead.
 
-        Otherwise the service would keep running without a terminal from which a user could stop it.
+        Nothing else would stop a service whose terminal was closed.
         """
         if had_terminal and not has_terminal():
             self._request_stop(signal.SIGHUP)

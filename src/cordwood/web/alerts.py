@@ -128,7 +128,7 @@ async def delete_silence(request: Request, services: Services, observer: Observe
 
 
 def _require_unrestricted_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and query string; raise Forbidden unless its key is private and unrestricted.
+    """Return the caller and the query string; raise Forbidden unless the caller's key is private and unrestricted.
 
     A restricted key is refused, because alerts read the events of all projects.
     """

@@ -49,10 +49,10 @@ class _OutgoingBody(msgspec.Struct):
 class SendBudget:
     """The memory budget for large bodies that are being sent.
 
-    No account may use more than half of the budget while other accounts need memory. When the budget is used up, two
-    kinds of connections are aborted, in each case those with the largest answers first. These are the connections of an
-    account that uses more than half of the budget, and connections that have read nothing for several seconds. The
-    class is not thread-safe: use it on the event loop.
+    No account may use more than half of the budget while other accounts need memory. When the budget is used up,
+    connections are aborted: connections of an account that uses more than half of the budget, and connections that have
+    read nothing for several seconds. The connections with the largest answers are aborted first. The class is not
+    thread-safe: use it on the event loop.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -242,7 +242,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._table = table
         self._written_together: list[bytes] = []
         self._written_bytes = 0
-        # The number of bytes that a slow peer has not read yet, and the time of the last progress; None if it is fast.
+        # The number of bytes that a slow peer has not read yet, and the time of its last progress. Else None.
         self._unsent: tuple[int, float] | None = None
         self._chunk_bytes = self._head_bytes = 0
         self._header_count = 0

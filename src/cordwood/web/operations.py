@@ -133,7 +133,7 @@ def _gauge(metrics: Metrics, name: str) -> int | None:
 
 
 async def list_queries(request: Request, services: Services) -> Response:
-    """List the running queries of the caller. A caller with an unrestricted private key sees the queries of all."""
+    """List the running queries of the caller. An unrestricted private key sees the queries of all callers."""
     caller, _ = identify_caller(request, services)
     require_query_permission(caller, None)
     services.query_service.charge_request(caller)

@@ -133,7 +133,8 @@ def retry_after_headers(fault: Fault, status: int) -> list[Header]:
 def logflare_error_response(fault: Fault, failed: int = 200) -> Response | None:
     """Return a query's error in Logflare's format with the status `failed`, or None to send a problem document.
 
-    Errors of authentication, rate limits and overload have their own status, because clients react to it.
+    Errors of keys, and unknown endpoints, have status 401. Errors of rate limits and overload keep their status,
+    because clients react to it.
     """
     if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
         return Response(401, [(b"content-type", JSON_MEDIA_TYPE), CHALLENGE_HEADER], b'{"error":"Unauthorized"}')

@@ -404,7 +404,7 @@ async def _prepend(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator
 
 
 def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> FeedPosition | None:
-    """Return the position after the last event that the client has, or at the time `since`; return None for now."""
+    """Return the start position: after the client's last event, or at the time `since`. None means to start now."""
     last_id = request.header(b"last-event-id")
     if last_id:
         return read_position(last_id)

@@ -218,8 +218,8 @@ def read_redact_header(request: Request) -> bool | None:
     """Return the value of the redaction header, or None if it is absent."""
     if REDACT not in request.headers:
         return None
-    # The values of a repeated header are joined, which makes the value invalid. Such a header is to be refused, because
-    # a proxy may have added one of the values.
+    # The values of a repeated header are joined, and the joined value is refused below. A repeated header is not
+    # accepted, because a proxy may have added one of the values.
     value = request.joined_header(REDACT)
     redact = REDACT_VALUES.get(value.strip().lower())
     if redact is None:

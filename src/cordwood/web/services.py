@@ -91,9 +91,10 @@ EVENT_BODY_BOUNDS = BodyBounds(16 * _MEBIBYTE, 128 * _MEBIBYTE)
 
 
 class Webhooks(msgspec.Struct, frozen=True):
-    """The secrets with which senders of webhooks sign their bodies. Signatures of a sender without one are not checked.
+    """The secrets with which senders of webhooks sign their bodies.
 
-    `vercel_verify` is the token that proves ownership to Vercel.
+    If the secret of a sender is empty, the sender's signatures are not checked. `vercel_verify` is the token with which
+    Vercel verifies the ownership of a log drain.
     """
 
     vercel_secret: str = ""

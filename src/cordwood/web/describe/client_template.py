@@ -187,7 +187,7 @@ def _part(value: object) -> str:
 
 
 def _encode_body(body: object, content_type: str) -> bytes:
-    """Return a body as bytes. Bytes are not changed. A text is encoded as UTF-8, unless the content type is JSON."""
+    """Encode a body: bytes unchanged, a text as UTF-8 unless the content type is JSON, other values as form or JSON."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str) and content_type != JSON:

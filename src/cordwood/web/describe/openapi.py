@@ -111,7 +111,11 @@ def member_schema(parameter: Parameter) -> Schema:
 
 
 def _example_of(parameter: Parameter) -> object:
-    """Return the example of a parameter, or one for its type; None if neither exists."""
+    """Return the example of a parameter, or else an example for its type.
+
+    Return None if there is no example, or if an example is not needed because the parameter has a default or a list of
+    allowed values.
+    """
     if parameter.example is not None:
         return _PARSERS_BY_JSON_TYPE[_PARAMETER_SCHEMAS.get(parameter.type, _STRING_SCHEMA)["type"]](parameter.example)
     if parameter.one_of or parameter.default is not None:

@@ -1,4 +1,4 @@
-"""The protocols of other services' shippers. Each has a module with the handlers, key places and errors."""
+"""The protocols of other services' shippers. Each protocol has a module with its handlers and error format."""
 
 import re
 from collections.abc import Callable, Mapping

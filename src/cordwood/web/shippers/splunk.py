@@ -52,7 +52,8 @@ _TEXTS_BY_CODE: Final[Mapping[int, str]] = {
     27: "Request entity too large",
 }
 
-# Acknowledgement ids begin with the start time of the process, so that they are larger than those of earlier processes.
+# The first acknowledgement id is the start time of the process in microseconds, so that the ids are larger than the ids
+# of earlier processes.
 _ack_id_numbers = itertools.count(time.time_ns() // 1000)
 
 
