@@ -100,7 +100,10 @@ def _open_file(backup: Path, name: str) -> BinaryIO:
 
 
 def _move(staging_folder: Path, folder: Path) -> None:
-    """Move the files into place. The key store is moved last, because a folder without it does not count as used."""
+    """Move the files into place, and the databases of keys and alerts last.
+
+    A folder without the database of keys does not count as used.
+    """
     for path in sorted(staging_folder.iterdir(), key=lambda path: path.suffix == ".db"):
         path.replace(folder / path.name)
     sync_folder(folder)

@@ -58,7 +58,10 @@ def _text(cell: Cell) -> str:
 
 
 def _iso_time_text(cell: Cell) -> str:
-    """Format microseconds since 1970 as ISO 8601; return other values and times beyond the year 9999 unchanged."""
+    """Format microseconds since 1970 as ISO 8601.
+
+    Other values, and times outside the years 1 to 9999, are returned unchanged.
+    """
     text = cell_text(cell)
     try:
         return format_time(int(text)) if text else ""
