@@ -22,7 +22,7 @@ from bench.questions import QUESTIONS, Question
 from bench.service import ENDPOINTS
 from cordwood.app.checks import check_contents
 from cordwood.catalog.catalog import CatalogSources
-from cordwood.engines.duckdb.query.answers import _render_cells_sql
+from cordwood.engines.duckdb.query.query_runner import _render_cells_sql
 from cordwood.engines.duckdb.storage.manifest import read_shapes
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS, StreamTableStatements, quote_identifier

@@ -20,7 +20,7 @@ TEMPLATE_AUTHORS = {
 MODULES_THAT_PRINT_SEGMENTS = {
     "sql/plan.py",
     "sql/tree_printer.py",
-    "engines/duckdb/query/answers.py",
+    "engines/duckdb/query/query_runner.py",
     "engines/duckdb/query/partial_answers.py",
     "engines/clickhouse/clickhouse_engine.py",
 }

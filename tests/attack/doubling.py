@@ -18,7 +18,7 @@ from zlib import crc32
 
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.files import read_contents
+from cordwood.catalog.file_catalog import read_contents
 from cordwood.dialects import compile_sql_query, read_endpoint
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget

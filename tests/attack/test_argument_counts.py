@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.sql.permitted import PERMITTED_FUNCTIONS
+from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 from tests.attack.query_fuzzer import open_fuzzed_service, run_query
 from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 

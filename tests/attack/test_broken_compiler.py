@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
 from cordwood.engines.clickhouse.session import BoundQuery, SelectResult, Session
-from cordwood.engines.duckdb.query import answers
+from cordwood.engines.duckdb.query import query_runner
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
 from cordwood.sql.lowering import Rule, fragment
 from tests.attack.test_pinned_queries import FOREIGN_TEXT, event, make_settings, send
@@ -43,7 +43,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the statements that are passed to the engine."""
     statements: list[str] = []
-    parsed: Callable[..., Any] = answers._parse_select
+    parsed: Callable[..., Any] = query_runner._parse_select
     select: Callable[..., AbstractContextManager[SelectResult]] = Session.select
 
     def one_statement(cursor: Any, sql: str) -> Any:
@@ -55,7 +55,7 @@ def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             statements.append(query.sql)
         return select(self, query)
 
-    monkeypatch.setattr(answers, "_parse_select", one_statement)
+    monkeypatch.setattr(query_runner, "_parse_select", one_statement)
     monkeypatch.setattr(Session, "select", selected)
     return statements
 

@@ -16,7 +16,7 @@ from sqlglot import exp
 from cordwood.errors import QueryFault
 from cordwood.serve import paging
 from cordwood.sql.parse import parse
-from cordwood.sql.permitted import PERMITTED_FUNCTIONS, PERMITTED_NODES
+from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS, PERMITTED_NODES
 from tests.attack.redaction_grammar import AGGREGATES, FUNCTIONS_NOT_GENERATED, NODES_NOT_GENERATED, SCALARS, WINDOWS
 from tests.attack.redaction_questions import RandomQuestion, random_questions
 from tests.attack.statement_work import work_of_statement

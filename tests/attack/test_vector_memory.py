@@ -50,7 +50,7 @@ from importlib import resources
 from pathlib import Path
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.files import read_contents
+from cordwood.catalog.file_catalog import read_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cordwood.clickhouse_sql.permitted import PERMITTED_FUNCTIONS
+from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_FUNCTIONS
 from tests.dialect.log_events import Cordwood, PlainClickHouse, contents
 from tests.dialect.queries import queries
 

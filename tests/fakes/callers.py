@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Message, Scope
+from cordwood.web.http_application import HttpApplication
 
 
 @dataclass

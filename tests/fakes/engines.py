@@ -15,8 +15,8 @@ from cordwood.engines.engine import (
     RunRequest,
     StreamStats,
 )
+from cordwood.engines.local_run import run_locally
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, Fault
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream

@@ -26,7 +26,7 @@ import cordwood
 from cordwood.alerts.evaluation import check_alert
 from cordwood.catalog.alert_table import alert_fault
 from cordwood.catalog.catalog import CatalogContents, CatalogSources
-from cordwood.catalog.files import CheckAlert, read_contents
+from cordwood.catalog.file_catalog import CheckAlert, read_contents
 from cordwood.dialects import compile_saved, compile_sql_query, read_endpoint
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import COMPILE_FAULTS, CompileTooLong, Span, did_you_mean
@@ -35,7 +35,7 @@ from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.definitions import Alert, Endpoint, Stream
 from cordwood.settings.settings import Settings
 from cordwood.sql.budget import saved_query_budget
-from cordwood.sql.included import possibly_read_names
+from cordwood.sql.included_endpoints import possibly_read_names
 from cordwood.sql.program import Program, as_file_error, program_with_positions
 from cordwood.sql.stages import Target
 

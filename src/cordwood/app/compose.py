@@ -46,7 +46,7 @@ from cordwood.app.definitions import DefinitionChecks
 from cordwood.app.engine_process import EngineLauncher
 from cordwood.app.management import DefinitionManager
 from cordwood.catalog.catalog import Catalog, CatalogContents
-from cordwood.catalog.files import FileCatalog, ManagedDefinitionFiles
+from cordwood.catalog.file_catalog import FileCatalog, ManagedDefinitionFiles
 from cordwood.catalog.sqlite_keys import SQLiteKeyStore
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions, partial_answer_limits
 from cordwood.engines.duckdb.target import DuckDBTarget

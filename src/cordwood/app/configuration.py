@@ -27,7 +27,7 @@ from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.tails import TailLimits
 from cordwood.settings.settings import KeySettings, LimitSettings, Settings
-from cordwood.web.receiving import BodyBounds
+from cordwood.web.request_body import BodyBounds
 from cordwood.web.services import Webhooks, WebOptions, new_query_body_budget
 
 # The estimated memory of the interpreter, of bodies that are being decoded, and of events that are not flushed yet.

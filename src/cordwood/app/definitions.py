@@ -26,7 +26,7 @@ from cordwood.catalog.definition_fields import (
     stream_to_table,
     unchangeable_setting_fault,
 )
-from cordwood.catalog.files import (
+from cordwood.catalog.file_catalog import (
     CheckAlert,
     ManagedDefinitionFiles,
     find_alert_faults,
@@ -50,7 +50,7 @@ from cordwood.errors import (
     TooManyDefinitions,
 )
 from cordwood.model.definitions import Alert, Endpoint, Stream
-from cordwood.sql.included import may_contain_name
+from cordwood.sql.included_endpoints import may_contain_name
 
 MAX_ENDPOINTS: Final = 200
 MAX_STREAMS: Final = 500

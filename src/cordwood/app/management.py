@@ -23,7 +23,7 @@ from cordwood.catalog.catalog import (
     SentDefinition,
     Version,
 )
-from cordwood.catalog.files import (
+from cordwood.catalog.file_catalog import (
     FileCatalog,
     ManagedDefinitionFiles,
     append_manual_edit,

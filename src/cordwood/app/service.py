@@ -28,8 +28,8 @@ from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Observer, OperatorMessage
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
-from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Application
+from cordwood.web.http_application import HttpApplication
 from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, fit_connections_to_descriptors
 from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle

@@ -223,7 +223,7 @@ class Shell:
         """Return the possible completions of `prefix`."""
         if prefix.startswith("\\"):
             return [name for name in _COMMANDS if name.startswith(prefix)]
-        functions = importlib.import_module("cordwood.sql.permitted").PERMITTED_FUNCTIONS
+        functions = importlib.import_module("cordwood.sql.permitted_syntax").PERMITTED_FUNCTIONS
         names = [*_SQL_KEYWORDS, *(f"{name.lower()}(" for name in functions)]
         with contextlib.suppress(Fault):
             for sub_query in self._sub_queries():

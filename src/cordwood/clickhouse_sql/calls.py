@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.permitted import PERMITTED_AGGREGATES, PERMITTED_FUNCTIONS
+from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_AGGREGATES, PERMITTED_FUNCTIONS
 from cordwood.clickhouse_sql.scope import RowScope
 from cordwood.clickhouse_sql.values import Value
 from cordwood.errors import QueryRefused, Span

@@ -13,7 +13,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.clickhouse_sql.calls import call_of, is_known_function
-from cordwood.clickhouse_sql.permitted import PERMITTED_FUNCTIONS, PERMITTED_NODES
+from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_FUNCTIONS, PERMITTED_NODES
 from cordwood.errors import BadQuerySyntax, QueryRefused, Span, find_closest_name
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import span_at, span_of

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self, cast
 
 from cordwood.errors import BacklogFull
 from cordwood.ingest.limits import BodyBudget, Reservation
-from cordwood.web.receiving import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
+from cordwood.web.request_body import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
 
 # The maximum time from the opening of a connection to its first valid message.
 FIRST_MESSAGE_SECONDS: Final = 20.0

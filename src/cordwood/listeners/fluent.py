@@ -21,8 +21,8 @@ from cordwood.ingest.formats.fluent import (
 from cordwood.ingest.limits import BodyBudget
 from cordwood.ingest.parsed_body import ParsedBody, StreamLabels
 from cordwood.listeners.connection import UNRESERVED_BYTES, ConnectionMemory, SenderConnection
-from cordwood.listeners.event_store import ListenerEventWriter, merge_parsed_bodies
-from cordwood.web.receiving import BodyBounds, inflate
+from cordwood.listeners.event_writer import ListenerEventWriter, merge_parsed_bodies
+from cordwood.web.request_body import BodyBounds, inflate
 
 # A PING message consists of a host name, a salt, two digests and a user name.
 _MAX_PING_BYTES: Final = 8192

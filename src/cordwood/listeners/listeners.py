@@ -15,12 +15,12 @@ from cordwood.ingest.accept import BodyForm
 from cordwood.ingest.stream_mapping import read_stream_mapping
 from cordwood.listeners.address import ListenAddress, bind_socket, read_syslog_and_fluent_addresses, with_bound_port
 from cordwood.listeners.connection import ConnectionBudget, SenderConnection
-from cordwood.listeners.event_store import EventDestination, ListenerEventWriter
+from cordwood.listeners.event_writer import EventDestination, ListenerEventWriter
 from cordwood.listeners.fluent import FluentConnectionHandler, FluentOptions, read_handshake_secrets
 from cordwood.listeners.syslog import SyslogConnectionHandler, SyslogDatagramReceiver
 from cordwood.observe.observation import ListenerOutcomeCounted, Observer, OperatorMessage
 from cordwood.settings.settings import Settings
-from cordwood.web.receiving import BodyBounds
+from cordwood.web.request_body import BodyBounds
 from cordwood.web.services import Services
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2

@@ -16,7 +16,7 @@ from cordwood.ingest.formats.syslog import SyslogMessage, read_syslog_messages
 from cordwood.ingest.limits import BodyBudget
 from cordwood.ingest.parsed_body import ParsedBody, RefusedItem, StreamLabels
 from cordwood.listeners.connection import ConnectionMemory, SenderConnection
-from cordwood.listeners.event_store import ListenerEventWriter
+from cordwood.listeners.event_writer import ListenerEventWriter
 
 # More messages than this are decoded in a thread, so that they do not block the event loop.
 _MAX_INLINE_MESSAGES: Final = 50

@@ -14,7 +14,7 @@ import msgspec
 from cordwood.bounded_cache import memoize_short_texts
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamStats
-from cordwood.engines.run import OutdatedStatementError
+from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, Busy, CompilerFailed, EngineUnreachable, Fault
 from cordwood.model.datatype import Datatype
 from cordwood.model.definitions import Endpoint, TextParameterKind

@@ -23,7 +23,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from cordwood.engines.engine import CancelToken, Engine, Progress, ReadProgress
-from cordwood.engines.run import OutdatedStatementError
+from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import (
     Busy,
     EngineKilledDuringQuery,

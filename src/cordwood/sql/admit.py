@@ -14,7 +14,7 @@ from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused, QueryUnsup
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import most_similar_name, span_of
 from cordwood.sql.nodes import constant_python_value, is_null, parse_digits
-from cordwood.sql.permitted import (
+from cordwood.sql.permitted_syntax import (
     FUNCTIONS_WITHOUT_WRITTEN_NAME,
     PERMITTED_ARGUMENTS,
     PERMITTED_FUNCTIONS,

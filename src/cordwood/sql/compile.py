@@ -19,8 +19,8 @@ from cordwood.sql.follow import RANGE_PARAMETERS, refuse_order_and_limit, rewrit
 from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, program_with_positions
-from cordwood.sql.redaction.flow import redact_reads
 from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.redaction_pass import redact_reads
 from cordwood.sql.resolve.queries import (
     check_endpoint,
     resolve_sandbox_query,

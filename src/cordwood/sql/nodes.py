@@ -20,7 +20,7 @@ Events (nodes with an operation; made and read by the functions below)
     kinds of value that stored events have at the path; None if they are unknown.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
     `record_test(value)`: a `RecordTest`, BOOL.
-    `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/flow.
+    `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/redaction_pass.py.
 
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its

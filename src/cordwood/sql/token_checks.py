@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cordwood.errors import BadQuerySyntax, QueryRefused
 from cordwood.sql.diagnostics import most_similar_name, span_at
 from cordwood.sql.nodes import parse_digits
-from cordwood.sql.permitted import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
+from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
 
 # Comments, quoted names and prefixed literals are skipped; the group captures a literal that may contain doubled
 # quotes. An unterminated quote or comment extends to the end of the text, so that scanning takes linear time.

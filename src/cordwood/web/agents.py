@@ -34,7 +34,7 @@ from cordwood.web.asgi import (
 from cordwood.web.credentials import account_of, identify_caller, presented_key
 from cordwood.web.describe.openapi import member_schema
 from cordwood.web.query_request_parser import REDACT
-from cordwood.web.receiving import BodyBounds, read_body, run_while_connected
+from cordwood.web.request_body import BodyBounds, read_body, run_while_connected
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import Services
 

@@ -22,7 +22,7 @@ from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import format_duration, read_duration
 from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
 from cordwood.web.credentials import audit_definition, require_unrestricted_caller
-from cordwood.web.receiving import read_body
+from cordwood.web.request_body import read_body
 from cordwood.web.services import Services, WebOptions
 
 ALERT_ADDRESS = re.compile(rb"/api/alerts/([^/]+)/preview")

@@ -22,7 +22,7 @@ from cordwood.observe.observation import EventsIngested, Observer
 from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Request, Response
 from cordwood.web.credentials import identify_caller
 from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
-from cordwood.web.receiving import inflate, read_body
+from cordwood.web.request_body import inflate, read_body
 from cordwood.web.services import Services, Webhooks, WebOptions, find_or_create_stream
 
 # The parameters and headers that name the stream, in order of precedence. Each accepts a name or a UUID.

@@ -24,7 +24,7 @@ from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import format_rate
 from cordwood.web.asgi import Request, Response, no_store_json_response
 from cordwood.web.credentials import audit_key_change, require_unrestricted_caller
-from cordwood.web.receiving import read_body
+from cordwood.web.request_body import read_body
 from cordwood.web.services import Services, WebOptions
 
 T = TypeVar("T")

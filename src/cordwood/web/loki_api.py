@@ -49,7 +49,7 @@ from cordwood.web.credentials import KeyPlaces, account_of, account_of_key, key_
 from cordwood.web.loki_answers import SeriesOrder
 from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
 from cordwood.web.query_request_parser import read_redact_header
-from cordwood.web.receiving import read_body, run_while_connected
+from cordwood.web.request_body import read_body, run_while_connected
 from cordwood.web.route import HandlerContext, Route
 from cordwood.web.services import Services, WebOptions, existing_endpoint
 

@@ -46,7 +46,7 @@ from cordwood.web.asgi import (
 from cordwood.web.credentials import account_of, account_of_key, presented_key, require_private_caller
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, read_body_parameters
-from cordwood.web.receiving import run_while_connected
+from cordwood.web.request_body import run_while_connected
 from cordwood.web.services import Services, WebOptions, existing_endpoint
 
 # All headers that affect how a request is parsed.

@@ -16,7 +16,7 @@ from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, S
 from cordwood.web.asgi import Request, parse_urlencoded
 from cordwood.web.credentials import account_of, account_of_key
 from cordwood.web.encode import choose_format
-from cordwood.web.receiving import read_body
+from cordwood.web.request_body import read_body
 from cordwood.web.services import WebOptions
 
 REDACT = b"lf-endpoint-redact-pii"

@@ -20,7 +20,7 @@ from cordwood.web import (
     shippers,
     stream_events,
 )
-from cordwood.web.answering import HttpApplication, SendBudget
+from cordwood.web.http_application import HttpApplication, SendBudget
 from cordwood.web.asgi import Receive, Request, Response, Scope, Send, percent_decode, preflight_response
 from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest_events

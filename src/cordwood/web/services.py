@@ -18,7 +18,7 @@ from cordwood.model.key import Caller
 from cordwood.serve.answer import QueryService
 from cordwood.serve.backup_archive import BackupService
 from cordwood.serve.tails import TailService
-from cordwood.web.receiving import BodyBounds
+from cordwood.web.request_body import BodyBounds
 
 
 class Services(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from cordwood.web.encode import FORMATS, JSON_FORMAT, arrow, parquet
 from cordwood.web.encode.text import encode_event_array, encode_event_lines
 from cordwood.web.ingest import accepted_response
 from cordwood.web.query_request_parser import read_redact_header
-from cordwood.web.receiving import read_body, run_while_connected
+from cordwood.web.request_body import read_body, run_while_connected
 from cordwood.web.services import Services, WebOptions, existing_stream
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")

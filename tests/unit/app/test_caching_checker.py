@@ -9,7 +9,7 @@ import pytest
 from cordwood.app.checks import CachingChecker, compiler_version
 from cordwood.app.in_process import open_in_process_app
 from cordwood.catalog.catalog import CatalogSources
-from cordwood.catalog.files import read_contents
+from cordwood.catalog.file_catalog import read_contents
 from cordwood.errors import BadEndpointFile, BrokenFiles
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.settings.settings import ServeSettings, Settings

@@ -14,8 +14,8 @@ from cordwood.app.in_process import open_in_process_app
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BrokenFiles
-from cordwood.sql import included
-from cordwood.sql.included import MAX_INCLUSION_DEPTH, link_included_endpoints
+from cordwood.sql import included_endpoints
+from cordwood.sql.included_endpoints import MAX_INCLUSION_DEPTH, link_included_endpoints
 from tests.chdb_databases import fresh_database
 from tests.unit.app.test_management import ManagedService, settings_at
 
@@ -153,7 +153,7 @@ def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
         read_endpoint_file("me.sql", endpoint_text("read.me", "select 1 as x")),
     ]
     first = list(link_included_endpoints(endpoints, set(), []))
-    monkeypatch.setattr(included, "parse", None)
+    monkeypatch.setattr(included_endpoints, "parse", None)
     assert list(link_included_endpoints(endpoints, set(), [])) == first
     assert first[0].included == (endpoints[1],)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.catalog.catalog import CatalogContents, CatalogSources
-from cordwood.catalog.files import FileCatalog, read_contents
+from cordwood.catalog.file_catalog import FileCatalog, read_contents
 from cordwood.errors import BadEndpointFile, BadQuerySyntax, BadStreamFile, BrokenFiles, Span
 from cordwood.model.definitions import Endpoint, Stream
 

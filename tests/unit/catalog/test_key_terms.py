@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.catalog.catalog import CatalogContents
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.files import FileCatalog
+from cordwood.catalog.file_catalog import FileCatalog
 from cordwood.catalog.key_store import KeySettingsInput, is_anchored, read_key_settings, unanchored_pin_warnings
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.catalog.toml_document import numeric_id

@@ -5,8 +5,8 @@ import pytest
 from cordwood.clickhouse_sql.functions import FUNCTIONS
 from cordwood.clickhouse_sql.functions.aggregates import AGGREGATE_NAMES
 from cordwood.clickhouse_sql.parse import admit, parse
-from cordwood.clickhouse_sql.permitted import PERMITTED_AGGREGATES
-from cordwood.clickhouse_sql.permitted import PERMITTED_FUNCTIONS as PERMITTED
+from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_AGGREGATES
+from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_FUNCTIONS as PERMITTED
 from cordwood.errors import QueryFault
 
 

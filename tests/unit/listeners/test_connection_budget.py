@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from cordwood.listeners.connection import ConnectionBudget
-from cordwood.web.receiving import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
+from cordwood.web.request_body import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
 
 
 class ManualClock:

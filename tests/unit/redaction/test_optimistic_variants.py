@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.answers import QueryRunner
+from cordwood.engines.duckdb.query.query_runner import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.errors import BadQueryValue

@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.sql.redaction.flow import unused_output_positions
+from cordwood.sql.redaction.redaction_pass import unused_output_positions
 
 
 def positions_of_unread(sql: str) -> set[int]:

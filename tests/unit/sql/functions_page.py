@@ -7,7 +7,7 @@ from typing import Final
 from cordwood.app.checks import COMPILE_TARGETS
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.compile import compile_standalone_query
-from cordwood.sql.permitted import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
+from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from cordwood.sql.stages import Target
 from tests.unit.sql.function_calls import CALLS, query_of
 

@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import RedactionRules
 from cordwood.sql.compile import compile_standalone_query
-from cordwood.sql.permitted import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
+from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from tests.spec_runner.world import ENGINES, CaseEngine
 from tests.unit.sql.function_calls import CALLS, query_of
 from tests.unit.sql.functions_page import PAGE, reference_page

@@ -18,8 +18,8 @@ from cordwood.errors import (
 )
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import BugFound, Observer, RequestAnswered
-from cordwood.web.answering import HttpApplication, SendBudget
 from cordwood.web.asgi import Request, Response
+from cordwood.web.http_application import HttpApplication, SendBudget
 from cordwood.web.ingest import render_otlp_error
 from cordwood.web.problems import logflare_error_response
 from cordwood.web.routes import create_application

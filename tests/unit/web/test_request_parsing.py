@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cordwood.errors import BacklogFull, BadBody, BadParameter, BodyTooLarge, NotAcceptable, TooSlow, UnsupportedMedia
 from cordwood.ingest.limits import BodyBudget
-from cordwood.web import receiving
+from cordwood.web import request_body
 from cordwood.web.asgi import COMPRESSORS, Message, Request, choose_coding, compress_body, parse_urlencoded
 from cordwood.web.encode import choose_format
-from cordwood.web.receiving import inflate, read_body
+from cordwood.web.request_body import inflate, read_body
 from cordwood.web.services import EVENT_BODY_BOUNDS
 
 MEBIBYTE = 2**20
@@ -169,13 +169,13 @@ def slow_request(*chunks: tuple[float, bytes]) -> Request:
 
 
 def test_a_stalled_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "MAX_READ_STALL_SECONDS", 0.05)
+    monkeypatch.setattr(request_body, "MAX_READ_STALL_SECONDS", 0.05)
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), EVENT_BODY_BOUNDS))
 
 
 def test_a_steady_but_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "RATE_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(request_body, "RATE_GRACE_SECONDS", 0.05)
     drips = [(0.01, b"a")] * 1000
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request(*drips), EVENT_BODY_BOUNDS))

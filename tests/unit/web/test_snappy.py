@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, BodyTooLarge
-from cordwood.web.receiving import OnGrowth, decompress_snappy, ignore_growth
+from cordwood.web.request_body import OnGrowth, decompress_snappy, ignore_growth
 
 MAX_BYTES = 2**20
 
@@ -87,7 +87,7 @@ def test_a_block_that_exceeds_its_announced_length_is_refused() -> None:
 
 
 def test_a_block_of_very_many_short_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.web.receiving.MAX_SNAPPY_ELEMENTS", 10)
+    monkeypatch.setattr("cordwood.web.request_body.MAX_SNAPPY_ELEMENTS", 10)
     assert decompress(b"\x0a" + b"\x00a" * 10, MAX_BYTES) == b"a" * 10
     with pytest.raises(BodyTooLarge, match="compressed elements"):
         decompress(b"\x0b" + b"\x00a" * 11, MAX_BYTES)

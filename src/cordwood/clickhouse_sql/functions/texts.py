@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
 from cordwood.clickhouse_sql.casts import to_text
-from cordwood.clickhouse_sql.functions.structure import keys_of_map
+from cordwood.clickhouse_sql.functions.maps_and_arrays import keys_of_map
 from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.rules.strings import may_match_empty_text

@@ -13,6 +13,12 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import compiled_pattern
+from cordwood.engines.clickhouse.buffered_appender import (
+    UNAVAILABLE_FAULTS,
+    BufferedAppender,
+    PendingQueue,
+    RetryIntervals,
+)
 from cordwood.engines.clickhouse.datatypes import (
     CellRenderer,
     cell_renderer,
@@ -24,7 +30,6 @@ from cordwood.engines.clickhouse.datatypes import (
 from cordwood.engines.clickhouse.faults import REGEX_ERROR_PREFIX, is_unavailable
 from cordwood.engines.clickhouse.redaction_functions import JSON_TEXT_SEPARATOR, KEY_PARAMETER, redact_texts_sql
 from cordwood.engines.clickhouse.session import BoundQuery, NamedValues, QueryProgress, SelectResult, Session
-from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, BufferedAppender, PendingQueue, RetryIntervals
 from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import TableStatements, select_events_sql, text_literal
@@ -40,8 +45,8 @@ from cordwood.engines.engine import (
 )
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.engines.late_redaction import OptimisticRedaction, TextRedactor
+from cordwood.engines.local_run import remove_paging_columns, run_locally
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import remove_paging_columns, run_locally
 from cordwood.errors import BadQueryValue, EngineFailed, NothingToBackUp
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream

@@ -8,12 +8,12 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import translate_append_errors, translate_duckdb_errors, translate_open_errors
-from cordwood.engines.duckdb.query.answers import PARSED_STATEMENT_CACHE_BYTES, QueryRunner
 from cordwood.engines.duckdb.query.partial_answers import (
     PARTIAL_ANSWERS_FOLDER,
     PartialAnswerCache,
     PartialAnswerLimits,
 )
+from cordwood.engines.duckdb.query.query_runner import PARSED_STATEMENT_CACHE_BYTES, QueryRunner
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
@@ -30,8 +30,8 @@ from cordwood.engines.engine import (
     StreamStats,
 )
 from cordwood.engines.isolation import IsolationCheck
+from cordwood.engines.local_run import remove_paging_columns, run_locally
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import remove_paging_columns, run_locally
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape

@@ -29,7 +29,7 @@ from cordwood.errors import (
 )
 from cordwood.observe.observation import ReportMessage
 from cordwood.sql.lowering import RAISED_ERROR_PREFIX
-from cordwood.sql.permitted import PERMITTED_FUNCTIONS
+from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}

@@ -28,7 +28,7 @@ from cordwood.engines.hosted.messages import (
     unpack_credit,
 )
 from cordwood.engines.hosted.mirror import all_kinds_of
-from cordwood.engines.run import run_locally
+from cordwood.engines.local_run import run_locally
 from cordwood.errors import Cancelled, EngineFailed, QueryFault
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch

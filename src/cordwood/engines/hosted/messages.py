@@ -17,7 +17,7 @@ from typing import cast
 import msgspec
 
 from cordwood.engines.engine import BatchAppendResult, Run, StreamStats
-from cordwood.engines.run import OutdatedStatementError
+from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import Fault, Span
 from cordwood.model.datatype import Column, Row, Rows
 from cordwood.model.event import Batch, KindsByPath

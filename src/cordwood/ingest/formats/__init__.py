@@ -11,7 +11,6 @@ from cordwood.ingest.formats.csv import TAB_SEPARATED_MEDIA_TYPE, read_csv
 from cordwood.ingest.formats.datadog import read_logs as read_datadog
 from cordwood.ingest.formats.elastic import read_documents
 from cordwood.ingest.formats.erlang import read_bert
-from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE as JOURNAL_MEDIA
 from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.json import (
@@ -29,6 +28,7 @@ from cordwood.ingest.formats.otlp import read_json_request as read_otlp_json
 from cordwood.ingest.formats.otlp import read_protobuf_request as read_otlp_protobuf
 from cordwood.ingest.formats.splunk import read_events as read_splunk
 from cordwood.ingest.formats.syslog import read_syslog
+from cordwood.ingest.formats.urlencoded_form import read_form
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 from cordwood.model.json_checks import FORM_MEDIA_TYPE, is_json_sent_as_form

@@ -34,8 +34,8 @@ from cordwood.sql.dialects.functions import (
     find_calls,
     replacement_call,
 )
-from cordwood.sql.dialects.source import QueryToken, QueryTokens
-from cordwood.sql.permitted import PERMITTED_FUNCTIONS
+from cordwood.sql.dialects.query_tokens import QueryToken, QueryTokens
+from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 
 # Longer texts are not analysed.
 _MAX_CHARACTERS: Final = 32_000

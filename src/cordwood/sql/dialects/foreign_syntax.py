@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cordwood.sql.dialects.functions import bigquery_interval
-from cordwood.sql.dialects.source import QueryToken, QueryTokens
+from cordwood.sql.dialects.query_tokens import QueryToken, QueryTokens
 
 _PLACEHOLDER_PATTERN: Final = re.compile(r"\{(\w+)\}")
 _OPERATOR_PHRASE: Final = "an operator"

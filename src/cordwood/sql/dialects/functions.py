@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from cordwood.sql.dialects.source import QueryToken, QueryTokens
+from cordwood.sql.dialects.query_tokens import QueryToken, QueryTokens
 
 _UNIT_SPELLINGS: Final = {
     "MICROSECOND": "us usec microsecond microseconds",

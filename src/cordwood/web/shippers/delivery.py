@@ -17,7 +17,7 @@ from cordwood.web.asgi import Request, parse_urlencoded
 from cordwood.web.credentials import KeyPlaces, audit_refusal, presented_key
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.problems import status_of
-from cordwood.web.receiving import read_body
+from cordwood.web.request_body import read_body
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import find_or_create_stream
 

@@ -25,7 +25,7 @@ from cordwood.web.asgi import NO_STORE, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.problems import retry_after_headers, status_of
-from cordwood.web.receiving import (
+from cordwood.web.request_body import (
     MIN_BYTES_PER_SECOND,
     RATE_GRACE_SECONDS,
     ClientDisconnectedError,

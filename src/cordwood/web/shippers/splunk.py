@@ -21,7 +21,7 @@ from cordwood.model.json_checks import describe_json_error
 from cordwood.web.asgi import Header, Request, Response, no_store_json_response, parse_urlencoded
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.problems import retry_after_headers, status_of
-from cordwood.web.receiving import read_body
+from cordwood.web.request_body import read_body
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import Phase
 from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, ShipperProtocol, admit_sender, store_delivery

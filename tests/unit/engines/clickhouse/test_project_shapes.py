@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cordwood.engines.clickhouse.buffered_appender import PendingQueue
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
-from cordwood.engines.clickhouse.standby import PendingQueue
 from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from tests.contract.engine_asking import NOW_US, stream
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.answers import QueryRunner
+from cordwood.engines.duckdb.query.query_runner import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import OutOfMemory
 from cordwood.model.datatype import Rows

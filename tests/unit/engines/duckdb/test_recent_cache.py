@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.answers import RunLimits
+from cordwood.engines.duckdb.query.query_runner import RunLimits
 from cordwood.engines.duckdb.storage import recent_cache
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.memtable import RecentView

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.answers import QueryRunner
+from cordwood.engines.duckdb.query.query_runner import QueryRunner
 from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.target import DuckDBTarget

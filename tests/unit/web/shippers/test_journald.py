@@ -12,7 +12,7 @@ from cordwood.app.in_process import _asgi_scope, _run_request
 from cordwood.errors import OutOfDisk
 from cordwood.ingest.accept import Intake
 from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE
-from cordwood.web import receiving
+from cordwood.web import request_body
 from cordwood.web.asgi import Message
 from cordwood.web.shippers import journald
 from tests.unit.web.shippers.conftest import ShipperSite
@@ -162,7 +162,7 @@ def test_a_stalled_or_slow_upload_is_refused(site: ShipperSite, monkeypatch: pyt
     async def pause() -> None:
         sender = UploadClient(site)
         sender.send(journal_entry("pause-1"))
-        monkeypatch.setattr(receiving, "MAX_READ_STALL_SECONDS", 0.05)
+        monkeypatch.setattr(request_body, "MAX_READ_STALL_SECONDS", 0.05)
         assert await sender.run() == 408
 
     run_upload(site, pause)

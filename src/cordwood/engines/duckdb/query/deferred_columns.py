@@ -31,7 +31,7 @@ from cordwood.sql.internal_functions import (
     MEMBER_SEPARATOR,
 )
 from cordwood.sql.nodes import constant_int, internal_function_name, replace_node
-from cordwood.sql.redaction.flow import unused_output_positions
+from cordwood.sql.redaction.redaction_pass import unused_output_positions
 from cordwood.sql.stages import AttributeMapColumn, ColumnCompletion, IsoTimeColumn
 
 _ATTRIBUTES_FUNCTION: Final = internal_function_name("attributes")

@@ -17,7 +17,7 @@ from cordwood.observe.observation import Observer
 from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json_response, parse_urlencoded
 from cordwood.web.credentials import audit_definition, require_unrestricted_caller
 from cordwood.web.describe import catalog
-from cordwood.web.receiving import BodyBounds, read_body
+from cordwood.web.request_body import BodyBounds, read_body
 from cordwood.web.services import Services, WebOptions
 
 T = TypeVar("T", bound=Endpoint | Stream)

@@ -23,7 +23,7 @@ from cordwood.catalog.toml_document import toml_assignments
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, OutOfDisk, Span, did_you_mean
 from cordwood.folder import sync_folder, write_durably
 from cordwood.model.definitions import Alert, Dialect, Endpoint, Stream, StreamProjectPath
-from cordwood.sql.included import link_included_endpoints
+from cordwood.sql.included_endpoints import link_included_endpoints
 
 _MANAGED_STREAMS_FILE: Final = "streams.toml"
 _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"

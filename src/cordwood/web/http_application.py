@@ -31,7 +31,7 @@ from cordwood.web.asgi import (
 )
 from cordwood.web.credentials import account_of_key, audit_refusal, key_header_hint
 from cordwood.web.problems import logflare_error_response, problem_response
-from cordwood.web.receiving import ClientDisconnectedError, chunks_while_connected
+from cordwood.web.request_body import ClientDisconnectedError, chunks_while_connected
 
 
 class _OutgoingBody(msgspec.Struct):

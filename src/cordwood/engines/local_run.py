@@ -7,7 +7,7 @@ from cordwood.engines.engine import Cancellation, Engine, RunRequest, RunStats
 from cordwood.errors import TooManyBytes
 from cordwood.model.datatype import LastRow, Row, Rows
 from cordwood.settings.quantities import format_size
-from cordwood.sql.redaction.flow import are_paths_still_textless
+from cordwood.sql.redaction.redaction_pass import are_paths_still_textless
 from cordwood.sql.stages import Statement
 
 
