@@ -1,1 +1,1 @@
-"""The query path: compile a request, bind its values, look it up in the cache, run it on the engine, cache the answer."""
+"""The query path: compile a request, bind its values, look up or compute its answer, and cache the answer."""

@@ -1,4 +1,7 @@
-"""Admission control: rate limits, a limited number of concurrent runs, and a limited queue that accounts share fairly."""
+"""Admission control: rate limits, a limit on concurrent runs, and a bounded queue that accounts share fairly.
+
+An account is a key or, for a caller without a key, a network address.
+"""
 
 import asyncio
 import math
@@ -16,12 +19,17 @@ from cordwood.errors import Busy, RateExceeded
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AdmissionAwaited, Observer
 
-# The maximum number of remembered buckets. The least recently used are forgotten; their accounts then start with full ones.
+# The maximum number of token buckets in memory. Beyond it, the least recently used bucket is dropped, and its account
+# starts again with a full bucket.
 MAX_REMEMBERED_BUCKETS = 10_000
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """The remaining budget of a key: `remaining` requests now, and all `quota` requests in `full_in_seconds`."""
+    """The state of an account's rate limit after a request.
+
+    The account may send `quota` requests in `window_seconds`. It may send `remaining` requests now, and all `quota`
+    requests after `full_in_seconds`.
+    """
 
     quota: int
     window_seconds: int
@@ -35,9 +43,10 @@ class _Bucket(msgspec.Struct):
 
 
 class RateLimiter:
-    """Token buckets by account, each refilled at the rate of its key. `clock` is a monotonic clock in seconds.
+    """Limits on the request rate (a token bucket) and on the concurrent queries of each account.
 
-    The account is a key, or an address for callers without a key.
+    A bucket is refilled at the rate of the caller's key, or at `default_per_second` if the key has no rate. `clock`
+    returns monotonic seconds.
     """
 
     def __init__(
@@ -50,11 +59,14 @@ class RateLimiter:
         self._running: dict[str, int] = {}
 
     def charge_request(self, caller: Caller, account: str) -> Allowance | None:
-        """Take a token; return None if no rate applies, and raise RateExceeded if the bucket is empty."""
+        """Take a token from the account's bucket; raise RateExceeded if the bucket is empty.
+
+        Return the remaining allowance, or None if no rate limit applies to the caller.
+        """
         rate = caller.rate_per_second or self._default
         if not rate:
             return None
-        # A rate below one per second is a bucket of one token with a longer window.
+        # For a rate below one request per second, the bucket holds one token, and the window is longer than a second.
         quota, window = (round(rate), 1) if rate >= 1 else (1, round(1 / rate))
         bucket = self._refill(account, rate, quota)
         if bucket.tokens < 1:
@@ -68,7 +80,7 @@ class RateLimiter:
 
     @contextmanager
     def hold_concurrent_query(self, account: str) -> Iterator[None]:
-        """Hold one of the account's concurrent queries while the block runs; raise RateExceeded if none is left."""
+        """Count a running query of the account while the block runs; raise RateExceeded at the limit."""
         running = self._running.get(account, 0)
         if self._max_concurrent is not None and running >= self._max_concurrent:
             raise RateExceeded(
@@ -98,16 +110,21 @@ class RateLimiter:
         return bucket
 
 
-# The maximum number of accounts whose usage is remembered; the least recently used are forgotten first.
+# The maximum number of accounts whose usage is remembered; the least recently used accounts are forgotten first.
 MAX_REMEMBERED_ACCOUNTS = 10_000
-# The minimum charge of a run, so that accounts with many very short runs are scheduled fairly too.
+# The minimum time that is charged for a run, so that accounts with many very short runs are scheduled fairly too.
 _MIN_CHARGED_SECONDS = 0.001
 # The account to which background refreshes are charged.
 SERVICE_ACCOUNT = ""
 
 
 class Lane(IntEnum):
-    """The queue class of a run. Lanes with `OWN` are for queries that callers wrote, the others for saved queries."""
+    """The class of a run, which determines the slots that the run may use.
+
+    `QUICK` and `SLOW` are for saved queries. `OWN_QUICK`, `UNKNOWN` and `OWN_SLOW` are for queries that callers wrote;
+    `UNKNOWN` is for those whose duration is not known yet. `REFRESH` is for runs in the background, such as refreshes
+    of cached answers.
+    """
 
     QUICK = 0
     OWN_QUICK = 1
@@ -118,7 +135,10 @@ class Lane(IntEnum):
 
     @property
     def rank(self) -> int:
-        """The priority within one account. Unknown and slow runs have the same rank and run in order of arrival."""
+        """The priority of the lane within one account; the lowest rank runs first.
+
+        All lanes from `UNKNOWN` on have the same rank, so their runs start in order of arrival.
+        """
         return min(self, 2)
 
     @property
@@ -128,7 +148,10 @@ class Lane(IntEnum):
 
 
 class WaitingAccounts:
-    """The accounts that wait for one run: the account that requested it, and those that joined it later."""
+    """The accounts that wait for the result of one run: the first requester, and the accounts that joined later.
+
+    `on_change` is called when an account is added or removed.
+    """
 
     def __init__(self, account: str) -> None:
         self._requests = Counter([account])
@@ -153,7 +176,7 @@ class WaitingAccounts:
 class _SlotRequest:
     """A queued request for a slot, on behalf of all accounts that wait for the run.
 
-    The future `granted` is resolved when the slot is granted or the request refused.
+    The future `granted` is resolved when the slot is granted or the request is refused.
     """
 
     __slots__ = ("accounts", "granted", "is_queued", "lane", "number", "since")
@@ -168,7 +191,10 @@ class _SlotRequest:
 
 
 class _SlotUsage:
-    """The slot seconds that each account has used, which decay with a half-life of `half_life_seconds`."""
+    """The time in seconds for which each account has occupied slots.
+
+    Past usage decays with a half-life of `half_life_seconds`.
+    """
 
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
         self._half_life = half_life_seconds
@@ -177,7 +203,7 @@ class _SlotUsage:
         self._running: dict[str, list[float]] = {}
 
     def used_seconds(self, account: str) -> float:
-        """Return the usage of an account, including its running slots until now."""
+        """Return the usage of an account, including the slots that its runs occupy now."""
         now = self._clock()
         running = sum(max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._running.get(account, ()))
         return self._decayed_seconds(account, now) + running
@@ -204,7 +230,10 @@ class _SlotUsage:
 
 
 class QueueCandidate(msgspec.Struct, frozen=True):
-    """The next request of an account. `account` is the one with least usage among those that wait for the request."""
+    """The request that should get the next free slot.
+
+    `account` is the account to charge: of all accounts that wait for the request, the one with the least usage.
+    """
 
     request: _SlotRequest
     account: str
@@ -212,7 +241,7 @@ class QueueCandidate(msgspec.Struct, frozen=True):
 
 
 class _FairQueue:
-    """Queued requests by lane and account. The next request is that of the account with the least usage."""
+    """Queued requests by lane and account. The account with the least usage gets the next free slot."""
 
     def __init__(self, usage: _SlotUsage) -> None:
         self._usage = usage
@@ -264,7 +293,10 @@ class _FairQueue:
                 del self._counts[account]
 
     def next_candidate(self, may_run: Callable[[Lane], bool]) -> QueueCandidate | None:
-        """Return the next request in the lanes that may run. Refreshes come after all other requests."""
+        """Return the request that should run next, or None. `may_run` decides whether a lane may start another run.
+
+        Requests of the account with the least usage come first. Refreshes come after all other requests.
+        """
         used: dict[str, float] = {}
         best_candidate: tuple[tuple[bool, float, int, int], QueueCandidate] | None = None
         for lane, waiting in self._waiting.items():
@@ -280,10 +312,11 @@ class _FairQueue:
         return None if best_candidate is None else best_candidate[1]
 
     def choose_request_to_refuse(self, newest: _SlotRequest) -> _SlotRequest:
-        """Return the request to refuse when the queue is full: the least urgent of the account with most requests.
+        """Return the request to refuse because the queue is full: `newest`, or a request that makes room for it.
 
-        Among equally urgent requests it is the newest. If no account has more queued requests than the account of the
-        new one, the new request is refused, unless the same account has a less urgent request, which is refused then.
+        The account with the most queued requests loses its least urgent request; of equally urgent requests, it loses
+        the newest. If no account has more queued requests than the account of `newest`, that account loses a request
+        that is less urgent than `newest`. If it has no such request, `newest` itself is refused.
         """
         own_count = min(self._counts[account] for account in newest.accounts)
         for account, count in self._counts.most_common():
@@ -306,7 +339,10 @@ MIN_SLOTS = 4
 
 
 class ServeLimits(msgspec.Struct, frozen=True):
-    """The limits of the query path. If `concurrent_queries` is 0, the number of slots follows from the number of cores."""
+    """Limits on queries, and on the memory for compiled statements.
+
+    If `concurrent_queries` is 0, the number of slots depends on the number of cores.
+    """
 
     query_seconds: float = 30.0
     answer_bytes: int = 64 * 1024 * 1024
@@ -315,7 +351,7 @@ class ServeLimits(msgspec.Struct, frozen=True):
     queue_seconds: float = 10.0
     key_requests_per_second: float | None = None
     key_concurrent_queries: int | None = None
-    # The byte budget of compiled statements; the parsed trees of endpoints have a second budget of this size.
+    # The maximum bytes of cached statements. The parsed trees of endpoints have a separate budget of the same size.
     compile_cache_bytes: int = 16 * 2**20
 
     def slot_count(self) -> int:
@@ -324,7 +360,7 @@ class ServeLimits(msgspec.Struct, frozen=True):
 
 
 class SlotPolicy(Protocol):
-    """The interface of a slot policy: the number of slots, and which lanes may take a free one."""
+    """The interface of a policy for slots: how many slots exist, and which lanes may take a free slot."""
 
     @property
     def name(self) -> str:
@@ -336,20 +372,24 @@ class SlotPolicy(Protocol):
 
     @property
     def half_life_seconds(self) -> float:
-        """The time after which recorded usage counts half."""
+        """The half-life of usage: after this time, recorded usage counts half."""
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        """Return whether another run of this lane may start."""
+        """Return whether another run of this lane may start.
+
+        `running` has the number of current runs in each lane.
+        """
 
 
 class QuerySlots:
-    """The slots for runs on the engine. Callers' own queries never occupy all of them, and slow queries only a few.
+    """The policy for runs on the engine, which keeps slots free for quick saved queries.
 
     - A quarter of the slots, at least one, is not available to callers' own queries.
-    - One slot is reserved for saved queries that are not known to be slow.
-    - Slow saved queries, slow queries of callers, and refreshes take at most a quarter of the slots each, at least one.
+    - One slot is reserved for saved queries that are not known to be slow (lane `QUICK`).
+    - The lanes `SLOW`, `OWN_SLOW` and `REFRESH` each occupy at most a quarter of the slots, or one slot if a quarter is
+      less.
 
-    With two slots, one is for saved queries alone, and all other runs share the other one.
+    With two slots, one is reserved for the lane `QUICK`, and all other runs share the other slot.
     """
 
     name = "query"
@@ -372,7 +412,7 @@ class QuerySlots:
 
 
 class CompileSlots:
-    """The compile threads. Accounts with recent slow compilations (`OWN_SLOW`) never take the last one."""
+    """The policy for compile threads: slow compilations (lane `OWN_SLOW`) never occupy all threads."""
 
     name = "compile"
     # Slow compilations take seconds and are rare, so usage decays over minutes.
@@ -389,8 +429,8 @@ class CompileSlots:
 class AdmissionSlot:
     """A granted slot, with the account that is charged for it.
 
-    A run whose slot is lent to another run continues, beyond the limit on concurrent runs. A run whose slot is
-    withdrawn must be stopped.
+    If the slot is lent to another run (`is_lent`), its own run continues, beyond the limit on concurrent runs. If the
+    slot is withdrawn (`is_withdrawn`), its run must be stopped.
     """
 
     def __init__(self, admission: "AdmissionController", lane: Lane, account: str, started_at: float) -> None:
@@ -409,17 +449,21 @@ class AdmissionSlot:
         self._admission.lend(self)
 
     def release_early(self) -> None:
-        """Release the slot although the run has not stopped yet, unless there are too many such runs already."""
+        """Release the slot although its run has not stopped yet.
+
+        Do nothing if too many runs continue without a slot already.
+        """
         self._admission.release_early(self)
 
 
 class AdmissionController:
-    """Grants slots to runs. Not thread-safe: use it on the event loop.
+    """Grants slots to runs, fairly between accounts. Not thread-safe: use it on the event loop.
 
-    The next free slot goes to the account (a key, or an address without a key) with the least recent usage, measured in
-    slot seconds that decay exponentially. So one account may use all idle slots, and yields when other accounts need
-    some. At most `queue_length` requests are queued: beyond that, the least urgent request of the account with most
-    queued requests is refused. A request is queued for at most `queue_seconds`; refreshes are queued without a limit.
+    A free slot goes to the account whose runs have occupied slots for the shortest time recently. Usage is measured in
+    slot seconds, which decay exponentially. So one account may use all idle slots, but yields some when other accounts
+    need them. At most `queue_length` requests are queued. If the queue is full, the account with the most queued
+    requests loses its least urgent request. A request is refused after `queue_seconds` in the queue; refreshes wait
+    without a limit.
     """
 
     def __init__(
@@ -457,9 +501,10 @@ class AdmissionController:
 
     @property
     def queue_stalled_seconds(self) -> float:
-        """How long the queue has been stalled, in seconds.
+        """The number of seconds for which the queue has been stalled, or 0 if it is not stalled.
 
-        It is stalled if a request was queued until its time ran out, and no slot was granted or released since.
+        The queue is stalled if a request waited until its time ran out, and no slot has been granted or released since
+        then.
         """
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 
@@ -467,7 +512,10 @@ class AdmissionController:
     async def hold_slot(
         self, lane: Lane, waiting: WaitingAccounts, joined_lane: Lane = Lane.QUICK
     ) -> AsyncIterator[AdmissionSlot]:
-        """Hold a slot while the block runs. A queued refresh that a caller joins moves to the lane `joined_lane`."""
+        """Wait for a slot, and hold it while the block runs.
+
+        If a caller joins a queued refresh, the refresh moves to the lane `joined_lane`.
+        """
         request = self._enqueue_request(lane, waiting.accounts)
         waiting.on_change = lambda: self._update_accounts(request, waiting.accounts, joined_lane)
         try:
@@ -482,8 +530,9 @@ class AdmissionController:
     def must_yield(self, slot: AdmissionSlot) -> bool:
         """Return whether the run must yield its slot to a queued request that could start in its place.
 
-        That request must be of the same account, or of an account with at most as much usage. A caller's own query also
-        yields to a quick saved query. At most as many runs yield as requests are queued.
+        The queued request must be of the same account, or of an account with at most as much usage. A caller's own
+        query also yields to a quick saved query of any account. The number of yielding runs never exceeds the number of
+        queued requests.
         """
         if (
             slot.yields
@@ -500,7 +549,10 @@ class AdmissionController:
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
-        """Lend the slot to a queued request. If too many are lent, withdraw one of the account with most usage."""
+        """Lend the slot to a queued request, while its run continues.
+
+        If as many slots as `slot_count` are lent already, withdraw a slot of the account with the most usage.
+        """
         lent_slots = [other for other in self._running_slots.values() if other.is_lent and not other.is_withdrawn]
         if len(lent_slots) >= self.slot_count:
             used_seconds = {other.account: self._usage.used_seconds(other.account) for other in [*lent_slots, slot]}
@@ -511,7 +563,10 @@ class AdmissionController:
         self._free(slot)
 
     def release_early(self, slot: AdmissionSlot) -> None:
-        """Release the slot of a run that is being cancelled, for at most as many runs as there are slots."""
+        """Release the slot of a cancelled run that has not stopped yet.
+
+        Do nothing if as many slots as `slot_count` are lent or released early already.
+        """
         if not slot.is_lent and sum(other.is_lent for other in self._running_slots.values()) < self.slot_count:
             self._free(slot)
 
@@ -553,7 +608,10 @@ class AdmissionController:
             self._count_outcome(request, outcome)
 
     def _update_accounts(self, request: _SlotRequest, accounts: frozenset[str], joined_lane: Lane) -> None:
-        """Change the accounts that wait for a request. A refresh that callers wait for leaves the refresh lane."""
+        """Update the accounts that wait for a queued request.
+
+        If a caller now waits for a refresh, move the refresh to `joined_lane`.
+        """
         callers = accounts - {SERVICE_ACCOUNT}
         if not request.is_queued or not callers:
             return
@@ -608,4 +666,4 @@ class AdmissionController:
 
 
 def _ignore_change() -> None:
-    """Do nothing. This callback is set while the run of the waiting accounts is not queued."""
+    """Do nothing. `on_change` is this function while the run of the waiting accounts is not queued."""

@@ -1,4 +1,4 @@
-"""The steps from a request to its answer: compile, bind, look up the cache, run, store in the cache."""
+"""The query service: compile a request, bind its values, and answer it from the cache or by a run on the engine."""
 
 import asyncio
 import os
@@ -66,12 +66,12 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
 
-# The limits of one page of a followed query: its size, because a page is held in memory, and the time of its run,
+# Limits on one page of a followed query. The size is limited, because a page is held in memory. The time is limited,
 # because the pages of all followed queries share the few slots for refreshes.
 MAX_FOLLOWED_PAGE_BYTES = 4 * 2**20
 MAX_FOLLOWED_PAGE_SECONDS = 10.0
 
-# The maximum length of a regular expression for which the result of its validation by the engine is cached.
+# The engine validates regular expressions. The result is cached only for expressions of at most this length.
 _MAX_CACHED_PATTERN_LENGTH = 256
 
 T = TypeVar("T")
@@ -83,8 +83,12 @@ _CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mappi
 class CacheOutcome(StrEnum):
     """How the cache took part in an answer, as the response headers report it.
 
-    STALE is a cached answer whose refresh failed. COLLAPSED is the result of a run that equal requests share.
-    REQUESTED is a new run because the caller bypassed the cache. UNCACHED is an answer that is not stored.
+    - HIT: the answer comes from the cache.
+    - STALE: the answer comes from the cache, and its refresh has failed.
+    - MISS: the query was run, and its answer is stored.
+    - COLLAPSED: the answer comes from a run that equal requests share.
+    - REQUESTED: the query was run because the caller bypassed the cache.
+    - UNCACHED: the answer is not stored.
     """
 
     HIT = "hit"
@@ -154,15 +158,15 @@ class QueryService:
         self._total_orders = OrderedRunHistory()
 
     def charge_request(self, caller: Caller, account: str = "") -> Allowance | None:
-        """Count a request against the rate limit of its key or account; raise RateExceeded beyond it."""
+        """Count a request against the rate limit of its key or account; raise RateExceeded if the limit is exceeded."""
         return self._rate_limiter.charge_request(caller, account or caller.key_id)
 
     def cacheable_digest(self, request: QueryRequest) -> bytes | None:
-        """Return the request digest with which `cached` finds the answer, or None if the cache must not be used."""
+        """Return the digest with which `cached_answer` finds the answer, or None if the cache must not be used."""
         return self._request_digest(request) if _may_be_cached(request) and not request.bypasses_cache else None
 
     def cached_answer(self, digest: bytes) -> Answer | None:
-        """Return the cached answer for a request digest; None if the request has to be compiled."""
+        """Return the cached answer for a request digest, or None if the request has to be compiled."""
         now_us = self._clock_us()
         key = self._key_index.find(digest, now_us)
         return None if key is None else self._find_cached(key, now_us)
@@ -174,8 +178,8 @@ class QueryService:
     async def endpoint_columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with the types that the compiler can infer.
 
-        Without a caller, only columns that the query names are returned, and none that `*` takes from events. Names of
-        event columns that redaction hides are left out. The list is empty if the endpoint cannot be compiled with the
+        Without a caller, the list has only the columns that the query names, not those that `*` takes from events. It
+        never has names of event columns that redaction hides. It is empty if the endpoint cannot be compiled with the
         current streams and shapes.
         """
         redaction = self._redactions.for_mode(endpoint.redact_mode) if endpoint.redact_pii else None
@@ -195,8 +199,11 @@ class QueryService:
         shapes = visible_shapes(caller, self._engine)
         return self._redactions.for_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
 
-    async def stream_stats(self) -> Mapping[str, StreamStats]:
-        """Return row counts and time ranges by stream. Runs in a thread, because the engine may be remote."""
+    async def facts(self) -> Mapping[str, StreamStats]:
+        """Return the row count and the time range of each stream.
+
+        The engine is called in a thread, because it may be remote.
+        """
         return await asyncio.to_thread(self._engine.stream_stats)
 
     @property
@@ -209,9 +216,10 @@ class QueryService:
 
     @property
     def queue_stalled_seconds(self) -> float:
-        """How long the queue has been stalled, in seconds.
+        """The number of seconds for which the queue has been stalled, or 0 if it is not stalled.
 
-        It is stalled if a query was queued until its time ran out, and no slot was granted or released since.
+        The queue is stalled if a query waited until its time ran out, and no slot has been granted or released since
+        then.
         """
         return self._admission.queue_stalled_seconds
 
@@ -245,7 +253,7 @@ class QueryService:
         )
 
     def running_queries(self, caller: Caller | None) -> list[RunningQuery]:
-        """Return the requests that are waiting for an answer: those of `caller`, or all of them if it is None."""
+        """Return the requests that wait for an answer: those of `caller`, or all requests if `caller` is None."""
         return self._running.of_caller(caller)
 
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
@@ -303,7 +311,10 @@ class QueryService:
             return await self._statement_of(request)
 
     async def run_followed_page(self, request: QueryRequest) -> CompleteAnswer:
-        """Return one page of a followed query. It runs with the priority of a refresh, because no caller waits for it."""
+        """Return one page of a followed query.
+
+        The page runs with the priority of a refresh, because no caller waits for its answer.
+        """
         with add_fault_position(_callers_sql(request)):
             return await _retry_while_outdated(partial(self._run_followed_page_once, request))
 
@@ -345,7 +356,7 @@ class QueryService:
         await self._refresher.run()
 
     def start_due_refreshes(self) -> list["asyncio.Task[None]"]:
-        """Run one step of `run_refreshes`; return the refresh tasks that it has started."""
+        """Start the refreshes that are due now, and return their tasks. `run_refreshes` does this repeatedly."""
         return self._refresher.start_due_refreshes()
 
     async def close(self) -> None:
@@ -385,7 +396,10 @@ class QueryService:
         return await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
 
     async def _bind(self, statement: Statement, request: QueryRequest, now_us: int) -> Question:
-        """Bind the values of a request, in a thread if one is a regular expression, which the engine has to validate."""
+        """Bind the values of a request to the slots of its statement.
+
+        If a parameter is a regular expression, bind in a thread, because the engine has to validate the expression.
+        """
         values = request.parameters
         if request.position is not None:
             now_us = request.position.now_us
@@ -431,7 +445,11 @@ class QueryService:
     async def _run_buffered(
         self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> CompleteAnswer:
-        """Return the complete answer. If it was cut off at the row limit, its rows are in a total order if possible."""
+        """Run the job and return the complete answer.
+
+        If the answer is cut off at the row limit, its rows are in a total order if possible, so that it has a next
+        page.
+        """
         seconds = self._total_orders.first_run_limit_seconds(job) if lacks_total_order(job) else None
         if seconds is not None:
             ordered = await self._try_total_order(job, seconds, cancel_token, waiting, refresh=refresh)
@@ -474,7 +492,7 @@ class QueryService:
     async def _try_total_order(
         self, job: Job, seconds: float, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> CompleteAnswer | None:
-        """Run the job in a total order within a time limit; return None if that fails."""
+        """Run the job with its rows in a total order, within a time limit; return None if that fails."""
         try:
             ordered = await self._create_job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
             ordered = msgspec.structs.replace(ordered, limits=AnswerLimits(job.limits.max_rows, seconds))
@@ -537,7 +555,7 @@ def _may_be_cached(request: QueryRequest) -> bool:
 
 
 def _page_boundary_values(statement: Statement, position: PagePosition) -> Mapping[str, str]:
-    """Return the parameter values for the row after which the page begins."""
+    """Return the time and id of the row after which the page begins, as parameter values."""
     if statement.paging is None or position.last_row is None:
         return {}
     time, id_ = statement.paging.boundary_parameters
@@ -550,7 +568,7 @@ def _callers_sql(request: QueryRequest) -> str | None:
 
 
 async def _retry_while_outdated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `attempt`, which is repeated while its statement becomes outdated during the run."""
+    """Return the result of `attempt`, which is called again whenever its statement became outdated during the run."""
     while True:
         with suppress(OutdatedStatementError):
             return await attempt()

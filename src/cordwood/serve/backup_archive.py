@@ -31,7 +31,7 @@ OnFile = Callable[[ArchivedFile], None]
 
 
 def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterator[bytes]:
-    """Yield the tar member of a file; call `on_file` after its last byte."""
+    """Yield a file as a member of a tar archive; call `on_file` after its last byte."""
     member = tarfile.TarInfo(file.name)
     member.size, member.mtime, member.mode = file.size, int(modified_at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)
@@ -45,7 +45,10 @@ def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterat
 
 
 def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None]:
-    """Return a generator that receives the bytes of a tar archive and writes its files; `on_file` is called for each."""
+    """Unpack a tar archive into a folder. The caller sends the bytes of the archive to the returned generator.
+
+    `on_file` is called for each file after it was written.
+    """
     buffer = bytearray()
     while True:
         while len(buffer) < _BLOCK_BYTES:
@@ -78,7 +81,7 @@ def _unpack_member(path: Path, member: tarfile.TarInfo, buffer: bytearray) -> Ge
 
 
 def new_file(path: Path) -> BinaryIO:
-    """Create a file with mode 0600; raise FileExistsError if it exists."""
+    """Create a file with mode 0600; raise FileExistsError if the file exists already."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
@@ -97,13 +100,16 @@ def path_below(folder: Path, name: str) -> Path:
     return folder / path
 
 
-# The version of the format. Increment it when older versions can no longer restore the archive.
+# The version of the archive format. Increment it when older versions of cordwood can no longer restore the archive.
 ARCHIVE_FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
 
 class BackupManifest(msgspec.Struct, frozen=True):
-    """The list of the files in a backup. It is the last file of an archive, so an archive without it is truncated."""
+    """The list of the files in a backup.
+
+    The manifest is the last file of an archive, so an archive without a manifest is truncated.
+    """
 
     format: int
     cordwood: str

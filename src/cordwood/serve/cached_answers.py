@@ -1,9 +1,8 @@
-"""Cached answers: the cache, its keys, and refreshes; whether an answer is fresh, stale, due for a refresh, or expired.
+"""Cached answers: the cache, its keys, the refreshes, and the age at which an answer is stale or expired.
 
 Requests share a cached answer if their compiled statement, values and format are equal. The texts of queries are not
-compared: two texts share an answer if they compile to the same statement, so only the parser interprets comments,
-quotes and line breaks. An index from request digests to cache keys finds the answer to a repeated request without
-compiling it again.
+compared: two texts share an answer if they compile to the same statement. An index from request digests to cache keys
+finds the answer to a repeated request without compiling the request again.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ class AnswerCache(Protocol):
         """Return the maximum total size in bytes."""
 
 
-# The bytes of an entry besides its body: key, receipt and request.
+# The estimated bytes of a cache entry besides its body: key, receipt and request.
 ENTRY_OVERHEAD_BYTES = 2048
 
 
@@ -113,18 +112,21 @@ def question_digest(question: Question) -> bytes:
 
 
 def _parameter_values(question: Question) -> list[tuple[str, str, str]]:
-    """Return every value of a statement with its type, without the time of the call."""
+    """Return every parameter value of a question with its name and type, without the time of the call."""
     names = {slot.name for slot in question.statement.slots if slot.parameter is not None}
     return [(name, *_type_and_text(question.values[name])) for name in sorted(names & question.values.keys())]
 
 
 def _type_and_text(value: object) -> tuple[str, str]:
-    """Return the type and a text, which are equal for equal values of one type, and differ for all other values."""
+    """Return the name of a value's type, and a text that is equal only for equal values of this type."""
     return type(value).__name__, _exact(value) if isinstance(value, Decimal) else repr(value)
 
 
 def _exact(value: Decimal) -> str:
-    """Format the number without trailing zeros. Decimal.normalize() would round it to 28 digits."""
+    """Format the number without trailing zeros.
+
+    Decimal.normalize() is not used, because it would round the number to 28 digits.
+    """
     sign, digits, exponent = value.as_tuple()
     digits_text = "".join(map(str, digits))
     shortened = digits_text.rstrip("0")
@@ -143,7 +145,7 @@ def request_digest(request: QueryRequest, compiled_from: StatementKey) -> bytes:
 
 
 class CacheKeyIndex:
-    """The cache key for each request digest, until its answer expires.
+    """An index from request digests to cache keys; an entry is valid until its answer expires.
 
     The cache key also depends on the shapes of the streams, so the same request may get another key later. Its cached
     answer remains valid until it expires; after that, the request is compiled again.
@@ -166,15 +168,19 @@ class CacheKeyIndex:
 
 SECOND_US = 1_000_000
 
-# A refresh starts before the answer is `warm` seconds old, by a lead between these two shares of `warm`. The lead
+# A refresh starts before the answer is `warm_seconds` old. The lead is between these two shares of `warm_seconds`. It
 # depends on the cache key, so that entries made at the same time are not refreshed at the same time.
-MIN_LEAD_SHARE, MAX_LEAD = 0.02, 0.10
-# A failed refresh is retried after the first share of `warm`; the pause doubles up to the second share.
-FIRST_RETRY_SHARE, LAST_RETRY = 1 / 30, 1 / 5
+MIN_LEAD, MAX_LEAD = 0.02, 0.10
+# After the first failure, a refresh is retried after the share FIRST_RETRY of `warm_seconds`. The pause doubles with
+# each further failure, up to the share LAST_RETRY.
+FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
 
 
 class CachedAnswer(msgspec.Struct):
-    """A cached answer, with the request that made it."""
+    """A cached answer, with the request that it answers.
+
+    `requested_us` is the time of the last request. `failures` counts the failed refreshes, the last one at `failed_us`.
+    """
 
     key: bytes
     request: QueryRequest
@@ -212,13 +218,13 @@ def is_expired(entry: CachedAnswer, now_us: int) -> bool:
 
 
 def is_stale(entry: CachedAnswer, now_us: int) -> bool:
-    """Return whether the answer is older than `warm` seconds, which means that its refresh failed."""
+    """Return whether the answer is older than `warm_seconds`, which means that its refresh failed."""
     warm = entry.request.endpoint.warm_seconds
     return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
 def was_requested_recently(entry: CachedAnswer, now_us: int) -> bool:
-    """Return whether the answer was requested within the last cache lifetime."""
+    """Return whether the last request for the answer is more recent than the `cache_seconds` of its endpoint."""
     return now_us - entry.requested_us < entry.request.endpoint.cache_seconds * SECOND_US
 
 
@@ -234,7 +240,7 @@ def refresh_time_us(entry: CachedAnswer) -> int:
 
 
 def max_age_seconds(endpoint: Endpoint) -> float:
-    """Return how many seconds an answer counts as fresh, which is the `max-age` of its response."""
+    """Return for how many seconds an answer counts as fresh, which is the `max-age` of its response."""
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 
@@ -243,7 +249,7 @@ def _refresh_lead_seconds(key: bytes) -> float:
 
 
 REFRESH_POLL_SECONDS = 1.0
-# The schedule is searched for evicted entries when it has at least this many entries.
+# Evicted entries are removed from the schedule only when it has at least this many entries.
 MIN_SCHEDULE_SIZE = 1000
 
 
@@ -289,14 +295,14 @@ class Refresher:
             await asyncio.sleep(REFRESH_POLL_SECONDS)
 
     async def close(self) -> None:
-        """Cancel the running refreshes, for which no caller waits."""
+        """Cancel the running refreshes. No caller waits for them."""
         refreshing = list(self._refreshing.values())
         for task in refreshing:
             task.cancel()
         await asyncio.gather(*refreshing, return_exceptions=True)
 
     def start_due_refreshes(self) -> list["asyncio.Task[None]"]:
-        """Process every entry that is due; return the refresh tasks that were started."""
+        """Process every entry that is due for a refresh; return the refresh tasks that were started."""
         now_us = self._clock_us()
         self._reschedule_changed_endpoints()
         started = []
@@ -309,7 +315,7 @@ class Refresher:
         return started
 
     def _reschedule_changed_endpoints(self) -> None:
-        """Make the entries of changed endpoints due at once."""
+        """Make the cached answers of changed endpoints due at once."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
             return

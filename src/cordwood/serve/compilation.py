@@ -1,6 +1,7 @@
-"""Compilation of queries: threads that accounts share fairly, the cache of statements, and the names that a caller may see.
+"""Compilation of queries: compile threads, the cache of statements, and the names that a caller may see.
 
-Statements are cached by endpoint revision, sandbox query, and the shapes on which a statement depends.
+Accounts share the compile threads fairly. Statements are cached by endpoint revision, sandbox query, and the shapes on
+which a statement depends.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ class CompilerErrorLog:
         self._logged: set[str] = set()
 
     def log(self, fault: CompilerFailed) -> None:
-        """Log an error and add its incident id to the hint.
+        """Log a compiler error, and set the error's hint to its incident id.
 
         The query and the message, which may quote the query, are not logged.
         """
@@ -82,14 +83,14 @@ def _location_of(cause: BaseException) -> str:
 
 # Compilation is pure Python, which holds the GIL: more threads would only compete with the event loop.
 COMPILE_THREADS = 2
-# A query that needs more CPU time than this is slow to compile: it is preempted if others wait, and starts again in the
-# lane of slow queries, which never occupies the last free thread. For SLOW_ACCOUNT_SECONDS, other queries of its account go
-# to that lane at once. For comparison, the slowest query of a known client program takes 0.06 s. The total time of an
-# account does not count, because a short compilation never delays others for long.
+# A compilation that takes more CPU time than this is slow. If other compilations are queued, it is preempted and starts
+# again in the lane of slow compilations, which never occupies all threads. For SLOW_ACCOUNT_SECONDS, other queries of
+# the account go to that lane at once. The CPU time is measured for each compilation alone, because many short
+# compilations never delay others for long. For comparison, the slowest query of a known client program takes 0.06 s.
 MAX_QUICK_CPU_SECONDS = 0.25
 SLOW_ACCOUNT_SECONDS = 60.0
 _SLOW_ACCOUNTS_BYTES = 2**20
-# At least this many compilations may be queued, even if the queue for the engine is configured shorter, because they
+# The minimum length of the queue of compilations. It applies even if `queued_queries` is smaller, because compilations
 # are short.
 MIN_COMPILE_QUEUE = 64
 
@@ -98,7 +99,7 @@ T = TypeVar("T")
 
 
 class CompilePool:
-    """The threads that compile queries, with fair admission."""
+    """The threads that compile queries, with fair admission of accounts."""
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
         queue_length = max(MIN_COMPILE_QUEUE, limits.queued_queries)
@@ -106,13 +107,16 @@ class CompilePool:
             CompileSlots(COMPILE_THREADS), queue_length, limits.queue_seconds, observer
         )
         self._threads = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
-        # By account: the time until which it counts as slow.
+        # The time until which each account counts as slow.
         self._slow_until: BoundedCache[str, float] = BoundedCache(_SLOW_ACCOUNTS_BYTES, _account_bytes)
 
     async def compile_unsaved(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """Compile a caller's own query; raise Busy if no thread becomes free in time."""
+        """Run `work`, which compiles a caller's own query, in a compile thread.
+
+        Raise Busy if no thread becomes free in time.
+        """
         bound_work = partial(work, *arguments, **named)
         if not all(map(self._is_slow, waiting.accounts)):
             with suppress(CompilationPreempted):
@@ -122,7 +126,7 @@ class CompilePool:
     async def compile_saved(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """Compile a saved query, which may use the last free thread."""
+        """Run `work`, which compiles a saved query, in a compile thread. It may use the last free thread."""
 
         def work_for_operator() -> T:
             with saved_query_budget():
@@ -134,9 +138,10 @@ class CompilePool:
         self._threads.shutdown(cancel_futures=True)
 
     async def _run_measured(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
-        """Compile and measure the CPU time. If it is slow, mark its accounts as slow, and preempt it if others wait.
+        """Run a compilation and measure its CPU time; if the compilation is slow, mark its accounts as slow.
 
-        In the lane of slow queries it is not preempted.
+        A slow compilation is preempted if other compilations are queued, unless it is already in the lane of slow
+        compilations.
         """
         used_seconds = 0.0
 
@@ -166,7 +171,7 @@ class CompilePool:
             try:
                 return await asyncio.shield(running)
             finally:
-                # If the caller has disconnected, its slot is held until its thread is free.
+                # If the caller has disconnected, its slot is held until the compile thread is free.
                 if not running.done():
                     await asyncio.wait({running})
                     running.exception()
@@ -194,12 +199,15 @@ _COMPILERS = {
 _PATTERN_CHECKS = {Language.LQL: check_lql_patterns, Language.LOGQL: check_logql_patterns}
 
 
-# The byte budget of statements with their texts; the parsed trees of endpoints have a second budget of this size.
+# The maximum bytes of cached statements with their texts. The parsed trees of endpoints have a separate budget of the
+# same size.
 STATEMENT_CACHE_BYTES = 16 * 2**20
-# The estimated bytes of a tree node. A tree is held twice: as parsed, and prepared for sandbox queries.
+# The estimated bytes for each node of a parsed query. The tree is held twice: as parsed, and prepared for sandbox
+# queries.
 _NODE_BYTES = 1_000
 
-# The maximum number of variants of a statement, compiled for different shapes, and of shape versions for each variant.
+# A statement has one variant for each combination of shapes that makes a difference. These are the maximum numbers of
+# variants, and of versions of the shapes for each variant.
 MAX_VARIANTS = 16
 MAX_VERSIONS = 1_000
 _VERSION_BYTES = 320
@@ -209,7 +217,10 @@ ShapeVersions = tuple[tuple[int, int], ...]
 
 
 class _CachedStatement(msgspec.Struct, frozen=True):
-    """A compiled statement. `valid_versions` are the versions of shapes for which it is known to be valid."""
+    """A compiled statement.
+
+    `valid_versions` has the versions of the shapes for which the statement is known to be valid.
+    """
 
     statement: Statement
     valid_versions: set[ShapeVersions]
@@ -217,10 +228,11 @@ class _CachedStatement(msgspec.Struct, frozen=True):
 
 
 class StatementCache:
-    """The cache of statements. Thread-safe; two threads may compile the same query at the same time.
+    """The cache of statements. Thread-safe, but two threads may compile the same query at the same time.
 
-    A statement is valid for every caller whose shapes agree on the names and kinds on which it depends. So keys that
-    are pinned to different projects share statements, and new paths that a statement does not read leave it valid.
+    A statement is valid for every caller whose shapes agree on the names and kinds on which the statement depends.
+    Therefore keys that are pinned to different projects share statements. New paths that a statement does not read
+    leave the statement valid.
     """
 
     def __init__(
@@ -247,7 +259,7 @@ class StatementCache:
         shapes: Shapes | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement | None:
-        """Return the statement, or None if it was compiled neither for these shapes nor for equivalent ones.
+        """Return the statement, or None if no variant of it is valid for these shapes.
 
         `shapes` are the shapes that the caller may see, or None for all shapes.
         """
@@ -342,7 +354,10 @@ def _shape_version(shape: Shape) -> tuple[int, int]:
 
 
 class ProjectShapesView(Mapping[str, Shape]):
-    """The shapes of all streams, restricted to the events of one project; they have no paths if `project` is None."""
+    """The shapes of all streams, restricted to the events of one project.
+
+    If `project` is None, the shapes have no paths.
+    """
 
     def __init__(
         self, shapes: Mapping[str, Shape], project_shapes_by_stream: Mapping[str, ProjectShapes], project: str | None
@@ -370,8 +385,8 @@ class ProjectShapesView(Mapping[str, Shape]):
 def visible_shapes(caller: Caller, engine: Engine) -> Mapping[str, Shape]:
     """Return the shapes that the caller may see.
 
-    Without pins, they are complete. For a key pinned to one project, they have the paths of its project's events. With
-    other pins, they have no paths.
+    A key without pins sees the complete shapes. A key that is pinned only to a project sees the paths in the events of
+    this project. A key with other pins sees no paths.
     """
     if not caller.pins:
         return engine.shapes()
@@ -390,7 +405,7 @@ def pinned_project(caller: Caller) -> str | None:
 class RedactionsByMode:
     """The `Redaction` objects, one for each redaction mode.
 
-    They exist as long as the process, because each caches the names that it has classified.
+    They are created once, because each of them caches the names that it has classified.
     """
 
     def __init__(self, rules: RedactionRules) -> None:
@@ -405,7 +420,10 @@ class RedactionsByMode:
 
 
 class SandboxSchema:
-    """Describes sub-queries and translates LQL. It compiles on the calling thread, so use it in a worker thread."""
+    """Describes the sub-queries of endpoints, and translates LQL to SQL.
+
+    It compiles on the calling thread, so call it in a worker thread.
+    """
 
     def __init__(self, engine: Engine, statements: StatementCache, redactions: RedactionsByMode) -> None:
         self._engine = engine
@@ -421,8 +439,9 @@ class SandboxSchema:
         """Return the SQL, in BigQuery's dialect, to which a query in LQL compiles."""
         program = self._statements.program(endpoint)
         visible = self._visible_shapes(endpoint, caller)
-        # A run uses the kinds of values in the events of all projects (`whole`). The translation does not use them: the
-        # SQL means the same without them, and does not reveal whether events of other projects contain arrays.
+        # A run uses the kinds of values in the events of all projects (`whole_shape`). The translation does not use
+        # them: the SQL has the same meaning without them, and does not reveal whether events of other projects contain
+        # arrays.
         projects_only = {stream: msgspec.structs.replace(shape, whole_shape=None) for stream, shape in visible.items()}
         return explain_lql_query(program, lql, self._engine.target, projects_only)
 

@@ -1,6 +1,6 @@
-"""Jobs for the engine, which are queries and exports, with their receipts and their complete or streamed answers.
+"""Jobs for the engine (queries and exports), with their receipts and their complete or streamed answers.
 
-A streamed answer is a bounded queue of chunks from the engine's thread to the HTTP response.
+The chunks of a streamed answer pass through a bounded queue from the engine's thread to the HTTP response.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _UNORDERED_NOTICE: Final = (
 
 
 class Receipt(msgspec.Struct, frozen=True, dict=True):
-    """The facts about an answer at the time when it was made.
+    """Facts about an answer, recorded when the answer was made.
 
     `truncated` names the limit that cut the answer, and `next_position` is the position where the next page begins.
     """
@@ -60,7 +60,7 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
 
 
 class CompleteAnswer(msgspec.Struct):
-    """A complete answer.
+    """An answer whose whole body is in memory.
 
     `body_by_coding` holds the compressed bodies by content coding; each is made when it is first requested.
     `headers_by_coding` holds the rendered HTTP headers by content coding, with an empty name for the uncompressed body.
@@ -102,7 +102,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def _start(job: Job, engine: Engine, cancel: Cancellation) -> Run:
-    """Start a run that yields chunks as soon as they are made, so that it buffers few bytes."""
+    """Start a run that yields each chunk as soon as it is made, so that the engine buffers few bytes."""
     return engine.run(RunRequest(job.question, job.limits, job.request.format.encode), cancel)
 
 
@@ -129,7 +129,10 @@ def _receipt(job: Job, stats: RunStats) -> Receipt:
 
 
 def lacks_total_order(job: Job) -> bool:
-    """Return whether a cut answer has no cursor for the next page, because its rows are not in a total order."""
+    """Return whether the answer would have no cursor for a next page, because its rows are not in a total order.
+
+    This matters only if the answer is cut off.
+    """
     return job.request.returns_next_cursor and job.question.statement.pages_on_request
 
 
@@ -148,13 +151,14 @@ def _next_position(job: Job, stats: RunStats) -> PagePosition | None:
         return PagePosition(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
-        # The whole page has the time and id at which the previous page ended, so the counts of both are added.
+        # All rows of this page have the same time and id as the last row of the previous page. Therefore the count of
+        # these rows continues from the previous page.
         last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
     return PagePosition(now_us, 0, last_row, remaining)
 
 
 def _limit_or_offset_value(rows: int | str | None, question: Question) -> int | None:
-    """Return the number of a LIMIT or an OFFSET, which may be a parameter."""
+    """Return the number of rows in a LIMIT or an OFFSET, which may be a parameter."""
     value = question.values[rows] if isinstance(rows, str) else rows
     return value if isinstance(value, int) else None
 
@@ -168,7 +172,7 @@ def notices_of(statement: Statement) -> tuple[str, ...]:
     return (*(f"path never seen: {path}" for path in statement.unseen_paths), *statement.notices)
 
 
-# Only an upper bound: an export is cancelled when its client disconnects.
+# The time limit of an export. It is only an upper bound, because an export is cancelled when its client disconnects.
 _EXPORT_SECONDS: Final = 24 * 3600.0
 _NO_LIMIT: Final = 2**62
 
@@ -180,7 +184,10 @@ _EXPORT_SLOTS: Final = (
 
 
 class ExportRange(msgspec.Struct, frozen=True):
-    """The events of a stream from `since_us` on and before `until_us`, of all projects or of one."""
+    """The events to export: those of one stream in a range of time, of all projects or of one project.
+
+    `since_us` is the first time of the range, and `until_us` is the time after its end.
+    """
 
     stream: str
     since_us: int
@@ -212,14 +219,15 @@ def create_export_job(request: QueryRequest, export_range: ExportRange, engine: 
     )
 
 
-# An answer that is complete within these limits is sent as a whole, with a complete receipt; a longer one is streamed.
+# An answer that is complete within these limits is sent as a whole, with a complete receipt. A longer answer is
+# streamed.
 MAX_BUFFERED_SECONDS = 0.05
 MAX_BUFFERED_BYTES = 256 * 1024
 MAX_QUEUED_CHUNKS = 8
 
 
-class RunAbandonedError(Exception):
-    """The client has stopped reading the response."""
+class ReaderClosedError(Exception):
+    """The error in the engine's thread after the client has stopped reading the response."""
 
 
 class ResponseStream:
@@ -236,7 +244,10 @@ class ResponseStream:
         return self._has_begun
 
     def run_job(self, job: Job, engine: Engine, cancel: CancelToken) -> Receipt:
-        """Run the job in the engine's thread. Cancellation also ends a wait for a client that does not read."""
+        """Run the job in the engine's thread, and put its chunks into the queue.
+
+        A cancellation also ends the wait for a client that does not read.
+        """
         cancel.on_cancel(self._cancel_pending_put)
         run = _start(job, engine, cancel)
         with closing(run.chunks()) as chunks:
@@ -255,7 +266,7 @@ class ResponseStream:
             self._pending_put.cancel()
 
     async def put_end_mark(self, run_task: Awaitable[Receipt]) -> Receipt:
-        """Wait for the end of the run, and put the end mark into the queue however the run ends."""
+        """Wait for the end of the run, and then put the end mark into the queue, even if the run has failed."""
         try:
             return await run_task
         finally:
@@ -266,7 +277,10 @@ class ResponseStream:
         return await self._chunks.get()
 
     async def read_head(self) -> tuple[list[bytes], bool]:
-        """Return the chunks within the limits of time and size, and whether the response is complete."""
+        """Return the first chunks of the response, and whether they are the whole response.
+
+        Stop at `MAX_BUFFERED_BYTES`, or `MAX_BUFFERED_SECONDS` after the first chunk.
+        """
         chunks: list[bytes] = []
         first_chunk = await self._chunks.get()
         if first_chunk is None:
@@ -289,7 +303,7 @@ class ResponseStream:
         return False
 
     def close(self) -> None:
-        """Discard the queue and unblock the engine's thread."""
+        """Discard the queued chunks, and unblock the engine's thread."""
         self._closed = True
         while not self._chunks.empty():
             self._chunks.get_nowait()
@@ -336,7 +350,7 @@ class StreamedAnswer:
 async def begin_answer(
     stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
 ) -> "CompleteAnswer | StreamedAnswer":
-    """Return the complete answer if all of it arrives within the limits of time and size, otherwise a streamed one."""
+    """Return a complete answer if all of it arrives within the limits of time and size, otherwise a streamed answer."""
     try:
         chunks, is_complete = await stream.read_head()
         if is_complete:

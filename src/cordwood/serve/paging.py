@@ -1,14 +1,14 @@
 """Paging of answers that are cut off: cursors for the next page, and runs in a total order, which a cursor requires.
 
 A cursor is valid only with the request of the previous page: the same endpoint, parameters and sandbox query. It is
-signed, because it contains the time as of which the query is run, and an endpoint may restrict callers to recent
-events. It is encrypted, because it contains the time and the id of a row, which may be absent from the answer. The
-signature is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
+signed, so that a caller cannot change the time as of which the query runs; an endpoint may restrict callers to recent
+events. It is encrypted, because it contains the time and the id of a row, which the answer may not show. The signature
+is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
 
 Rows of groups, unions and other queries without ids get a total order only if an answer is cut off at the row limit.
 Then the query is run again, ordered by the columns of the answer. This may cost far more than the run that stopped at
 the limit, and it may fail at a row that the first run did not reach. If the last answer of a query was ordered in this
-way, the next one is ordered in its first run.
+way, the next answer is ordered in its first run.
 """
 
 import base64
@@ -44,7 +44,7 @@ class CursorCodec:
         return base64.urlsafe_b64encode(signature + self._encrypt(content, signature)).decode().rstrip("=")
 
     def decode(self, text: str, request: QueryRequest) -> PagePosition:
-        """Return the position in a cursor; raise BadParameter if the cursor is invalid or of another request."""
+        """Return the position in a cursor; raise BadParameter for an invalid cursor or one of another request."""
         try:
             data = base64.b64decode(
                 text[:_MAX_CURSOR_CHARACTERS] + "=" * (-len(text) % 4), altchars=b"-_", validate=True
@@ -78,34 +78,43 @@ class CursorCodec:
 # The time limit of an ordered run is the longer of this time and `_TIME_LIMIT_FACTOR` times the previous run's duration.
 _MIN_ORDERED_SECONDS: Final = 1.0
 _TIME_LIMIT_FACTOR: Final = 2.0
-# After an ordered run of a query has failed, no second run in order is tried for this time.
+# After an ordered run of a query has failed, no ordered second run of this query is tried for this number of seconds.
 ORDERED_RUN_RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED_ORDERS: Final = 2_000
 
 
 class _OrderedRun(NamedTuple):
-    """The outcome of the last ordered run of a query: its seconds, or None if it failed."""
+    """The outcome of the last ordered run of a query. `seconds` is its duration, or None if the run failed."""
 
     noted_at: float
     seconds: float | None
 
 
 class OrderedRunHistory:
-    """The outcomes of the ordered runs of the last few thousand queries; `clock` returns seconds."""
+    """The outcomes of the ordered runs of the last few thousand queries.
+
+    `clock` returns monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._outcomes: OrderedDict[bytes, _OrderedRun] = OrderedDict()
 
     def first_run_limit_seconds(self, job: Job) -> float | None:
-        """Return the time limit of an ordered first run; None if the query's last answer was not ordered."""
+        """Return the time limit of an ordered first run.
+
+        Return None if the last answer of the query was not ordered, so that the first run is not ordered either.
+        """
         outcome = self._outcomes.get(_ordered_run_key(job))
         if outcome is None or outcome.seconds is None:
             return None
         return min(job.limits.timeout_seconds, max(_MIN_ORDERED_SECONDS, _TIME_LIMIT_FACTOR * outcome.seconds))
 
     def second_run_limit_seconds(self, job: Job, engine_seconds: float) -> float | None:
-        """Return the time limit of an ordered second run; None if such a run of the query failed a short while ago."""
+        """Return the time limit of an ordered second run.
+
+        Return None if an ordered run of the query failed a short while ago, so that no second run is tried.
+        """
         outcome = self._outcomes.get(_ordered_run_key(job))
         if (
             outcome is not None
@@ -126,11 +135,14 @@ class OrderedRunHistory:
             self._outcomes.popitem(last=False)
 
     def forget(self, job: Job) -> None:
-        """Run the query without a total order the next time, because its answer is no longer cut off."""
+        """Forget the ordered run of a query, because the query's answer is no longer cut off.
+
+        The next first run of the query is not ordered.
+        """
         self._outcomes.pop(_ordered_run_key(job), None)
 
 
 def _ordered_run_key(job: Job) -> bytes:
-    """Return a digest of statement, account and pins, so that callers do not affect each other's answers."""
+    """Return a digest of statement, account and pins, so that accounts do not affect each other's answers."""
     request = job.request
     return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()

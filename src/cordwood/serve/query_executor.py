@@ -1,9 +1,9 @@
 """Runs of queries on the engine: single flight, admission, time limits, lists of runs, and the query quarantine.
 
 A query is *killed* if the engine's process had to be killed because of it. The quarantine refuses killed queries, and
-all ad hoc and sandbox queries of a key with two killed ones. For the key that sent it, a killed query is refused with
-any literals. For other keys it is refused only with the same literals and values: otherwise a caller could block a
-common query of all others by running it with a literal that makes the engine slow.
+all ad hoc and sandbox queries of a key with two killed queries. For the key that sent it, a killed query is refused
+with any literals. For other keys, it is refused only with the same literals and values. Otherwise a caller could block
+a query that others use, by running it with a literal that makes the engine slow.
 
 If several queries ran when the process had to be killed, each of them is only *suspected*. A query that is suspected
 again counts as killed. Of the different suspected queries of one key, every second one counts as a kill for the key.
@@ -51,7 +51,7 @@ class _SharedRun(msgspec.Struct, Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Shared runs by key. A run is cancelled when the last caller that waits for it leaves."""
+    """Shared runs by key. A run is cancelled when the last caller that waits for the run leaves."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, _SharedRun[T]] = {}
@@ -60,14 +60,17 @@ class SingleFlight(Generic[T]):
         return key in self._running
 
     def progress(self, key: Hashable) -> Progress | None:
-        """Return the progress of the run, or None if it is unknown or no such run exists."""
+        """Return the progress of a run, or None if the progress is unknown or no such run exists."""
         shared = self._running.get(key)
         return None if shared is None else shared.cancel_token.progress()
 
     async def join(
         self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> T:
-        """Start a run, or join the running one, and return its result. For a refresh, `account` is SERVICE."""
+        """Start a run, or join the running one with the same key, and return its result.
+
+        For a refresh, `account` is `SERVICE_ACCOUNT`.
+        """
         shared = self._running.get(key)
         if shared is None:
             shared = self._start(key, account, start_run)
@@ -107,7 +110,7 @@ class SingleFlight(Generic[T]):
 class RunningQuery(msgspec.Struct, eq=False):
     """A request whose query is queued or runs on the engine.
 
-    Requests with the same question share one run and its progress. `streamed_answer` is the answer if it is streamed.
+    Requests with the same question share one run and its progress. `streamed_answer` is set if the answer is streamed.
     """
 
     request_id: str
@@ -133,7 +136,7 @@ class RunningQueries:
         self._running: dict[int, RunningQuery] = {}
 
     def of_caller(self, caller: Caller | None) -> list[RunningQuery]:
-        """Return the requests of one caller, or of all if `caller` is None, the longest-running first.
+        """Return the requests of one caller, or of all callers if `caller` is None, the longest-running first.
 
         Callers are compared with their pins and scopes, because signed keys of one subject have the same id.
         """
@@ -141,7 +144,10 @@ class RunningQueries:
 
     @contextmanager
     def track(self, request: QueryRequest, request_id: str) -> Iterator[RunningQuery]:
-        """List a query while the block runs, and until the end of a streamed answer."""
+        """List a request as running while the block runs.
+
+        If its answer is streamed, the request stays in the list until the answer ends.
+        """
         query = RunningQuery(request_id, request.endpoint.name, request.caller, time.monotonic())
         self._running[id(query)] = query
         try:
@@ -160,14 +166,17 @@ class RunningQueries:
         return remove
 
 
-# The period whose slowest runs are listed, and their maximum number.
+# At most MAX_SLOW_RUNS runs are listed as the slowest of the last SLOW_RUNS_PERIOD_SECONDS.
 SLOW_RUNS_PERIOD_SECONDS = 3600.0
 MAX_SLOW_RUNS = 20
 _MAX_LISTED_CHARACTERS = 2000
 
 
 class EngineRun(msgspec.Struct):
-    """One run of a query, with its time in the queue. `outcome` is empty until the run ends."""
+    """One run of a query.
+
+    `seconds` includes the time in the queue. `outcome` is empty until the run ends.
+    """
 
     endpoint: str
     key_id: str
@@ -190,14 +199,17 @@ class ServiceLoad(msgspec.Struct, frozen=True):
 
 
 class EngineRuns:
-    """The running queries on the engine, and the slowest of the last hour. Not thread-safe: use it on the event loop."""
+    """The queries that run on the engine, and the slowest queries of the last hour.
+
+    Not thread-safe: use it on the event loop.
+    """
 
     def __init__(self) -> None:
         self._running: dict[int, EngineRun] = {}
         self._slow: list[EngineRun] = []
 
     def running_runs(self) -> list[EngineRun]:
-        """Return the running queries with their durations until now, the longest first."""
+        """Return the current runs with their durations until now, the longest first."""
         now = time.time()
         for run in self._running.values():
             run.seconds = now - run.started_at
@@ -209,7 +221,7 @@ class EngineRuns:
 
     @contextmanager
     def track(self, request: QueryRequest) -> Iterator[None]:
-        """Track a run while the block runs, from its entry into the queue."""
+        """Track a run while the block runs. The duration begins when the run enters the queue."""
         run = _new_run(request)
         started_at = time.monotonic()
         self._running[id(run)] = run
@@ -248,12 +260,13 @@ def _new_run(request: QueryRequest) -> EngineRun:
 
 
 QUARANTINE_SECONDS: Final = 600.0
-# After this many kills within the quarantine time, the ad hoc and sandbox queries of the key are refused.
+# After this many kills within QUARANTINE_SECONDS, the ad hoc and sandbox queries of the key are refused.
 MAX_KILLS_PER_KEY: Final = 2
 # The maximum number of remembered queries and keys, of about 200 bytes each; the oldest are forgotten first.
 _MAX_REMEMBERED_KILLS: Final = 2_000
 
-# Matches strings and numbers, which become one placeholder each; names in double quotes do not match.
+# Matches strings and numbers, each of which is replaced by a placeholder. It also matches names in double quotes, as
+# group 1, so that they are kept unchanged.
 _LITERAL_REGEX: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
 _PLACEHOLDER_LIST_REGEX: Final = re.compile(r"\?(?:\s*,\s*\?)+")
 
@@ -269,7 +282,7 @@ def sql_fingerprint(sql: str) -> str:
 
 
 class QueryQuarantine:
-    """The quarantined queries and keys. Use it on the event loop only. `clock` returns seconds."""
+    """The quarantined queries and keys. Use it on the event loop only. `clock` returns monotonic seconds."""
 
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
@@ -297,7 +310,7 @@ class QueryQuarantine:
             self._raise_quarantined(job, "query", kills[-1])
 
     def record_kill(self, job: Job) -> None:
-        """Record that the engine's process was killed because of this job."""
+        """Record that the engine's process was killed because of this job, unless the job runs a saved query."""
         if not job.request.is_callers_own:
             return
         now, form = self._clock(), sql_fingerprint(job.question.statement.sql)
@@ -309,7 +322,10 @@ class QueryQuarantine:
         )
 
     def record_suspicion(self, job: Job) -> None:
-        """Record that the engine's process was killed because of this job or one that ran beside it."""
+        """Record that the engine's process was killed because of this job or a job that ran at the same time.
+
+        A job that runs a saved query is ignored.
+        """
         if not job.request.is_callers_own:
             return
         now, account = self._clock(), job.request.account
@@ -365,7 +381,7 @@ class _RecentTimes(Generic[K]):
         return any(time > since for time in self._times.pop(key, ()))
 
     def has_recent(self, since: float) -> bool:
-        """Return whether any time is after `since`; if not, remove all times."""
+        """Return whether any time is after `since`. If none is, remove all times."""
         if self._times and next(reversed(self._times.values()))[-1] <= since:
             self._times.clear()
         return bool(self._times)
@@ -376,31 +392,34 @@ class _RecentTimes(Generic[K]):
 
 CancellableWork = Callable[[CancelToken], T]
 
-# A run that takes longer counts as slow: it yields its slot if others are queued, and restarts in the slow lane.
+# A run that takes longer than this counts as slow. If other runs are queued, it yields its slot, and restarts in the
+# lane of slow runs.
 MAX_QUICK_SECONDS = 1.0
 RUN_POLL_SECONDS = 0.25
 # If a cancelled run does not stop within this time, its slot is released anyway.
 MAX_STOP_SECONDS = 0.3
-# The engine enforces the time limit itself. If it has not stopped this much later, the executor cancels the run.
+# The engine enforces the time limit itself. If a run continues for this many seconds after its time limit, the executor
+# cancels the run.
 TIME_LIMIT_GRACE_SECONDS = 0.1
 
 
-# How much of a query's text distinguishes its form.
+# The form of a query is determined by this many characters at the beginning of its text.
 _MAX_FINGERPRINTED_LENGTH: Final = 4_096
 
 
 class DemotedError(Exception):
-    """The run has yielded its slot and must be restarted."""
+    """The error of a run that has yielded its slot and must be restarted."""
 
 
 class QueryExecutor:
-    """Runs jobs in its own threads, under admission control."""
+    """Runs jobs in threads of its own, under admission control."""
 
     def __init__(self, engine: Engine, admission: AdmissionController, observer: Observer) -> None:
         self._engine = engine
         self._admission = admission
         self._observer = observer
-        # One thread for each slot, for each lent slot, and for each cancelled run that the engine has not stopped yet.
+        # Three threads for each slot: one for its run, one for the run of a lent slot, and one for a cancelled run that
+        # the engine has not stopped yet.
         self._threads = ThreadPoolExecutor(admission.slot_count * 3, thread_name_prefix="answer")
         self._durations = QueryDurations()
         self.engine_runs = EngineRuns()
@@ -440,7 +459,8 @@ class QueryExecutor:
             with suppress(DemotedError):
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
             if self._durations.was_quick(job):
-                # Probably other runs delayed it, so that it need not wait for the few slots of slow runs.
+                # Other runs have probably delayed this run. Therefore it gets a second try before it must wait for the
+                # few slots of slow runs.
                 with suppress(DemotedError):
                     return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
             slow = Lane.OWN_SLOW if job.request.is_callers_own else Lane.SLOW
@@ -487,7 +507,8 @@ class QueryExecutor:
         cancel_token.on_cancel(run_token.cancel)
         cancel_token.on_progress(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
-        # A callback tells the quarantine even if no caller waits for the answer any more.
+        # The kill is reported in a callback, because the quarantine must learn of it even if no caller waits for the
+        # answer any more.
         running.add_done_callback(partial(self._report_kill, job))
         try:
             await self._wait_until_done(job, running, slot, has_begun)
@@ -503,7 +524,7 @@ class QueryExecutor:
         raise DemotedError
 
     def _report_kill(self, job: Job, ended: "asyncio.Future[T]") -> None:
-        """Tell the quarantine if the engine's process was killed because of this run, or possibly because of it.
+        """Report a kill of the engine's process to the quarantine, if this run caused it or may have caused it.
 
         Reading the exception also prevents asyncio from logging the exception of a cancelled run as unhandled.
         """
@@ -554,9 +575,10 @@ class QueryExecutor:
 
 
 class QueryDurations:
-    """The last duration of each query, and of each form of a caller's own queries, for the last few thousand.
+    """The last duration of each query, and of each form of callers' own queries.
 
-    Queries of one form differ only in literals. A hash collision is harmless: it only puts a query into the wrong lane.
+    Queries of one form differ only in literals. At most `capacity` durations are kept. A hash collision is harmless: it
+    only puts a query into the wrong lane.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -567,7 +589,10 @@ class QueryDurations:
         return self._seconds.get(_query_key(job))
 
     def was_quick(self, job: Job) -> bool:
-        """Return whether the query, or else the last query of its form and account, was quick."""
+        """Return whether the last run of the query was quick.
+
+        If the query has not run before, judge by the last query of the same form and account.
+        """
         seconds = self.last_seconds(job)
         if seconds is None and job.request.sandbox is not None:
             seconds = self._seconds.get(_form_key(job, job.request.sandbox))
@@ -594,7 +619,7 @@ def _form_key(job: Job, sandbox: SandboxText) -> tuple[str, int]:
 
 
 async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: AdmissionSlot) -> None:
-    """Cancel a run and wait until it has stopped; if that takes long, release its slot early."""
+    """Cancel a run and wait until it has stopped. If stopping takes long, release the slot of the run early."""
     if running.done():
         return
     run_token.cancel()
@@ -604,6 +629,9 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
 
 
 def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
-    """Raise the error of the run if it is one of `faults`, which take precedence over a time limit or a restart."""
+    """Raise the error of the run if the run has failed with one of `faults`.
+
+    These errors take precedence over a time limit or a restart.
+    """
     if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()

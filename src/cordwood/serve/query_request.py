@@ -23,7 +23,10 @@ class Language(StrEnum):
 
 
 class SandboxText(msgspec.Struct, frozen=True, array_like=True):
-    """The text of a sandbox query. For LogQL it is the encoded `LogqlRequest`."""
+    """The text of a sandbox query.
+
+    In LogQL, `text` is the encoded `LogqlRequest`.
+    """
 
     language: Language
     text: str
@@ -50,7 +53,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where the next page of an answer begins.
+    """The position where the next page of an answer begins.
 
     `now_us` is the time of the first page. If `last_row` is set, the page begins after that row, otherwise after `skip`
     rows. `remaining` is the number of rows that are left of the query's own LIMIT.
@@ -65,12 +68,16 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 class QueryRequest(msgspec.Struct, frozen=True):
     """A request for the answer of an endpoint.
 
-    `redact` is None if redaction is left to the endpoint. `bypasses_cache` bypasses the cache. `is_ad_hoc` is true for an
-    endpoint that was made for this request. `page_size` is the requested page size, and `position` the start of the
-    page, None for the first page. `returns_next_cursor` is true if a cut answer has a cursor for the next page, and `is_paged`
-    if the caller requests pages, so that the rows must be in a total order from the first page on. `is_followed` is true
-    for rows of a followed query. `substitute_account` is the account of a caller without a key. `ignored_parameters` lists the request
-    parameters that are not known.
+    - `redact`: whether to redact the answer; None leaves the choice to the endpoint.
+    - `bypasses_cache`: the answer must not come from the cache.
+    - `is_ad_hoc`: the endpoint was made for this request only.
+    - `page_size`: the requested page size.
+    - `position`: the start of the page, or None for the first page.
+    - `returns_next_cursor`: an answer that is cut off gets a cursor for the next page.
+    - `is_paged`: the caller requests pages, so the rows must be in a total order from the first page on.
+    - `is_followed`: the request is for rows of a followed query.
+    - `substitute_account`: the account of a caller without a key.
+    - `ignored_parameters`: the names of unknown request parameters.
     """
 
     endpoint: Endpoint
@@ -101,7 +108,10 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def pin_items(self) -> tuple[tuple[str, str], ...]:
-        """The pins of the key. Only the column names of events that match them appear in `*` and in notices."""
+        """The pins of the key.
+
+        In `*` and in notices, only the names of columns appear that events matching the pins have.
+        """
         return self.caller.pin_items
 
     @property

@@ -1,8 +1,8 @@
 """Followed queries: a feed of rows for each distinct request, its followers, and limits on followers.
 
-A feed runs its query on the events that arrive, encodes each row once, and keeps the newest rows, in order of receipt,
-in a ring buffer that all its followers read. A follower sends the stored rows after its position, then the rows of the
-feed, as Server-Sent Events.
+A feed runs its query on the events that arrive, and encodes each row once. It keeps the newest rows, in order of
+receipt, in a ring buffer that all its followers read. A follower first sends the stored rows after its position, and
+then the rows of the feed, as Server-Sent Events.
 """
 
 import asyncio
@@ -65,7 +65,10 @@ RunPage = Callable[[QueryRequest], Awaitable[CompleteAnswer]]
 
 
 class FeedPosition(NamedTuple):
-    """A place between two rows: after all rows received before `receipt_us`, and the first `rows` received at it."""
+    """A place between two rows of a feed.
+
+    The rows before it are all rows received before `receipt_us`, and the first `rows` rows received at `receipt_us`.
+    """
 
     receipt_us: int
     rows: int
@@ -129,7 +132,7 @@ def _canonical_json(data: bytes) -> bytes:
 
 
 class FollowedCursor(NamedTuple):
-    """The start of a page: the first receive time, and the last event of that time before the page."""
+    """The start of a page: its first receive time, and the last event with this receive time on the page before."""
 
     first_receipt_us: int
     time_us: int = _MIN_EVENT_TIME_US
@@ -145,7 +148,7 @@ class FollowedPage(NamedTuple):
 
 
 class FollowedPages:
-    """The source of the pages of one followed query. Followers that need the same page share its run."""
+    """The source of the pages of one followed query. Followers that need the same page share one run."""
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
@@ -193,14 +196,15 @@ def _page_of_answer(finished: CompleteAnswer, last_us: int) -> FollowedPage:
     rows = unpack_rows(finished.body)
     if finished.receipt.truncated is None:
         return FollowedPage(rows, FollowedCursor(last_us + 1), is_last=True)
-    # The rows of the last event may be incomplete, so they are left to the next page, unless the page has no others.
+    # The page may lack some rows of its last event. Therefore all rows of this event are left to the next page, unless
+    # the page has no other rows.
     last = rows[-1]
     complete = [row for row in rows if row.sort_key != last.sort_key] or rows
     return FollowedPage(complete, FollowedCursor(*complete[-1].sort_key), is_last=False)
 
 
-# The pause between two runs, in which events accumulate. Half this pause would delay rows under load: with ten feeds
-# and 5,000 events a second, the runs would take the CPU time that is needed for sending the rows.
+# The pause between two runs of a feed, in which events accumulate. With half this pause, rows would arrive later under
+# load: with ten feeds and 5,000 events a second, the runs would take the CPU time that is needed for sending the rows.
 EVALUATION_PAUSE_SECONDS: Final = 0.1
 # Frames are joined into blocks of about this many bytes, each of which is sent in one write.
 FRAME_BLOCK_BYTES: Final = 32 * 1024
@@ -211,7 +215,7 @@ _FRAME_OVERHEAD_BYTES: Final = 160
 class FrameBlock(msgspec.Struct, frozen=True):
     """Consecutive frames (rows as Server-Sent Events): their text, their ids, and the offset at which each one ends.
 
-    `first` is the number of the first frame.
+    `first_number` is the number of the first frame.
     """
 
     first_number: int
@@ -230,14 +234,17 @@ class FrameBlock(msgspec.Struct, frozen=True):
         return self.first_number + len(self.frame_ids)
 
     def text_from(self, number: int) -> bytes:
-        """Return the text of the frames from a number on."""
+        """Return the text of the frames from the given number on."""
         return (
             self.text if number <= self.first_number else self.text[self.frame_ends[number - self.first_number - 1] :]
         )
 
 
 class FrameBuilder:
-    """A builder of frames from rows. Rows with the same receive time are numbered, which makes their ids distinct."""
+    """A builder of frames from rows.
+
+    Rows with the same receive time are numbered, so that each frame has its own id.
+    """
 
     def __init__(self, position: FeedPosition) -> None:
         self.position = position
@@ -268,10 +275,13 @@ def _join_frames(first: int, frames: Sequence[bytes], ids: Sequence[FeedPosition
 
 
 class FeedReader(Protocol):
-    """The interface of a follower that has read the whole ring, and is sent new frames at once."""
+    """The interface of a follower that has read the whole ring buffer, and therefore gets new frames at once."""
 
     def push_block(self, block: FrameBlock) -> bool:
-        """Send a new block; return False if the client reads too slowly. Then the follower reads the ring instead."""
+        """Send a new block; return False if the client reads too slowly.
+
+        After False, the follower reads the ring buffer instead.
+        """
 
     def notify_end(self) -> None:
         """Tell the follower that the feed has ended."""
@@ -280,8 +290,8 @@ class FeedReader(Protocol):
 class Feed:
     """The rows of one query that are received after `newest_us`, the newest receive time when the feed begins.
 
-    Use it on the event loop only. `on_grown` is called when the ring has grown. `log_bug` logs an unexpected error and
-    returns the Fault that is sent to the followers.
+    Use it on the event loop only. `on_grown` is called when the ring buffer has grown. `log_bug` logs an unexpected
+    error and returns the Fault that is sent to the followers.
     """
 
     def __init__(
@@ -295,13 +305,13 @@ class Feed:
         self.pages = pages
         self.streams = streams
         self.followers = 0
-        # The followers that wait for the next block. Others are behind and read the ring.
+        # The followers that wait for the next block. The other followers are behind, and read the ring buffer.
         self.readers: set[FeedReader] = set()
         self.notices: tuple[str, ...] = ()
-        # The error with which the feed has ended.
+        # The error with which the feed has ended, or None while the feed runs.
         self.fault: Fault | None = None
         self.ring_bytes = 0
-        # The ring has all rows after this position, up to `evaluated_us`.
+        # The ring buffer has all rows after this position, up to the receive time `evaluated_us`.
         self.ring_start = FeedPosition(newest_us + 1, 0)
         self.evaluated_us = newest_us
         self.next_number = 0
@@ -327,7 +337,10 @@ class Feed:
             self._task.cancel()
 
     def schedule_evaluation(self, streams: frozenset[str], newest_us: int) -> None:
-        """Schedule a run of the query up to a receive time, unless it reads none of the streams with new events."""
+        """Schedule a run of the query on the events up to the receive time `newest_us`.
+
+        `streams` are the streams with new events. If the query reads none of them, no run is necessary.
+        """
         if newest_us <= self.evaluated_us:
             return
         self._newest_us = newest_us
@@ -343,10 +356,10 @@ class Feed:
         for reader in list(self.readers):
             reader.notify_end()
 
-    # The ring
+    # The ring buffer
 
     def frame_number_after(self, position: FeedPosition) -> int:
-        """Return the number of the first frame after a position, which must not be before the start of the ring."""
+        """Return the number of the first frame after a position, which must not be before `ring_start`."""
         for block in self._ring:
             if block.frame_ids[-1] > position:
                 return block.first_number + bisect_right(block.frame_ids, position)
@@ -354,7 +367,7 @@ class Feed:
 
     @property
     def first_frame_number(self) -> int:
-        """The number of the first frame in the ring."""
+        """The number of the first frame in the ring buffer."""
         return self._ring[0].first_number if self._ring else self.next_number
 
     def block_at(self, number: int) -> FrameBlock | None:
@@ -380,7 +393,7 @@ class Feed:
             self.readers = {reader for reader in self.readers if reader.push_block(block)}
         self._on_grown()
 
-    # The evaluation
+    # The evaluation of the query
 
     async def _run(self) -> None:
         try:
@@ -408,14 +421,14 @@ class Feed:
 
 
 HEARTBEAT_SECONDS: Final = 15.0
-# The interval of the checks that the key may still follow the query.
+# The seconds between two checks that the caller may still follow the query.
 ACCESS_CHECK_SECONDS: Final = 5.0
 # The number of milliseconds after which a client reconnects when the connection has ended.
 _RETRY_MS: Final = 1000
-# The range of receive times of the first page of stored rows. The next ranges are adapted to the number of rows found.
+# The first page of stored rows covers this range of receive times. The later ranges depend on the number of rows found.
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
-# The next range is longer if the page of this range has fewer rows than this.
+# If a page has fewer rows than this, the next page covers a longer range of receive times.
 _MIN_WINDOW_ROWS: Final = 100
 # The factor by which a range is shortened if its page took too long.
 _WINDOW_DIVISOR: Final = 16
@@ -423,11 +436,11 @@ _FEED_POLL_SECONDS: Final = 0.02
 
 
 class Follower:
-    """One reader of a feed. Without a position, it begins with the rows that arrive from now on.
+    """A reader of a feed. Without a position, it begins with the rows that arrive from now on.
 
-    `access_fault` returns the reason if the caller may no longer follow the query; `on_end` is called once. `write`
-    sends a chunk at once, or returns False if the client reads too slowly. In that case, and if `write` is None,
-    `chunks` yields the chunks instead.
+    `access_fault` returns the reason if the caller may no longer follow the query; otherwise it returns None. `on_end`
+    is called once, when the follower ends. `write` sends a chunk at once, or returns False if the client reads too
+    slowly. In that case, and if `write` is None, `chunks` yields the chunks instead.
     """
 
     def __init__(
@@ -444,7 +457,7 @@ class Follower:
         self._access_fault = access_fault
         self._on_end = on_end
         self._write = write
-        # Set when a chunk could not be written at once, or the feed has ended.
+        # This event is set when a chunk could not be written at once, or when the feed has ended.
         self._is_behind = asyncio.Event()
         self._sent_at = self._checked_at = time.monotonic()
 
@@ -488,10 +501,13 @@ class Follower:
             if fault is not None:
                 raise fault
 
-    # From the store
+    # The rows from the store
 
     async def _stored_chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield the rows from the position to the start of the feed's ring, which may move meanwhile."""
+        """Yield the stored rows from the follower's position to the start of the feed's ring buffer.
+
+        The start of the ring buffer may move meanwhile.
+        """
         feed, begin = self._feed, self._position
         frames = FrameBuilder(FeedPosition(begin.receipt_us, 0))
         cursor, window_us = FollowedCursor(begin.receipt_us), _FIRST_WINDOW_US
@@ -506,8 +522,8 @@ class Follower:
                 window_us = max(_MIN_WINDOW_US, window_us // _WINDOW_DIVISOR)
                 continue
             for block in frames.build_blocks(page.rows, 0):
-                # The rows of the first receive time that were already sent are read again, so that they can be counted
-                # and skipped.
+                # The rows of the first receive time are read again, including rows that were already sent. The follower
+                # counts the latter and skips them.
                 sent = bisect_right(block.frame_ids, begin)
                 for chunk in _split(block.text_from(block.first_number + sent) if sent < len(block.frame_ids) else b""):
                     yield self._mark_sent(chunk)
@@ -517,11 +533,11 @@ class Follower:
             if time.monotonic() > self._heartbeat_due_at():
                 yield self._heartbeat(self._position)
         while self._position > feed.end_position:
-            # The feed has not read all events of the last receive time yet.
+            # Wait, because the feed has not evaluated all events of the last receive time yet.
             self._raise_if_ended()
             await asyncio.sleep(_FEED_POLL_SECONDS)
 
-    # From the feed
+    # The rows from the feed
 
     async def _feed_chunks(self) -> AsyncGenerator[bytes, None]:
         feed = self._feed
@@ -535,7 +551,10 @@ class Follower:
                 yield self._heartbeat(feed.end_position)
 
     def _ring_chunks(self) -> Iterator[bytes]:
-        """Yield the next frames of the ring, after a gap event if the ring has already dropped some of them."""
+        """Yield the next frames of the ring buffer.
+
+        If the ring buffer has already dropped some of these frames, yield a gap event first.
+        """
         lost = self._feed.first_frame_number - self._number
         if lost > 0:
             self._number += lost
@@ -603,7 +622,7 @@ OnStored = Callable[[frozenset[str], int], None]
 
 
 class TailLimits(msgspec.Struct, frozen=True):
-    """The limits on followers, in all and for one key or address, and on the bytes of the rings of all feeds."""
+    """Limits on followers, in total and for one key or address, and on the total bytes of all ring buffers."""
 
     max_followers: int = 1000
     max_key_followers: int = 100
@@ -618,7 +637,7 @@ def _followed_request(request: QueryRequest) -> QueryRequest:
 
 
 class _FollowerOwner(NamedTuple):
-    """The key and the address whose limits a follower counts against."""
+    """The key and the network address whose limits a follower counts against."""
 
     account: str
     address: str
@@ -628,16 +647,16 @@ class StoredEventsSignal(Protocol):
     """The interface of the source that signals when events were stored."""
 
     def set_stored_callback(self, notify: OnStored | None) -> None:
-        """Register the callback, or remove it if it is None.
+        """Register the callback `notify`; None removes the current callback.
 
-        It is called from any thread, with the streams of the stored events and their last receive time.
+        The callback is called from any thread, with the streams of the stored events and their last receive time.
         """
 
 
 class TailService:
-    """All feeds, by the digest of their request. Use it on the event loop only.
+    """The service for followed queries. It shares one feed between all followers with the same request.
 
-    Stored events may be signalled from any thread.
+    Use it on the event loop only; but stored events may be signalled from any thread.
     """
 
     def __init__(
@@ -672,7 +691,7 @@ class TailService:
         write: Callable[[bytes], bool] | None = None,
         address: str = "",
     ) -> Follower:
-        """Return a new follower of a query; raise the error of a query that cannot be followed.
+        """Return a new follower of a query; raise a Fault if the query cannot be followed.
 
         `address` is the client's address. The followers of one address are limited, whatever their keys.
         """
@@ -693,7 +712,7 @@ class TailService:
         for feed in self._feeds.values():
             feed.end_with_fault(Draining("The service is stopping."))
 
-    # Limits
+    # The limits on followers
 
     def _charge_follower(self, charged: "_FollowerOwner") -> None:
         limits = self._limits
@@ -717,7 +736,7 @@ class TailService:
         self._by_account -= Counter([charged.account])
         self._by_address -= Counter([charged.address])
 
-    # Feeds
+    # The life of feeds
 
     async def _join_feed(self, request: QueryRequest) -> Feed:
         """Return the feed of a request, with one more follower; start the feed if it does not exist."""
@@ -747,7 +766,7 @@ class TailService:
         if self._answers.newest_receipt_us() is None:
             raise FeatureUnavailable("Queries cannot be followed on this engine.", hint="Run the query again instead.")
         statement = await self._answers.compile_followed(request)
-        # Listen before the newest event is looked up, so that no later event is missed.
+        # Listen for stored events before the newest receive time is read, so that no later event is missed.
         self._listen_for_stored_events(asyncio.get_running_loop())
         newest_us = self._answers.newest_receipt_us() or 0
         pages = FollowedPages(request, self._answers.run_followed_page)
@@ -788,6 +807,6 @@ class TailService:
         return BugFault("An internal error occurred.", hint=f"Report the incident {incident}.")
 
     def _limit_rings(self) -> None:
-        """Drop the oldest rows of the largest ring until all rings together are within their limit."""
+        """Drop the oldest rows of the largest ring buffer until all ring buffers together are within their limit."""
         while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.max_ring_bytes:
             max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest_block()
