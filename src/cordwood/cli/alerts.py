@@ -231,6 +231,7 @@ def _without_fraction(text: str | None) -> str:
 
 
 def _print_json(answer: object) -> int:
-    # json.dumps escapes control characters, which a terminal would execute: the texts come from senders of events.
+    # json.dumps escapes control characters. That is necessary, because the texts come from senders of events, and a
+    # terminal would execute control characters.
     print_output(json.dumps(answer, indent=2))
     return 0

@@ -30,7 +30,7 @@ NDJSON = "application/x-ndjson"
 
 
 class ServiceResponse(msgspec.Struct, frozen=True):
-    """A complete response."""
+    """A response of the service that was read completely."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,7 +43,10 @@ class ServiceResponse(msgspec.Struct, frozen=True):
             raise RefusedByService(f"The answer (status {self.status}) is not JSON.") from problem
 
     def raise_for_error(self, source: str = "") -> "ServiceResponse":
-        """Return the answer. If it is an error, raise RefusedByService with its message and its position in `source`."""
+        """Return the response, or raise RefusedByService if the response is an error.
+
+        The exception has the message of the error and, if `source` is given, the position of the error in `source`.
+        """
         if self.status < 400:
             return self
         raise RefusedByService(_error_text(self, source))
@@ -66,7 +69,10 @@ class ServiceClient(Protocol):
     def download(
         self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None
     ) -> ServiceResponse:
-        """Send a GET, or `posted`, and pass the body to `on_chunk`. Only an error has a body in the returned answer."""
+        """Send a GET, or the POST in `posted`, and pass the response's body to `on_chunk` in chunks.
+
+        The returned response has a body only if it is an error.
+        """
 
 
 class RemoteService(msgspec.Struct, frozen=True):
@@ -131,7 +137,7 @@ def _response(answer: http.client.HTTPResponse, body: bytes) -> ServiceResponse:
 
 
 def read_response(answer: http.client.HTTPResponse) -> ServiceResponse:
-    """Read the body of a response."""
+    """Read the whole body of an HTTP response."""
     return _response(answer, answer.read())
 
 
@@ -148,14 +154,17 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 
 def service_by_url(arguments: argparse.Namespace) -> RemoteService | None:
-    """Return the service that flags or the environment name, or None."""
+    """Return the service whose URL a flag or the environment gives, or None if neither does."""
     url, key = client_defaults()
     url = getattr(arguments, "url", None) or url
     return RemoteService(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
 
 def service_on_folder(settings: Settings, key: str | None = None) -> RemoteService | None:
-    """Return the service that owns the data folder, or None. Its own key is used unless another one is given."""
+    """Return the service that owns the data folder, or None if no service does.
+
+    The client sends `key`, or else the key in the environment, or else the service's own key.
+    """
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
     return (
         RemoteService(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
@@ -171,7 +180,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> Iterator[ServiceClient]:
-    """Yield the service to use. If none is running, open the data folder in this process.
+    """Yield a client for the service. If no service is running, open the data folder in this process.
 
     A missing folder is created only with `may_open_folder` and --data-dir, so that a misspelled name is an error.
     """
@@ -197,7 +206,10 @@ def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool 
 
 @contextmanager
 def _open_in_process(settings: Settings) -> Iterator[ServiceClient]:
-    """Open the data folder in this process. The service is imported on demand, because that takes half a second."""
+    """Open the data folder in this process.
+
+    The service is imported here and not at the start, because the import takes half a second.
+    """
     with importlib.import_module("cordwood.app.in_process").open_in_process_app(settings) as app:
         yield InProcessService(app)
 
@@ -229,7 +241,7 @@ def _error_text(answer: ServiceResponse, source: str) -> str:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often to retry, for which statuses, and the maximum pause."""
+    """How often a request is tried, for which statuses it is tried again, and the maximum pause between tries."""
 
     max_attempts: int
     statuses: tuple[int, ...] = (429, 503)
@@ -239,7 +251,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 def send_events(
     service: ServiceClient, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON
 ) -> ServiceResponse:
-    """Send a batch of events and return the answer, or the last refusal if all retries failed."""
+    """Send a batch of events; return the answer, or the last refusal if all tries were refused."""
     for _ in range(retries.max_attempts):
         answer = service.send("POST", path, body, {"Content-Type": media})
         if answer.status not in retries.statuses:
@@ -249,7 +261,7 @@ def send_events(
 
 
 class IngestTotals(msgspec.Struct):
-    """The summed counts of the answers to all batches, and the reasons of quarantined events."""
+    """The sums of the counts in the answers to all batches, and the reasons why events were quarantined."""
 
     counts: dict[str, int] = msgspec.field(
         default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}
@@ -257,7 +269,7 @@ class IngestTotals(msgspec.Struct):
     reasons: list[str] = msgspec.field(default_factory=list)
 
     def add(self, result: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
-        """Add an answer. `named` returns the name of the event to which a reason belongs."""
+        """Add the answer to a batch. `named` returns the name of the event to which a reason belongs."""
         self.counts = {name: count + int(result.get(name, 0)) for name, count in self.counts.items()}
         self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
@@ -270,7 +282,7 @@ class IngestTotals(msgspec.Struct):
 
 
 def show_progress(line: str) -> None:
-    """Print a progress line on a terminal, over the previous one."""
+    """On a terminal, print a progress line over the previous one."""
     if sys.stderr.isatty():
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
 

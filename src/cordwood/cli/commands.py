@@ -15,7 +15,7 @@ import cordwood
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Fault, did_you_mean
 
-# The approximate start time of the process, before slow imports.
+# The approximate start time of the process, read before slow imports.
 STARTED_AT = time.monotonic()
 
 # Exit codes: 1 for a failure, 2 for a usage error, 130 for Ctrl-C (as in shells).
@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
 }
 
-# The topics of `cordwood help TOPIC` other than commands, each with its summary and text.
+# The topics of `cordwood help TOPIC` that are not commands, each with its summary and text.
 _HELP_TOPICS: Final[Mapping[str, tuple[str, str]]] = {
     "lql": (
         "the short query language, with examples",

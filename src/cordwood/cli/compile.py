@@ -106,7 +106,10 @@ def _read(file: str | None) -> str:
 
 
 def _compile(text: str | None, target: Target, program: Program | None) -> Statement:
-    """Compile without shapes, so that every UNNEST handles both objects and arrays."""
+    """Compile a query without the shapes of streams.
+
+    Therefore every UNNEST in the result handles both objects and arrays.
+    """
     if program is None:
         return compile_standalone_query(text or "", target)
     if text is None:

@@ -77,7 +77,7 @@ def _fish_script() -> str:
 
 
 def _summaries() -> dict[str, str]:
-    """Return every command with its summary."""
+    """Return the summary of every command, by the name of the command."""
     return {name: command.summary for group in commands.COMMANDS.values() for name, command in group.items()}
 
 

@@ -37,7 +37,8 @@ from cordwood.listeners.address import ListenAddress, read_otlp_grpc_addresses, 
 from cordwood.observe.disk import DISK_FULL_ADVICE, forecast_text
 from cordwood.settings.settings import ListenSettings, Settings, allowed_memory
 
-# Group commits, flushes and spilled queries need some disk space. Below this, ingestion is about to fail.
+# Group commits, flushes and spilled queries need some disk space. With less free space than this, ingestion will soon
+# fail.
 _MIN_DISK_BYTES = 256 * 10**6
 _MIN_DISK_SHARE = 0.1
 _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
@@ -74,7 +75,7 @@ def check_disk(free_bytes: int, whole_bytes: int) -> CheckResult:
 
 
 def check_disk_forecast(seconds_left: float) -> CheckResult | None:
-    """Check the service's forecast of a full disk; return None if the disk is not filling up."""
+    """Check the forecast of a full disk that the service makes; return None if the disk is not filling up."""
     if math.isinf(seconds_left):
         return None
     seen = forecast_text(seconds_left).rstrip(".")
@@ -117,7 +118,7 @@ def check_clock(now: float, newest_file: float | None) -> CheckResult:
 
 
 def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Yield the problems of the keys of dashboards and shippers in the environment."""
+    """Yield the problems with the keys in Logflare's environment variables, which dashboards and shippers use."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:
@@ -129,7 +130,10 @@ def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]
 
 
 def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -> CheckResult:
-    """Check whether anyone can send to a listener. `is_guarded` is true if senders need a certificate or a key."""
+    """Check whether a listener is open to everyone.
+
+    `is_guarded` is true if senders need a certificate or a key.
+    """
     if address.is_private or is_guarded:
         return CheckResult(Verdict.GOOD, "listener", f"{protocol} on {address}")
     seen = f"{protocol} on {address} takes events of whoever reaches it"
@@ -138,7 +142,7 @@ def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -
 
 
 def check_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
-    """Yield the findings about the configured listeners other than that for HTTP."""
+    """Yield a finding about each configured listener other than the HTTP listener."""
     syslog, fluent = read_syslog_and_fluent_addresses(listen)
     for address in syslog:
         yield check_listener("syslog", address, is_guarded=_requires_certificate(listen, address))
@@ -146,7 +150,7 @@ def check_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
         is_guarded = _requires_certificate(listen, address) or bool(listen.fluent_shared_key)
         yield check_listener("fluent", address, is_guarded=is_guarded)
     for address in read_otlp_grpc_addresses(listen):
-        # The callers of OTLP over gRPC need a key.
+        # Callers of OTLP over gRPC need a key.
         yield check_listener("OTLP over gRPC", address, is_guarded=True)
 
 
@@ -176,7 +180,10 @@ def _accepts_connection(address: ListenAddress) -> bool:
 
 
 def check_machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[CheckResult]:
-    """Yield the findings about this machine. Memory and open files are those of the process `pid`, or of this one."""
+    """Yield the findings about this machine.
+
+    The limits on memory and open files are those of the process `pid`, or of this process if `pid` is None.
+    """
     place = _nearest_existing(folder)
     usage = shutil.disk_usage(place)
     yield check_disk(usage.free, usage.total)
@@ -298,7 +305,10 @@ def _check_service(service: RemoteService, environment: Mapping[str, str]) -> It
 
 
 def _service_ceiling(service: RemoteService | None) -> int | None:
-    """Return the memory ceiling of the running service, which may differ from the settings here."""
+    """Return the memory ceiling of the running service.
+
+    It may differ from the ceiling in the settings that this command reads.
+    """
     try:
         ceiling = _gauge(service, "cordwood_memory_ceiling_bytes") if service else None
     except Unreachable:
@@ -314,7 +324,7 @@ def _check_service_forecast(service: RemoteService) -> Iterator[CheckResult]:
 
 
 def _check_quarantined_queries(service: RemoteService) -> Iterator[CheckResult]:
-    """Report queries that are quarantined because the engine's process was killed."""
+    """Yield a finding if queries are quarantined because the engine's process was killed when they ran."""
     quarantined = _gauge(service, "cordwood_quarantined_queries")
     if quarantined:
         seen = (
@@ -329,7 +339,11 @@ def _gauge(service: RemoteService, name: str) -> float | None:
 
 
 def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check each key: a private key may list keys; for a public key, a POST without a stream must fail with 400."""
+    """Check whether the service accepts each key in the environment.
+
+    With a private key, listing the keys must succeed. With a public key, a POST of events without a stream must fail
+    with the status 400, which shows that the key was accepted.
+    """
     for names, method, path, good in (
         (_PRIVATE, "GET", "/api/access-tokens", 200),
         (_PUBLIC, "POST", "/api/logs", 400),
@@ -369,7 +383,7 @@ def _check_round_trip(service: RemoteService) -> CheckResult:
 
 
 def _check_alerts(service: RemoteService) -> Iterator[CheckResult]:
-    """Report alerts that cannot be evaluated and targets that fail, if the key in use may list alerts."""
+    """Yield findings about alerts that cannot be evaluated and targets that fail, if the key may list alerts."""
     answer = service.send("GET", "/api/alerts")
     if answer.status != 200:
         return

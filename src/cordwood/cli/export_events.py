@@ -63,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class EventCounter:
-    """Counts the events of an export: lines of NDJSON, or rows of a complete Parquet file, which this verifies too."""
+    """Counts the events of an export: the lines of NDJSON, or the rows of a complete Parquet file.
+
+    Counting the rows also verifies the Parquet file.
+    """
 
     def __init__(self, format_name: str) -> None:
         self._how = format_name

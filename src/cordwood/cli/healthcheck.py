@@ -48,7 +48,10 @@ def _service_to_check(arguments: argparse.Namespace) -> RemoteService:
 
 
 def _reachable(host: str) -> str:
-    """Return the host for a URL: 127.0.0.1 for a service that listens on all addresses, and IPv6 in brackets."""
+    """Return the host as it is written in a URL.
+
+    It is 127.0.0.1 for a service that listens on all addresses. An IPv6 address is put in brackets.
+    """
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a name, not a bind
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

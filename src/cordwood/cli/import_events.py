@@ -55,7 +55,10 @@ _BAR_WIDTH = 24
 
 
 class ImportProgress(msgspec.Struct):
-    """The counts of the events that were sent so far. `unit` is the unit of positions in the file, such as a line."""
+    """The counts of the events that were sent so far.
+
+    `unit` is the unit in which positions in the file are counted, such as a line.
+    """
 
     unit: str = "line"
     events: int = 0
@@ -113,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _print_counts_on_failure(progress: ImportProgress) -> Iterator[None]:
-    """If an import ends early, print the counts: the events that were sent until then are stored."""
+    """If an import ends early, print the counts, because the events that were sent until then are stored."""
     try:
         yield
     except (Fault, KeyboardInterrupt) as end:
@@ -146,10 +149,10 @@ def _batches(events: Iterator[FileItem]) -> Iterator[list[FileItem]]:
 def _send_batch(
     service: ServiceClient, path: str, batch: Sequence[FileItem], progress: ImportProgress
 ) -> ServiceResponse:
-    """Send a batch as NDJSON; if the service refuses that, send it as a JSON array.
+    """Send a batch as NDJSON; if the service refuses the NDJSON, send the batch as a JSON array.
 
-    The service refuses NDJSON without a valid line, but quarantines the items of an array. If the first batch has no
-    valid event, Refused is raised, because the file is not in the format that was assumed.
+    The service refuses NDJSON without a valid line, but quarantines invalid items of an array. If the first batch has
+    no valid event, RefusedByService is raised, because the file is not in the format that was assumed.
     """
     answer = send_events(service, path, b"\n".join(record.data for record in batch), _RETRIES)
     if answer.status != 400:
@@ -165,7 +168,7 @@ def _send_batch(
 
 
 def _item_json(record: FileItem) -> bytes:
-    """Return the JSON of a record; if it is not JSON, its text as a JSON string."""
+    """Return a record as it is if it is JSON, and otherwise its text as a JSON string."""
     try:
         msgspec.json.decode(record.data, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -174,7 +177,10 @@ def _item_json(record: FileItem) -> bytes:
 
 
 def _with_item_faults(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
-    """Return the answer with the reasons of the file reader for records that were invalid before they were sent."""
+    """Return the answer of the service with more exact reasons.
+
+    A record that the file reader has already found invalid gets the reason of the file reader.
+    """
     reasons = msgspec.convert(result.get("reasons", []), list[dict[str, object]])
     for reason in reasons:
         fault = batch[int(str(reason["index"]))].fault

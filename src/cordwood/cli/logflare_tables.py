@@ -25,7 +25,7 @@ where c.relkind in ('r', 'p') and not c.relispartition
   and c.relname ~ '^log_events_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}$'
 order by 1, 2
 """
-# Logflare lists its sources in a table `sources`, in a schema that can be configured. This finds the schema.
+# Logflare lists its sources in a table `sources`, in a schema that can be configured. This query finds the schema.
 _LISTS_OF_SOURCES = """
 select table_schema from information_schema.columns where table_name = 'sources' and column_name in ('token', 'name')
 group by table_schema having count(*) = 2
@@ -70,7 +70,10 @@ class EventBatch(msgspec.Struct, frozen=True):
 
 
 class LogflareTables:
-    """The event tables of a read-only connection. Each table is read as of the time when reading it began."""
+    """The event tables that a read-only connection to PostgreSQL can read.
+
+    Each table is read as of the time when its reading began.
+    """
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
@@ -147,7 +150,10 @@ def _source_table(schema: str, table: str, names: dict[str, str]) -> SourceTable
 
 
 def _event_line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
-    """Return an event as JSON. The columns override fields of the body, because Logflare's queries read columns."""
+    """Return an event as JSON.
+
+    The columns override equal fields of the body, because Logflare's own queries read the columns.
+    """
     try:
         fields = _decode_fields.decode(body or "{}")
     except (msgspec.DecodeError, RecursionError):

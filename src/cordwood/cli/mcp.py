@@ -53,7 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _service_finder(arguments: argparse.Namespace) -> Callable[[], RemoteService]:
-    """Return the function that finds the service: the named one, or the current owner of the data folder."""
+    """Return a function that finds the service.
+
+    It returns the service that the flags or the environment name, or else the current owner of the data folder.
+    """
     remote = service_by_url(arguments)
     if remote is not None:
         return lambda: remote
@@ -122,7 +125,7 @@ def _read_view(body: BodyCollector) -> KeyPermissions:
 
 
 class _CancellableRequest:
-    """One request that runs in a thread, and that another thread may end."""
+    """A request that runs in a thread, and that another thread may cancel."""
 
     def __init__(self, remote: RemoteService, headers: Mapping[str, str]) -> None:
         self._remote = remote
@@ -156,7 +159,10 @@ class _CancellableRequest:
         return Reply(answer.status, headers)
 
     def cancel(self) -> None:
-        """End the request from another thread: the service stops the query when its client disconnects."""
+        """Cancel the request from another thread.
+
+        The service stops the query, because its client disconnects.
+        """
         self._is_ended = True
         connected = self._connection.sock
         if connected is not None:
@@ -165,7 +171,10 @@ class _CancellableRequest:
 
 
 def _forward_body(answer: http.client.HTTPResponse, on_chunk: OnChunk) -> None:
-    """Pass the body to `on_chunk` as it arrives, until that returns False; raise RefusedByService if the body ends early."""
+    """Pass the body to `on_chunk` as it arrives, until `on_chunk` returns False.
+
+    Raise RefusedByService if the body ends early.
+    """
     try:
         while chunk := answer.read1(_CHUNK_BYTES):
             if not on_chunk(chunk):

@@ -41,7 +41,10 @@ _VERSION = 1
 
 
 class MigrationState:
-    """The file that records how far each table was copied. If it names another source or destination, it is refused."""
+    """The file that records how far each table was copied.
+
+    A file that names another source or destination is refused.
+    """
 
     def __init__(self, file: Path, route: str) -> None:
         self._file = file
@@ -50,12 +53,12 @@ class MigrationState:
             self._state = self._read(route)
 
     def last_copied_key(self, table: str) -> tuple[str, str] | None:
-        """Return the sort key of the last stored event of a table."""
+        """Return the sort key of the last event of a table that was copied, or None if none was."""
         found = self._state["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
     def record_position(self, table: str, sort_key: tuple[str, str]) -> None:
-        """Record the position durably. The events up to it are not read again."""
+        """Record the sort key of the last copied event durably. Events up to it are not read again."""
         self._state["tables"][table] = list(sort_key)
         write_durably(self._file, json.dumps(self._state, indent=2).encode())
 
@@ -90,7 +93,7 @@ class TableCopy(msgspec.Struct, frozen=True):
 
 
 class CopyProgress(msgspec.Struct):
-    """The counts so far, and the time of the last progress line."""
+    """The counts of copied events so far, and the time of the last progress line."""
 
     totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     printed_at: float = msgspec.field(default_factory=time.monotonic)
@@ -149,7 +152,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_source_address(address: str) -> None:
-    """Refuse an invalid address. With an empty one, PostgreSQL's client would connect to a local database."""
+    """Raise RefusedByService for an invalid address of PostgreSQL.
+
+    An empty address is refused too, because PostgreSQL's client would connect to a local database.
+    """
     if not address.startswith(("postgresql://", "postgres://")) and "=" not in address:
         problem = "--from is empty." if not address.strip() else "--from is not a PostgreSQL address."
         raise RefusedByService(problem, hint="Write: --from postgresql://user@host/database.")
@@ -244,7 +250,10 @@ def _copy_table(
 
 
 def _print_progress(progress: CopyProgress, line: str) -> None:
-    """Print progress: on a terminal a line that is overwritten, otherwise a line every few seconds."""
+    """Print the progress.
+
+    On a terminal, overwrite the previous line; otherwise print a line every few seconds.
+    """
     show_progress(line)
     if not sys.stderr.isatty() and time.monotonic() - progress.printed_at > _PROGRESS_SECONDS:
         progress.printed_at = time.monotonic()

@@ -25,7 +25,7 @@ _FORMATS_BY_SUFFIX = {".jsonl": "ndjson", ".arrows": "arrow"}
 
 
 def format_of(file: Path | None, formats: Collection[str]) -> str | None:
-    """Return the format that the ending of a file name stands for, or None if it is not one of the formats."""
+    """Return the format that the ending of the file name means, or None if it is not one of `formats`."""
     ending = file.suffix.lower() if file is not None else ""
     named = _FORMATS_BY_SUFFIX.get(ending, ending.removeprefix("."))
     return named if named in formats else None
@@ -40,7 +40,10 @@ def is_standard_output(file: Path | None) -> bool:
 
 
 class _ReaderClosedError(Exception):
-    """Raised instead of BrokenPipeError, which the client would report as an error of its connection to the service."""
+    """The error that replaces BrokenPipeError while the output is written.
+
+    The client would report a BrokenPipeError as an error of its connection to the service.
+    """
 
 
 def _write_out(data: bytes) -> None:
@@ -56,8 +59,8 @@ def open_output(
 ) -> Iterator[WriteBytes]:
     """Yield the function that writes to the file, or to standard output if the file is None or `-`.
 
-    A file is written under a temporary name in the same folder, checked, and renamed. Raise RefusedByService if the file exists
-    already, unless `force` is true.
+    A file is written under a temporary name in the same folder, checked, and renamed. If the file exists already, raise
+    RefusedByService unless `force` is true.
     """
     if file is None or is_standard_output(file):
         sys.stdout.flush()
@@ -68,7 +71,7 @@ def open_output(
         sys.stdout.buffer.flush()
         return
     if file.exists() and not file.is_file() and not file.is_dir():
-        # A device or a pipe is written to and not replaced.
+        # Write to a device or a pipe itself, because it cannot be replaced by a renamed file.
         with _convert_errors(), file.open("wb") as out:
             yield _writer_converting_errors(out)
         return
@@ -98,7 +101,10 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _writer_converting_errors(out: BinaryIO) -> WriteBytes:
-    """Return a function that writes to a file and converts its errors, because network errors are OSError as well."""
+    """Return a function that writes to a file and converts its errors.
+
+    Unconverted, they could not be told apart from errors of the network, which are OSError as well.
+    """
 
     def write(data: bytes) -> None:
         with _convert_errors():

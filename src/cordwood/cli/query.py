@@ -49,14 +49,18 @@ from cordwood.errors import Fault, RefusedByService
 
 JSON: Final = "application/json"
 
-# The seconds until the progress line appears, and between its changes.
+# The seconds until the progress line appears, and the seconds between its updates.
 _FIRST_SECONDS, _PAUSE_SECONDS = 1.0, 0.5
-# The timeout of requests for the progress, so that they do not delay the end of the command.
+# The timeout of requests for the progress. It is short, so that they do not delay the end of the command.
 _PROGRESS_TIMEOUT_SECONDS = 2.0
 
 
 class EndpointQuery(msgspec.Struct, frozen=True):
-    """A query: the endpoint, its parameters, and the text of a caller's own query in `language`, sql or lql."""
+    """A query of an endpoint with its parameters.
+
+    `query_text` is the text of a caller's own query in `language`, which is sql or lql; both are empty for a saved
+    query.
+    """
 
     endpoint: str
     parameters: Mapping[str, str]
@@ -77,7 +81,10 @@ class EndpointQuery(msgspec.Struct, frozen=True):
         return PostRequest(json.dumps({**self.parameters, **own, **more}).encode(), headers)
 
     def send(self, service: ServiceClient, **more: str) -> ServiceResponse:
-        """Send the query and return the answer; raise RefusedByService with the position of an error in the caller's query."""
+        """Send the query and return the answer; raise RefusedByService if the answer is an error.
+
+        The exception shows the position of an error in the caller's own query.
+        """
         posted = self.post_request(**more)
         with _show_progress_during(service) as headers:
             answer = service.send("POST", self.path, posted.body, {**posted.headers, **headers})
@@ -99,7 +106,10 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     def fetch_rows(
         self, service: ServiceClient, *, is_whole: bool = False
     ) -> tuple[ServiceResponse, list[dict[str, Any]]]:
-        """Return an answer and its rows. If `is_whole`, fetch all pages; return the last page and the rows of all."""
+        """Return an answer and its rows.
+
+        If `is_whole` is true, fetch all pages, and return the last page and the rows of all pages.
+        """
         answers = list(self.fetch_pages(service)) if is_whole else [self.send(service)]
         return answers[-1], [row for answer in answers for row in answer.json()["result"]]
 
@@ -139,7 +149,10 @@ class _QueryList(msgspec.Struct):
 
 @contextmanager
 def _show_progress_during(service: ServiceClient) -> Iterator[Mapping[str, str]]:
-    """Yield headers for a request. On a terminal, show the request's progress at a running service during the block."""
+    """Yield headers for a request, and show the request's progress while the block runs.
+
+    The progress is shown only on a terminal, and only if the service runs in another process.
+    """
     if not isinstance(service, RemoteService) or not sys.stderr.isatty():
         yield {}
         return
@@ -161,7 +174,8 @@ def _show_until_ended(service: RemoteService, request_id: str, has_ended: thread
         try:
             listed = msgspec.json.decode(service.send("GET", "/api/queries").raise_for_error().body, type=_QueryList)
         except (Fault, msgspec.MsgspecError):
-            # The service does not list its queries, for example because it is older. The query itself continues.
+            # The service does not list its queries, for example because its version is older. The query itself
+            # continues.
             break
         for query in listed.queries:
             if query.id == request_id and not has_ended.is_set():
@@ -250,7 +264,10 @@ def _query(arguments: argparse.Namespace, format_name: str) -> EndpointQuery:
 
 
 def _print_table(service: ServiceClient, query: EndpointQuery, arguments: argparse.Namespace) -> None:
-    """Print a table on standard output; on a terminal fitted to its width, through the pager, and with a footer."""
+    """Print the answer as a table on standard output.
+
+    On a terminal, fit the table to the width, show it through the pager, and print a footer.
+    """
     began_at = time.monotonic()
     answer, rows = query.fetch_rows(service, is_whole=arguments.all)
     below = table_footer(answer, len(rows), time.monotonic() - began_at)
@@ -288,7 +305,7 @@ def _write_pages(service: ServiceClient, query: EndpointQuery, format_name: str,
 
 
 def _rows_of_page(body: bytes, format_name: str, *, is_first: bool) -> bytes:
-    """Return the bytes that a page adds to the pages before it."""
+    """Return the bytes that the rows of one page add to the output."""
     if format_name == "json":
         rows = msgspec.json.decode(body, type=_Page).result
         return (b'{"result":[' if is_first else b"") + b",".join(map(bytes, rows))

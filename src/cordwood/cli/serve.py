@@ -70,7 +70,8 @@ def _serve(settings: Settings, hooks: ServiceHooks) -> None:
 
 
 def _demo_settings_and_hooks(settings: Settings, folder: Path) -> tuple[Settings, ServiceHooks]:
-    # The demo has its own folder and keys, whatever the environment says, so that it never touches real data.
+    # The demo always has its own folder and keys, even if the environment sets others, so that it never touches real
+    # data.
     own = msgspec.structs.replace(
         settings,
         serve=msgspec.structs.replace(settings.serve, data_dir=str(folder)),

@@ -73,7 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Shell:
-    """The state of a session. A statement in SQL ends with a semicolon at the end of a line."""
+    """The state of a session.
+
+    A statement in SQL may have several lines; it ends with a semicolon at the end of a line.
+    """
 
     def __init__(
         self, service: ServiceClient, endpoint: str, parameters: dict[str, str], *, redacts: bool = False
@@ -94,7 +97,7 @@ class Shell:
         return f"{self.endpoint}> " if not self._lines else "   -> "
 
     def run_lines(self, lines: Iterable[str]) -> int:
-        """Run all lines; return 1 if the last statement failed, else 0."""
+        """Run all lines. Return 1 if the last statement failed, and 0 otherwise."""
         for line in lines:
             self.process_line(line)
             if self._is_over:
@@ -246,7 +249,7 @@ def _command_help() -> str:
 
 
 def _input_lines(shell: Shell) -> Iterator[str]:
-    """Yield the typed lines. Ctrl-C discards a statement, Ctrl-D ends the session."""
+    """Yield the typed lines. Ctrl-C discards the current statement, and Ctrl-D ends the session."""
     while True:
         try:
             yield input(shell.prompt)
@@ -260,7 +263,7 @@ def _input_lines(shell: Shell) -> Iterator[str]:
 
 @contextmanager
 def _enable_line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
-    """Enable line editing with history and completion, if Python has readline."""
+    """While the block runs, offer line editing with history and completion, if Python has readline."""
     try:
         # Some builds of Python lack readline.
         readline = importlib.import_module("readline")

@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """The first events as rows and the items that would be quarantined, or the reason why nothing can be decoded."""
+    """The result of decoding a body: the first events as rows, and the items that would be quarantined.
+
+    If nothing can be decoded, `problem` is the reason.
+    """
 
     events: Sequence[Mapping[str, object]] = ()
     quarantined: Sequence[tuple[str, str]] = ()

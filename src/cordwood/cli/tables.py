@@ -17,7 +17,7 @@ Row = Mapping[str, object]
 
 # The maximum width of a cell if the output is not a terminal.
 _MAX_CELL_WIDTH: Final = 80
-# If the columns of a table would be narrower, its rows are printed as records.
+# If a table would need columns narrower than this to fit, its rows are printed as records.
 _MIN_COLUMN_WIDTH: Final = 8
 _COLUMN_GAP: Final = "  "
 # The range of integers that are formatted as TIMESTAMP, in microseconds since 1970: the years 2000 to 2100.
@@ -26,7 +26,10 @@ _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 class TableStyle(msgspec.Struct, frozen=True):
-    """How rows are printed. Without `width`, as for a file, a table may have any width, and only long cells are cut."""
+    """How rows are printed.
+
+    Without `width`, for example in a file, a table may have any width, and only long cells are cut.
+    """
 
     width: int | None = None
     is_coloured: bool = False
@@ -64,7 +67,7 @@ def format_table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
 
 
 def _records(columns: Sequence[str], rows: Sequence[Row], style: TableStyle) -> str:
-    """Format each row as lines of a name and an uncut value."""
+    """Format each row as a record: one line for each column, with the column's name and the uncut value."""
     names = {name: printable_text(name) for name in columns}
     widest = max(map(display_width, names.values()))
     lines = []
@@ -79,7 +82,10 @@ def _records(columns: Sequence[str], rows: Sequence[Row], style: TableStyle) -> 
 
 
 def _column_widths(names: Sequence[str], cells: Sequence[Sequence[str]], table_width: int | None) -> list[int]:
-    """Return the widths of columns, narrowing the widest until the table fits; an empty list if that is impossible."""
+    """Return the widths of the columns. The widest are narrowed until the table fits.
+
+    Return an empty list if the table cannot fit.
+    """
     widths = [max(map(display_width, column)) for column in zip(names, *cells, strict=True)]
     if table_width is None:
         return [min(width, _MAX_CELL_WIDTH) for width in widths]
@@ -106,7 +112,7 @@ def _pad_cell(cell: str, width: int, *, is_right_aligned: bool) -> str:
 
 
 def _truncate_text(text: str, width: int) -> str:
-    """Return the text, or the beginning of it that fits together with an ellipsis."""
+    """Return the text, or as much of its beginning as fits together with an ellipsis."""
     if display_width(text) <= width:
         return text
     used, end = 0, 0
@@ -130,7 +136,7 @@ def character_width(character: str) -> int:
 
 
 def _cell_text(name: str, value: object) -> str:
-    # The text is cut to more than a cell can show, because a value may have megabytes.
+    # Before the value is formatted, its text is cut to more than a cell can show, because a value may have megabytes.
     return _uncut_text(name, value, limit=4 * _MAX_CELL_WIDTH)
 
 
@@ -148,7 +154,7 @@ def _with_style(text: str, escape_code: str, style: TableStyle) -> str:
 
 
 def is_time(name: str, value: object) -> bool:
-    """Return whether a value is to be printed as a time, judged by the name of its column and its magnitude."""
+    """Return whether a value is printed as a time, which depends on the name of its column and its magnitude."""
     return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS_RANGE
 
 
@@ -161,7 +167,10 @@ def _is_number(name: str, value: object) -> bool:
 
 
 def source_excerpt(source: str, line: int, column: int, width: int = _MAX_CELL_WIDTH) -> str:
-    """Return a line of a text with a caret below the column; of a long line, only the part around the column."""
+    """Return a line of a text, with a caret below the column.
+
+    A long line is cut to the part around the column.
+    """
     lines = source.replace("\r\n", "\n").split("\n")
     if not 1 <= line <= len(lines):
         return ""

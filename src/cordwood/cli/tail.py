@@ -35,9 +35,9 @@ from cordwood.settings.quantities import read_duration
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _RETRIED_STATUSES: Final = (429, 502, 503, 504)
 _MAX_PAUSE_SECONDS: Final = 10.0
-# The beginnings of a status in an `end` message after which reconnecting is useless.
+# After an `end` message whose status begins with one of these texts, connecting again is useless.
 _FINAL_STATUS_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
-# Longer than 15 seconds, after which the service sends something even if there are no rows.
+# This timeout is longer than the 15 seconds after which the service sends a heartbeat if there are no rows.
 _READ_TIMEOUT_SECONDS: Final = 60.0
 
 
@@ -85,7 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _endpoint_and_lql(arguments: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the endpoint and the LQL query. A single argument that cannot be an endpoint's name is the query."""
+    """Return the name of the endpoint and the LQL query.
+
+    A single argument that cannot be the name of an endpoint is the query.
+    """
     endpoint, lql = arguments.endpoint, arguments.lql
     if endpoint is not None and lql is None and re.search(r"[\s:]", endpoint):
         return _DEFAULT_ENDPOINT, endpoint
@@ -110,7 +113,7 @@ def _check_duration(text: str) -> str:
 
 
 class _FollowedQuery:
-    """A followed query, which connects again when its connection ends."""
+    """A followed query. It connects again when its connection ends."""
 
     def __init__(
         self, service: RemoteService, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool
@@ -126,7 +129,7 @@ class _FollowedQuery:
         self._pause_seconds = 0.0
 
     def messages(self) -> Iterator[ServerSentEvent]:
-        """Yield the messages; when a connection ends, reconnect after growing pauses."""
+        """Yield the messages. When a connection ends, connect again after a pause, which grows with each attempt."""
         while True:
             try:
                 yield from self._messages_of_one_connection()
@@ -169,7 +172,7 @@ def _read_message(fields: Mapping[str, str]) -> ServerSentEvent:
     return message
 
 
-# The format of rows as lines.
+# How rows are formatted as lines
 
 _LEVEL_NAMES: Final = ("level", "severity", "severity_text", "error_severity", "log_level")
 _STATUS_NAMES: Final = ("status_code", "status")
@@ -184,7 +187,8 @@ _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
 def _json_line(row: Mapping[str, object], *, is_terminal: bool) -> str:
-    # On a terminal, all characters outside ASCII are escaped: JSON permits some of them that control the terminal.
+    # On a terminal, all characters outside ASCII are escaped, because some characters that JSON permits control the
+    # terminal.
     return json.dumps(row, ensure_ascii=is_terminal, separators=(",", ":"))
 
 
@@ -213,7 +217,10 @@ def _value_text(value: object) -> str:
 
 
 def level_of(row: Mapping[str, object]) -> str:
-    """Return the level of a row in lower case: from a field, an HTTP status, or the first words of the message."""
+    """Return the level of a row in lower case.
+
+    The level comes from a field, from an HTTP status, or from a word at the beginning of the message.
+    """
     found = _find(row, _LEVEL_NAMES, _MAX_SEARCH_DEPTH)
     if isinstance(found, str):
         return found.lower()
@@ -225,7 +232,7 @@ def level_of(row: Mapping[str, object]) -> str:
 
 
 def _find(value: object, names: tuple[str, ...], depth: int) -> object:
-    """Return the first field with one of the names, searching objects and lists down to a depth."""
+    """Return the first field with one of the names. Objects and lists are searched down to the given depth."""
     if isinstance(value, list):
         value = value[0] if value else None
     if not isinstance(value, Mapping) or not depth:

@@ -16,22 +16,25 @@ def print_output(text: str) -> None:
 
 
 def print_line_or_ignore(text: str) -> None:
-    """Print a line. Closed output is ignored: a service must not end because the reader of its output did."""
+    """Print a line, and ignore closed output.
+
+    The service must not end because the reader of its output has ended.
+    """
     try:
         print_output(text)
     except OSError:
-        # Standard output is replaced: otherwise the buffered text would be written again at exit, and fail again.
+        # Replace standard output. Otherwise the buffered text would be written again at exit, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_message(text: str) -> None:
-    """Print lines to standard error, without control characters; a closed terminal is ignored."""
+    """Print lines to standard error without control characters. A closed terminal is ignored."""
     with contextlib.suppress(OSError):
         print("\n".join(map(printable_text, text.split("\n"))), file=sys.stderr, flush=True)
 
 
 def printable_text(text: str) -> str:
-    """Return the text on one line, with spaces instead of control characters and others that cannot be printed."""
+    """Return the text on one line, with a space in place of each character that cannot be printed."""
     return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
 
 
@@ -56,7 +59,7 @@ class ByteProgress(msgspec.Struct):
 
 
 def print_paged(text: str) -> None:
-    """Print a text; on a terminal, through the pager if it has more lines than the screen."""
+    """Print a text. On a terminal, use the pager if the text has more lines than the screen."""
     if not sys.stdout.isatty() or text.count("\n") + 1 < shutil.get_terminal_size().lines:
         print_output(text)
         return

@@ -1,4 +1,4 @@
-"""Forecast when the disk will be full, from the trend of its free space, and warn about it."""
+"""A forecast of the time when the disk will be full, from the trend of its free space, and warnings about it."""
 
 import math
 from collections import deque
@@ -9,7 +9,7 @@ import msgspec
 from cordwood.observe.observation import ReportMessage
 
 _WINDOW_SECONDS = 3600.0
-# The WAL grows and shrinks by some 100 MB, so a shorter period would not show a trend.
+# No forecast is made from a shorter period: the WAL grows and shrinks by some 100 MB, which hides the trend.
 _MIN_TREND_SECONDS = 300.0
 _WARN_BELOW_SECONDS = 24 * 3600.0
 _REPEAT_WARNING_SECONDS = 3600.0
@@ -19,14 +19,17 @@ DISK_FULL_ADVICE = "Shorten `retention` in the streams file, set limits.store_si
 
 
 class FreeSpaceSample(msgspec.Struct, frozen=True):
-    """The free bytes at a monotonic time."""
+    """The number of free bytes on the disk at one moment of a monotonic clock."""
 
     taken_at: float
     free_bytes: float
 
 
 class DiskForecast:
-    """Records `free_bytes` at each call of `sample`; warnings are passed to `report`."""
+    """A forecast of the time when the disk will be full.
+
+    `free_bytes` returns the free space, which `take_sample` records. Warnings are passed to `report`.
+    """
 
     def __init__(self, free_bytes: Callable[[], float], clock: Callable[[], float], report: ReportMessage) -> None:
         self._free_bytes = free_bytes
@@ -38,7 +41,7 @@ class DiskForecast:
         self.seconds_left = math.inf
 
     def take_sample(self) -> None:
-        """Take a sample; must be called at least once a minute."""
+        """Record the free space, update the forecast, and warn if necessary. Call it at least once a minute."""
         now = self._clock()
         self._samples.append(FreeSpaceSample(now, self._free_bytes()))
         while self._samples[0].taken_at < now - _WINDOW_SECONDS:
@@ -47,7 +50,10 @@ class DiskForecast:
         self._warn_if_needed(now)
 
     def _warn_if_needed(self, now: float) -> None:
-        """Warn again after an hour, or when the remaining time has halved since the last warning."""
+        """Warn if the disk is nearly full, or will be full within a day.
+
+        The warning is repeated after an hour, or as soon as the remaining time has halved since the last warning.
+        """
         is_low = self._samples[-1].free_bytes < _WARN_BELOW_BYTES
         if self.seconds_left > _WARN_BELOW_SECONDS and not is_low:
             self._warned_seconds = math.inf
@@ -59,7 +65,10 @@ class DiskForecast:
 
 
 def estimate_seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
-    """Extrapolate by linear regression; infinity without a downward trend, or with too few samples."""
+    """Estimate in how many seconds the disk will be full, by a linear regression of the free space.
+
+    Return infinity if the free space does not decrease, or if the samples cover too short a period.
+    """
     if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_TREND_SECONDS:
         return math.inf
     mean_time = sum(sample.taken_at for sample in samples) / len(samples)

@@ -1,4 +1,4 @@
-"""Metrics: counted from observations, and exposed in Prometheus' text format; also recent event rates of streams."""
+"""Metrics: counted from observations, and exposed in the text format of Prometheus; also event rates of streams."""
 
 import math
 import threading
@@ -26,7 +26,10 @@ RATE_WINDOW_SECONDS = 60
 
 
 class ArrivalRates:
-    """Counts the arriving events of each stream by second, over one minute. `note` is not thread-safe."""
+    """Counts the arriving events of each stream by second, over the last minute.
+
+    `count_events` is not thread-safe.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -68,7 +71,7 @@ class Counter:
         self._sums[values] = self._sums.get(values, 0) + amount
 
     def sums_by(self, index: int) -> dict[str, int]:
-        """Return the sums by one of the labels."""
+        """Return the sum for each value of the label at position `index`, over all values of the other labels."""
         sums: dict[str, int] = {}
         for values, amount in self._sums.items():
             sums[values[index]] = sums.get(values[index], 0) + int(amount)

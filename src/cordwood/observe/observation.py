@@ -1,4 +1,4 @@
-"""Observations, the observer that passes each of them to its sinks, and the log as JSON lines."""
+"""Observations (facts about what the service did), the observer that passes them on, and the log as JSON lines."""
 
 import threading
 import time
@@ -15,7 +15,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """The base class of observations.
 
-    The tag of a class is the `event` of its log line; `level` is the line's severity.
+    The tag of a class is the value of `event` in its log lines. `level` is the severity of one observation; if it is
+    unset, the class's `default_level` applies.
     """
 
     default_level: ClassVar[LogLevel] = "info"
@@ -26,7 +27,10 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 
 
 class RequestAnswered(Observation, frozen=True, kw_only=True, tag="request"):
-    """A request was answered; for a query, with the fields of its receipt. `cache` is the outcome of the cache."""
+    """A request was answered.
+
+    For a query, the observation has the fields of the answer's receipt, and `cache` is the cache outcome.
+    """
 
     request_id: str
     method: str
@@ -59,7 +63,10 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
 
 
 class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_answers"):
-    """A run used partial answers. `outcome` is reused, computed (missing ones were computed for it) or failed."""
+    """A run used partial answers.
+
+    `outcome` is reused, failed, or computed; the last means that missing partial answers were computed for the run.
+    """
 
     outcome: str
     default_level: ClassVar[LogLevel] = "debug"
@@ -102,7 +109,7 @@ class EventsIngested(Observation, frozen=True, kw_only=True, tag="ingest"):
 
 
 class ListenerOutcomeCounted(Observation, frozen=True, kw_only=True, tag="listener"):
-    """A listener beside HTTP counted messages or connections, by outcome."""
+    """A listener other than HTTP counted messages or connections by their outcome."""
 
     listener: str
     outcome: str
@@ -130,7 +137,7 @@ class AlertSent(Observation, frozen=True, kw_only=True, tag="alert_sent"):
 
 
 class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
-    """An internal error occurred: `incident` is the id that the caller was told."""
+    """An internal error occurred. `incident` is the id that the caller was told."""
 
     incident: str
     trace: str
@@ -172,7 +179,10 @@ class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quaran
 
 
 class QuarantinedQueryRefused(Observation, frozen=True, kw_only=True, tag="quarantine_refused"):
-    """A quarantined query, or a query of a quarantined key, was refused; `by` is query or key."""
+    """A quarantined query, or a query of a quarantined key, was refused.
+
+    `by` is the reason: query or key.
+    """
 
     endpoint: str
     key: str
@@ -180,7 +190,7 @@ class QuarantinedQueryRefused(Observation, frozen=True, kw_only=True, tag="quara
 
 
 class ActionAudited(Observation, frozen=True, kw_only=True, tag="audit"):
-    """A request was refused because of its key, or an administrative action was performed, such as a change of a key.
+    """An administrative action was performed, such as a change of a key, or a request was refused because of its key.
 
     The observation never contains a secret.
     """
@@ -219,7 +229,7 @@ class ObservationSink(Protocol):
 
 
 class Observer:
-    """Passes every observation to every sink. Thread-safe if its sinks are."""
+    """Passes every observation to every sink. The observer is thread-safe if all its sinks are."""
 
     def __init__(self, sinks: Sequence[ObservationSink] = ()) -> None:
         self._sinks = tuple(sinks)
@@ -235,7 +245,10 @@ BUFFER_BYTES = 32 * 1024
 
 
 class JsonLineLog:
-    """The log as JSON lines. Warnings and errors are written at once, others when the buffer is full or flushed."""
+    """The log as JSON lines.
+
+    Warnings and errors are written at once, other lines when the buffer is full or flushed.
+    """
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
         self._out = out

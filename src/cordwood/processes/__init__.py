@@ -1,1 +1,1 @@
-"""Fork, connect, measure and kill child processes; independent of logs and queries."""
+"""Tools to fork, connect, measure and kill child processes; they do not depend on the rest of cordwood."""

@@ -1,8 +1,8 @@
 """A fork server: a single-threaded process with all modules loaded, which forks other processes quickly and safely.
 
-A forked process is a child of the process that uses the fork server (where the system has child subreapers): it ends
-with that process, but not with the fork server. It ignores the signals that its parent handles, and is the first that
-the OOM killer ends.
+The process that uses the fork server is its owner. Where the system has child subreapers, a forked process becomes a
+child of the owner. It ends with the owner, but not with the fork server. It ignores the signals that the owner handles,
+and the OOM killer ends it before other processes.
 """
 
 import ctypes
@@ -24,19 +24,21 @@ from pathlib import Path
 
 from cordwood.processes.memory_watchdog import MemoryLimit, MemoryWatchdog
 
-# The function that a forked process runs; its argument is its end of a new connection.
+# The type of the function that a forked process runs. The argument is the forked process's end of a new connection.
 ProcessEntry = Callable[[socket.socket], None]
 
-# A request: its kind and, to watch a process, the process id and the two numbers of its limit.
+# The format of a request: its kind, a process id, and the two numbers of a `MemoryLimit`. A request to fork has zeros
+# in place of the numbers.
 _REQUEST_FORMAT = struct.Struct("<cqqq")
 _FORK, _WATCH = b"f", b"w"
 _FORK_REPLY_FORMAT = struct.Struct("<i")
 # Forking takes milliseconds. A fork server that does not answer within this time is replaced.
 _REPLY_SECONDS = 30.0
 _SECONDS_BEFORE_KILL = 2.0
-# A process closes its connection shortly before its entry in the system's table of processes says how it ended.
+# The maximum time to wait for the exit status of a process whose connection has closed. A process closes its connection
+# shortly before the system has its exit status.
 _MAX_EXIT_SECONDS = 1.0
-# How long a forked process waits until it is the child of the process that uses the fork server.
+# The maximum time that a forked process waits for its adoption by the process that uses the fork server.
 _ADOPTION_SECONDS = 5.0
 _SPAWNED_PROGRAM = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
 
@@ -51,7 +53,7 @@ _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ForkedProcess:
-    """A forked process and our end of its connection."""
+    """A forked process, and this process's end of the connection to it."""
 
     def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid = pid
@@ -61,18 +63,24 @@ class ForkedProcess:
         self._end_signal = 0
 
     def kill(self) -> None:
-        """Send SIGKILL, unless the process has ended: its id may be that of another process by now."""
+        """Send SIGKILL, unless the process has ended: its id may belong to another process by now."""
         with self._lock, suppress(ProcessLookupError):
             if not self._reap():
                 os.kill(self.pid, signal.SIGKILL)
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended; release its entry in the system's table of processes."""
+        """Return whether the process has ended.
+
+        If it has, release its entry in the system's table of processes.
+        """
         with self._lock:
             return self._reap()
 
     def wait_for_end_signal(self) -> int:
-        """Return the signal that ended the process, or 0; call it after its connection has closed."""
+        """Return the signal that ended the process, or 0 if no signal did.
+
+        Call this method after the connection of the process has closed.
+        """
         deadline = time.monotonic() + _MAX_EXIT_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -86,17 +94,18 @@ class ForkedProcess:
             self._is_reaped = pid != 0
             self._end_signal = os.WTERMSIG(status) if pid and os.WIFSIGNALED(status) else 0
         except ChildProcessError:
-            # It is not a child of this process where the system has no child subreapers.
+            # Where the system has no child subreapers, the process is not a child of this one. Then look for it in
+            # /proc.
             self._is_reaped = not Path(f"/proc/{self.pid}").exists() if _PROC.exists() else False
         return self._is_reaped
 
 
 class ForkServer:
-    """Forks processes that run `entry`, written as `module:function`; safe from several threads.
+    """Forks processes that run `entry`, written as `module:function`. Thread-safe.
 
-    `start` forks the fork server itself: call it after all imports and before there is a second thread. A fork server that
-    ends is replaced by another that is started as a program, which takes about a second: by `replace_ended`, which does
-    not wait for it, or by the next `fork`.
+    `start` forks the fork server itself. Call it after all imports, and before there is a second thread. If the fork
+    server ends, another one is started as a program, which takes about a second. `replace_ended` starts it without
+    waiting for it; otherwise, the next `fork` starts it and waits.
     """
 
     def __init__(self, entry: str) -> None:
@@ -126,7 +135,7 @@ class ForkServer:
         self._control, self._forked = ours, pid
 
     def fork(self) -> ForkedProcess:
-        """Fork a process that runs the entry; raise OSError if that fails."""
+        """Fork a process that runs the entry function; raise OSError if forking fails."""
         ours, theirs = socket.socketpair()
         try:
             with self._lock:
@@ -140,17 +149,20 @@ class ForkServer:
         return child
 
     def watch_memory(self, child: ForkedProcess, limit: MemoryLimit) -> None:
-        """End the process when its memory exceeds the limit, if the system reports the memory of processes."""
+        """End the process `child` when its memory exceeds the limit.
+
+        This works only if the system reports the memory of processes.
+        """
         with self._lock:
             self._memory_limits = {
                 watched: old for watched, old in self._memory_limits.items() if not watched.has_ended()
             } | {child: limit}
-            # If the fork server has ended, its replacement is told to watch the process.
+            # If the fork server has ended, `_spawn_server` tells its replacement to watch the process.
             with suppress(OSError):
                 self._request_watch(child, limit)
 
     def replace_ended(self) -> None:
-        """Start another fork server if this one has ended, without waiting until it is ready."""
+        """Start another fork server if the current one has ended, without waiting until the new one is ready."""
         if self._control is None or not self._lock.acquire(blocking=False):
             return
         try:
@@ -161,7 +173,7 @@ class ForkServer:
             self._lock.release()
 
     def close(self) -> None:
-        """End the fork server and everything that it has forked; the next `fork` starts another one."""
+        """End the fork server and all processes that it has forked. The next `fork` starts another fork server."""
         with self._lock:
             self._end_server()
             for child in self._children:
@@ -206,7 +218,10 @@ class ForkServer:
 
 
 def run_spawned() -> None:
-    """Run a fork server started as a program; its arguments are the entry and its connection's descriptor."""
+    """Run a fork server that was started as a program.
+
+    The program's arguments are the entry function and the descriptor of the connection to the owner.
+    """
     _, entry, descriptor = sys.argv
     _run_fork_server(entry, socket.socket(fileno=int(descriptor)), os.getppid())
 
@@ -224,7 +239,7 @@ def _request_fork(control: socket.socket, link: socket.socket) -> int:
 
 
 def _is_peer_closed(control: socket.socket) -> bool:
-    """Return whether the other end has closed the connection, which `poll` always reports."""
+    """Return whether the other end has closed the connection. `poll` reports this without any registered event."""
     poll = select.poll()
     poll.register(control, 0)
     return bool(poll.poll(0))
@@ -250,7 +265,7 @@ def _wait_for_forked(pid: int) -> None:
 
 
 def _run_fork_server(entry: str, control: socket.socket, owner: int) -> None:
-    """Run the fork server of the process `owner`; never returns."""
+    """Run the fork server of the process `owner`. This function never returns."""
     code = 1
     try:
         _leave_signals_to_parent()
@@ -267,7 +282,7 @@ def _run_fork_server(entry: str, control: socket.socket, owner: int) -> None:
 
 
 def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> None:
-    """Fork one process for each request and watch the memory of processes, until the other end closes."""
+    """Fork a process for each request, and watch the memory of processes, until the owner closes the connection."""
     watchdog = MemoryWatchdog(owner)
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -292,7 +307,10 @@ def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> No
 
 
 def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, owner: int) -> None:
-    """Fork a process whose parent ends at once, so that the owner adopts it; the process replies with its id."""
+    """Fork a process whose parent ends at once, so that the owner adopts the process.
+
+    The process sends its id to the owner.
+    """
     intermediate = os.fork()
     if intermediate:
         _, status = os.waitpid(intermediate, 0)
@@ -320,37 +338,43 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
 
 
 def _end_with_owner(owner: int) -> None:
-    """Have the kernel end this process with its owner; end it now if the owner has ended."""
+    """Make the kernel end this process when its owner ends.
+
+    If the owner has ended already, end this process now.
+    """
     if os.getppid() == owner:
         _end_with_parent(owner)
     else:
-        # The owner is not the parent: the system has no child subreapers, or the owner has ended. In the second case,
-        # this call raises ProcessLookupError.
+        # If the owner is not the parent, either the system has no child subreapers, or the owner has ended. In the
+        # second case, this call raises ProcessLookupError, which ends this process.
         os.kill(owner, 0)
 
 
 def _wait_for_adoption(parent: int) -> None:
-    """Wait until the parent has ended, and another process is the parent."""
+    """Wait until the parent has ended and another process has become the parent, or until the time is over."""
     deadline = time.monotonic() + _ADOPTION_SECONDS
     while os.getppid() == parent and time.monotonic() < deadline:
         time.sleep(0.0005)
 
 
 def _leave_signals_to_parent() -> None:
-    """Ignore the signals that ask for an end or a reload; the parent handles them."""
+    """Ignore the signals that request an end or a reload. The parent handles them."""
     signal.set_wakeup_fd(-1)
     for number in _PARENT_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _adopt_orphans() -> None:
-    """Make this process the child subreaper, the parent of descendants whose parent ends, if the system can do that."""
+    """Make this process a child subreaper, if the system has them.
+
+    A child subreaper becomes the parent of all descendants whose own parent ends.
+    """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, where the system can do that."""
+    """Make the kernel kill this process when its parent ends, if the system can do that."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -358,6 +382,6 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _prefer_for_oom_kill() -> None:
-    """Raise the OOM score, so that this process is killed before others."""
+    """Raise the OOM score of this process, so that the kernel kills it before others when memory runs out."""
     with suppress(OSError):
         _OOM_SCORE_FILE.write_text(_HIGH_OOM_SCORE, encoding="ascii")

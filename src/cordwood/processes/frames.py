@@ -9,7 +9,7 @@ from contextlib import suppress
 _FRAME_HEADER = struct.Struct("<IB")
 _READ_BYTES = 256 * 1024
 _BUFFER_BYTES = 1024 * 1024
-# A larger payload is sent separately, to save a copy.
+# A larger payload is sent separately from its header, which saves a copy of the payload.
 _MAX_JOINED_BYTES = 64 * 1024
 # A peer that reads nothing for this long is considered broken.
 _SEND_TIMEOUT_SECONDS = 30
@@ -17,7 +17,10 @@ _POLL_WITHOUT_WAITING = 0
 
 
 class FrameConnection:
-    """One end of a connection that transports frames. `send` is thread-safe, `receive` is for one thread."""
+    """One end of a connection that transports frames.
+
+    `send` is thread-safe; `receive` must be called from one thread only.
+    """
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -37,7 +40,7 @@ class FrameConnection:
             self._write_frame(kind, payload)
 
     def try_send(self, kind: int, payload: bytes = b"") -> bool:
-        """Send one short frame; return False if that would block."""
+        """Send one short frame; return False without sending it if that would block."""
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
@@ -49,7 +52,7 @@ class FrameConnection:
         return True
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return the next frame; None when the other end has closed."""
+        """Return the next frame, or None when the other end has closed the connection."""
         try:
             head = self._reader.read(_FRAME_HEADER.size)
             if len(head) < _FRAME_HEADER.size:
@@ -66,7 +69,7 @@ class FrameConnection:
             self._link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the descriptors; call it when no other thread reads or sends."""
+        """Close the connection's descriptors. Call it when no other thread reads or sends."""
         self.shut_down()
         with suppress(OSError):
             self._reader.close()

@@ -16,7 +16,10 @@ class ResidentMemoryReader:
             self._file = None
 
     def read(self) -> int | None:
-        """Return the bytes including shared pages; None if the process has ended or the system does not report them."""
+        """Return the resident bytes, including shared pages.
+
+        Return None if the process has ended, or if the system does not report the memory of processes.
+        """
         if self._file is None:
             return None
         try:
@@ -31,9 +34,9 @@ class ResidentMemoryReader:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident bytes of a process, including shared pages; None where the system does not report them.
+    """Return the resident bytes of a process, including shared pages, or None if the system does not report them.
 
-    Cheap, unlike `proportional_bytes`.
+    This call is cheap, unlike `proportional_bytes`.
     """
     memory = ResidentMemoryReader(pid)
     try:
@@ -43,7 +46,10 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def proportional_bytes(pid: int) -> int | None:
-    """Return the bytes of a process with shared pages divided among their users (PSS); takes milliseconds."""
+    """Return the proportional set size (PSS) of a process in bytes; it divides shared pages among their users.
+
+    The call takes milliseconds. Return None if the system does not report the size.
+    """
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -52,6 +58,6 @@ def proportional_bytes(pid: int) -> int | None:
 
 
 def total_memory_bytes(pids: Iterable[int]) -> int | None:
-    """Return the bytes of several processes together; None where the system reports none of them."""
+    """Return the memory of several processes together in bytes, or None if the system reports none of them."""
     sizes = [size for pid in pids if (size := proportional_bytes(pid) or resident_bytes(pid)) is not None]
     return sum(sizes) if sizes else None

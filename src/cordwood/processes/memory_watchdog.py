@@ -1,7 +1,7 @@
 """A watchdog that ends a process whose memory exceeds a hard limit.
 
-It runs in the fork server, which has only one thread. A thread of the serving process might have to wait a second for
-the interpreter lock, and a query can allocate gigabytes in that time.
+The watchdog runs in the fork server, which has only one thread. A thread of the serving process might have to wait a
+second for the interpreter lock, and a query can allocate gigabytes in that time.
 """
 
 import os
@@ -12,26 +12,34 @@ from typing import NamedTuple
 
 from cordwood.processes.memory_use import ResidentMemoryReader
 
-# The signal that ends a process. Like SIGKILL it does so at once, because no forked process handles it, but the exit
-# status then shows that the watchdog was the cause.
+# The signal that ends a process whose memory exceeds the limit. No forked process handles it, so it ends a process at
+# once, like SIGKILL. Unlike SIGKILL, it shows in the exit status that the watchdog ended the process.
 MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
-# The maximum rate at which one processor allocates and fills memory. The next check is before the limit can be exceeded
-# at this rate.
+# The maximum rate at which one processor allocates and fills memory. The next check takes place before a process could
+# exceed its limit at this rate.
 _MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
-# The growth of the owner counts for at most this part of the limit, so that a small process is not ended because of it.
+# The growth of the owner counts for at most this share of the limit, so that the owner's growth alone does not end a
+# small process.
 _MAX_OWNER_SHARE = 1 / 4
 
 
 class MemoryLimit(NamedTuple):
-    """The limit on the resident bytes of a process plus the growth of its owner beyond `owner_base_bytes`."""
+    """The memory limit of a process.
+
+    The resident bytes of the process plus the growth of its owner beyond `owner_base_bytes` must not exceed
+    `max_bytes`.
+    """
 
     max_bytes: int
     owner_base_bytes: int
 
 
 class MemoryWatchdog:
-    """Reads the memory of the watched processes, which are children of `owner`, whenever `end_processes_over_limit` is called."""
+    """A watchdog over processes that are children of `owner`.
+
+    It reads their memory whenever `end_processes_over_limit` is called.
+    """
 
     def __init__(
         self,
@@ -49,12 +57,15 @@ class MemoryWatchdog:
         self._watched[pid] = self._read(pid), limit
 
     def end_processes_over_limit(self) -> float | None:
-        """End the processes that exceed their limit; return the seconds until the next check, None if none is watched."""
+        """End the processes that exceed their limit.
+
+        Return the number of seconds until the next check, or None if no process is watched.
+        """
         pause_seconds = None
         for pid, (memory, limit) in list(self._watched.items()):
             used_bytes = memory.read()
             room_bytes = 0 if used_bytes is None else self._allowed_bytes(limit) - used_bytes
-            # A process that has ended but is not reaped yet has 0 bytes.
+            # A process that has ended but is not reaped yet reports 0 bytes.
             if used_bytes and room_bytes >= 0:
                 pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._fill_rate)
                 continue

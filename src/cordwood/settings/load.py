@@ -1,7 +1,7 @@
-"""Load settings from defaults, a TOML file, the environment and flags, each overriding those before it.
+"""Load settings from defaults, a TOML file, the environment and flags; each source overrides the sources before it.
 
-The source of each value is recorded. Six environment variables of Logflare are read as well. A notice lists the others,
-which are ignored.
+The source of each value is recorded. Six environment variables of Logflare are read as well. A notice lists Logflare's
+other variables, which are ignored.
 """
 
 import math
@@ -30,7 +30,7 @@ _INVALID_CHOICE_MESSAGE = "Invalid enum value"
 
 
 class SettingField(msgspec.Struct, frozen=True):
-    """A setting. `section` is empty for a setting without a section."""
+    """The definition of a setting. `section` is empty for a setting without a section."""
 
     section: str
     key: str
@@ -81,13 +81,13 @@ def _fields_of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, S
 
 
 def section_types() -> Mapping[str, type[SettingsSection]]:
-    """Return the sections by name."""
+    """Return the structs of all sections by the section's name."""
     hints = typing.get_type_hints(Settings)
     return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, SettingsSection)}
 
 
 def _read_value(field: SettingField, raw: object, origin: str) -> object:
-    """Parse the value of a setting; raise BadSetting with the problem and the source of the value."""
+    """Parse the value of a setting; raise BadSetting with the problem and the source of an invalid value."""
     try:
         return _convert(field, raw)
     except (ValueError, msgspec.ValidationError) as problem:
@@ -129,7 +129,7 @@ def _convert(field: SettingField, raw: object) -> object:
 
 
 def _as_single_text(field: SettingField, raw: object) -> str | float:
-    """Convert a list or a table from a file to the single text that a variable of the environment would have."""
+    """Convert a list or a table from a file to the single text that an environment variable would have."""
     if isinstance(raw, list) and field.attributes.get("form") == "list":
         return ",".join(map(str, raw))
     if isinstance(raw, dict) and field.attributes.get("form") == "table":
@@ -140,7 +140,7 @@ def _as_single_text(field: SettingField, raw: object) -> str | float:
 
 
 def format_value(field: SettingField, value: object) -> str:
-    """Format a value so that it can be parsed again. Of a secret, show only whether it is set."""
+    """Format a value so that it can be parsed again. For a secret, show only whether it is set."""
     if field.is_secret:
         return "(set, not shown)" if value else ""
     unit = field.attributes.get("unit")
@@ -161,7 +161,7 @@ def _without_password(text: str) -> str:
 
 CONFIG_FILE = "cordwood.toml"
 _VARIABLE_PREFIX = "CORDWOOD_"
-# Variables that are not settings: the settings file, and the service for client commands.
+# Variables that are not settings: the path of the settings file, and the URL and key that client commands use.
 _NON_SETTING_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
 # Variables of this form are set by Kubernetes in every pod if a service is called "cordwood".
 _KUBERNETES_SERVICE_VARIABLE = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
@@ -174,7 +174,7 @@ _LOGFLARE_VARIABLES = {
     "PHX_HTTP_IP": "web.host",
     "LOGFLARE_LOG_LEVEL": "web.log_level",
 }
-# The log levels of Elixir, with aliases and older spellings.
+# The log levels of Elixir, with aliases and older spellings, each with the log level of cordwood for it.
 _ELIXIR_LEVELS = {
     **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
     **dict.fromkeys(("warning", "warn"), "warning"),
@@ -187,7 +187,7 @@ _SHARED_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE
 
 
 class SourcedValue(msgspec.Struct, frozen=True):
-    """The text of a setting, and its source."""
+    """The unparsed value of a setting, and the source of the value."""
 
     value: object
     origin: str
@@ -206,7 +206,10 @@ def load_settings(
     config: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
-    """Load all sources. `flags` are by dotted name; a flag that was not given is None."""
+    """Load the settings from all sources.
+
+    `flags` has the values of flags by the dotted names of settings. A flag that was not given has the value None.
+    """
     env = os.environ if environment is None else environment
     given = {
         **_read_config_file(_config_file(config, env)),
@@ -266,7 +269,7 @@ def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
     if named is not None and not named.is_file():
         raise BadSetting(f"The settings file {named} does not exist.")
     usual = Path(CONFIG_FILE)
-    # The default file is read whenever it exists, and it is an error if it cannot be read.
+    # The default file is read whenever it exists. If it exists but cannot be read, that is an error.
     return named or (usual if usual.exists() or usual.is_symlink() else None)
 
 
@@ -314,7 +317,10 @@ def _read_logflare_variables(env: Mapping[str, str]) -> dict[str, SourcedValue]:
 
 
 def _logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return variable and value for each setting. The newer variable of the public token takes precedence."""
+    """Return, for each setting that a variable of Logflare sets, the variable and its value.
+
+    Of the two variables for the public token, the newer one takes precedence.
+    """
     found: dict[str, tuple[str, str]] = {}
     for variable, setting in _LOGFLARE_VARIABLES.items():
         value = environment.get(variable, "").strip()
@@ -345,7 +351,7 @@ def _logflare_address(text: str) -> str:
 
 
 def _elixir_level(text: str) -> str:
-    """Return the log level, or an empty text for an unknown word, which must not prevent the start."""
+    """Return the log level. Return an empty text for an unknown word, because it must not prevent the start."""
     return _ELIXIR_LEVELS.get(text.lower(), "")
 
 

@@ -19,14 +19,14 @@ _SECONDS_BY_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+")
-# A rate beyond these bounds is a mistake, and its reciprocal may not be finite.
+# Rates beyond these bounds are refused. They are mistakes, and their reciprocals may not be finite.
 MAX_PER_SECOND = 1e12
 MIN_PER_SECOND = 1e-9
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 
 
 def read_size(text: str) -> int:
-    """Parse a size to bytes; raise ValueError with a message for other texts."""
+    """Parse a size to bytes; raise ValueError with a message if the text is not a size."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or found[2] not in _BYTES_BY_UNIT:
         raise ValueError(f"{text!r} is not a size: write it like 512MB, 1.5GiB or 65536")
@@ -34,7 +34,7 @@ def read_size(text: str) -> int:
 
 
 def read_duration(text: str) -> float:
-    """Parse a duration to seconds; raise ValueError with a message for other texts."""
+    """Parse a duration to seconds; raise ValueError with a message if the text is not a duration."""
     cleaned = text.strip().lower()
     if cleaned == "0":
         return 0.0
@@ -44,7 +44,7 @@ def read_duration(text: str) -> float:
 
 
 def read_rate(text: str) -> float:
-    """Parse a rate to a number per second; raise ValueError with a message for other texts."""
+    """Parse a rate to a number per second; raise ValueError with a message if the text is not a rate."""
     found = _RATE.fullmatch(text.strip().lower())
     per_second = 0.0 if found is None else float(found[1]) / _SECONDS_BY_UNIT[found[2]]
     if not MIN_PER_SECOND <= per_second <= MAX_PER_SECOND:

@@ -14,14 +14,17 @@ _MIN_MEMORY_CEILING = 256 * 10**6
 
 
 def allowed_memory(root: Path = Path("/"), pid: int | None = None) -> int | None:
-    """Return the memory that the process `pid`, by default this one, may use, or None if it is unknown."""
+    """Return the bytes of memory that the process `pid` may use, or None if they are unknown.
+
+    Without `pid`, return the memory that this process may use.
+    """
     limits = (_read_number(file) for file in _memory_limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
     found = [limit for limit in (_machine_memory(root), *limits) if limit is not None]
     return min(found, default=None)
 
 
 def default_memory_ceiling(allowed: int | None) -> int:
-    """Return a quarter of the memory in whole megabytes, but at least the minimum."""
+    """Return a quarter of the allowed memory in whole megabytes, but at least `_MIN_MEMORY_CEILING`."""
     return max(_MIN_MEMORY_CEILING, (allowed or 0) // 4 // 10**6 * 10**6)
 
 
@@ -31,7 +34,10 @@ def _machine_memory(root: Path) -> int | None:
 
 
 def _memory_limit_files(root: Path, groups: Path) -> Iterator[Path]:
-    """Yield the limit files of the process's cgroup and its ancestors. A container sees its own cgroup as the root."""
+    """Yield the limit files of the process's cgroup and of its ancestors.
+
+    The root comes first, because a container sees its own cgroup as the root.
+    """
     mounts = root / "sys/fs/cgroup"
     yield mounts / "memory.max"
     yield mounts / "memory/memory.limit_in_bytes"
@@ -61,13 +67,13 @@ def _read_text(file: Path) -> str:
         return ""
 
 
-# The notations of values; the module `load` selects the parser of each.
+# Marks of settings for the module `load`. They select the parser of a value, or mark it as a secret or as a path.
 SIZE = {"unit": "size"}
 DURATION = {"unit": "duration"}
 RATE = {"unit": "rate"}
 SECRET = {"secret": True}
 PATH = {"path": True}
-# Values that are a list or a table in a file, and a single text elsewhere.
+# Marks of values that are a list or a table in a settings file, and a single text in other sources.
 LIST = {"form": "list"}
 TABLE = {"form": "table"}
 

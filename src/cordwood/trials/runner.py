@@ -57,7 +57,7 @@ class CasePage(msgspec.Struct, frozen=True):
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """The result of one case, which has passed if there are no differences."""
+    """The result of one case. The case has passed if there are no differences."""
 
     page: CasePage
     case: Case
@@ -71,7 +71,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 
 def find_pages(folder: Path | None) -> list[CasePage]:
-    """Return the pages in a folder and its subfolders; without a folder, those of the shipped endpoints."""
+    """Return the pages in a folder and its subfolders. Without a folder, return the pages of the shipped endpoints."""
     if folder is not None:
         if not folder.is_dir():
             raise BadTestPage(f"The folder {folder} does not exist.")
@@ -81,7 +81,7 @@ def find_pages(folder: Path | None) -> list[CasePage]:
 
 
 def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBEDDED_ENGINE) -> Iterator[CaseResult]:
-    """Run all cases of all pages. Cases of a page with equal data share an engine.
+    """Run all cases of all pages. The cases of a page that have equal data share an engine.
 
     The engine in the settings is not used, so that tests never touch a real store.
     """
@@ -96,7 +96,10 @@ def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBED
 
 
 class _TestSubject(msgspec.Struct, frozen=True):
-    """The endpoint that a page tests, and the name of the tested alert, which is in the same or in a separate file."""
+    """The endpoint that a page tests, and the name of the tested alert, if there is one.
+
+    The alert is defined in the endpoint's file or in a file of its own.
+    """
 
     endpoint_id: UUID
     alert: str | None
@@ -111,7 +114,7 @@ def _run_page(settings: Settings, page: CasePage, subject: _TestSubject) -> Iter
 
 
 def update_pages(trials: Sequence[CaseResult]) -> list[CasePage]:
-    """Replace the expected answers of failed cases by the actual ones in the files; return the changed pages."""
+    """Write the actual answers of failed cases into the pages as expected answers; return the changed pages."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
         replacements = [_replacement(trial) for trial in trials if trial.page == page and not trial.passed]
@@ -152,7 +155,10 @@ def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
 
 
 def _isolated_settings(settings: Settings, engine: str) -> Settings:
-    """Return the settings with default keys, limits and compatibility, because others might change the answers."""
+    """Return the settings with default keys, limits and compatibility.
+
+    Other values of these settings might change the answers.
+    """
     return msgspec.structs.replace(
         settings, engine=engine, keys=KeySettings(), limits=LimitSettings(), compat=CompatSettings()
     )
@@ -195,7 +201,7 @@ def _send_call(service: InProcessApp, endpoint_id: UUID, call: CaseCall) -> Case
 
 
 def _preview_alert(case: Case, service: InProcessApp, subject: _TestSubject) -> CaseOutcome:
-    """Evaluate the alert at the time that the case sets."""
+    """Evaluate the alert of the page, at the time that the case sets."""
     if subject.alert is None:
         raise case.fault_at("The endpoint of this page has no alert.", case.expected_fence, "Write an [alert] table.")
     status, _, answer = service.send("GET", f"/api/alerts/{quote(subject.alert, safe='')}/preview", b"", {})
@@ -203,7 +209,7 @@ def _preview_alert(case: Case, service: InProcessApp, subject: _TestSubject) -> 
 
 
 def _send_events(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
-    """Send the events. Those without an id get an id that is the same in every run."""
+    """Send the events of a case. Events without an id get an id that is the same in every run."""
     body = b"\n".join(add_missing_id(number, event) for number, event in enumerate(events))
     headers = {"content-type": "application/x-ndjson"}
     status, _, answer = service.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)

@@ -20,12 +20,12 @@ _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILIN
 _FENCE_MARK = re.compile(r"^```", re.MULTILINE)
 
 DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
-# The words that may follow ```call, with the value of the redaction header for each.
+# The options that may follow ```call, and the value of the redaction header for each of them.
 REDACT_MODES = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """A code fence. `notes` are the words after its kind, `start` and `end` its offsets in the page."""
+    """A code fence. `options` are the words after its kind; `start` and `end` are its offsets in the page."""
 
     kind: str
     options: tuple[str, ...]
@@ -48,7 +48,7 @@ class Case(msgspec.Struct, frozen=True):
         return [fence for fence in self.fences if fence.kind == kind]
 
     def last_fence(self, kind: str) -> Fence | None:
-        """Return the last fence of a kind, so that a fence of the case overrides one that belongs to every case."""
+        """Return the last fence of a kind. So a fence of the case overrides a fence that belongs to every case."""
         fences = self.fences_of_kind(kind)
         return fences[-1] if fences else None
 
@@ -83,7 +83,7 @@ def read_cases(file: str, text: str) -> list[Case]:
 
 
 def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
-    """Apply the replacements, last first, so that the offsets of the others stay valid."""
+    """Apply the replacements. The last one is applied first, so that the offsets of the others stay valid."""
     for replacement in sorted(replacements, key=lambda replacement: -replacement.start):
         text = text[: replacement.start] + replacement.text + text[replacement.end :]
     return text
@@ -267,7 +267,10 @@ class CaseOutcome(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
     def fence_text(self, expected: Fence | None) -> str:
-        """Return the fence that expects this answer; for an error without the message, since messages may change."""
+        """Return the fence that expects this answer.
+
+        The fence of an error leaves out the message, because messages may change.
+        """
         notes = expected.options if expected and expected.kind == self.kind else ()
         return fence_text(
             " ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines)
@@ -316,7 +319,10 @@ def _compare_rows(case: Case, expected: Fence, actual: CaseOutcome) -> list[str]
 
 
 def _compare_refusals(expected: Fence, actual: CaseOutcome) -> list[str]:
-    """Compare two refusals. The expected one may leave out status, code, position and message."""
+    """Return the differences between an expected and an actual error.
+
+    The expected error may leave out the status, the code, the position, and the message.
+    """
     expected_lines = expected.text.splitlines()
     actual_lines = list(actual.lines[: max(1, len(expected_lines))])
     if expected_lines and expected_lines[0].strip() in _accepted_error_heads(actual.lines[0]):
