@@ -45,7 +45,8 @@ class ServiceResponse(msgspec.Struct, frozen=True):
     def raise_for_error(self, source: str = "") -> "ServiceResponse":
         """Return the response, or raise RefusedByService if the response is an error.
 
-        The exception has the message of the error and, if `source` is given, the position of the error in `source`.
+        The exception has the message and the position of the error. If `source` is given, it also shows the position in
+        `source`.
         """
         if self.status < 400:
             return self
@@ -53,7 +54,7 @@ class ServiceResponse(msgspec.Struct, frozen=True):
 
 
 class PostRequest(msgspec.Struct, frozen=True):
-    """The body and the headers of a POST."""
+    """The body and the headers of a POST request."""
 
     body: bytes
     headers: Mapping[str, str]

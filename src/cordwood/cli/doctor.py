@@ -55,7 +55,7 @@ class Verdict(StrEnum):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """The result of one check, with advice if it is not good."""
+    """The result of one check, with advice if the result is not good."""
 
     verdict: Verdict
     subject: str
@@ -118,7 +118,7 @@ def check_clock(now: float, newest_file: float | None) -> CheckResult:
 
 
 def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Yield the problems with the keys in Logflare's environment variables, which dashboards and shippers use."""
+    """Yield problems with keys in Logflare's environment variables, which dashboards and log shippers use."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:

@@ -50,7 +50,7 @@ def _service_to_check(arguments: argparse.Namespace) -> RemoteService:
 def _reachable(host: str) -> str:
     """Return the host as it is written in a URL.
 
-    It is 127.0.0.1 for a service that listens on all addresses. An IPv6 address is put in brackets.
+    For a service that listens on all addresses, the host is 127.0.0.1. An IPv6 address is put in brackets.
     """
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a name, not a bind
         return "127.0.0.1"

@@ -168,7 +168,7 @@ def _send_batch(
 
 
 def _item_json(record: FileItem) -> bytes:
-    """Return a record as it is if it is JSON, and otherwise its text as a JSON string."""
+    """Return the data of a record if the data are JSON; otherwise return their text as a JSON string."""
     try:
         msgspec.json.decode(record.data, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):

@@ -115,7 +115,7 @@ class LogflareTables:
 
 @contextmanager
 def connect(address: str) -> Iterator[LogflareTables]:
-    """Connect to PostgreSQL; raise Unreachable, without the password, if that fails."""
+    """Connect to PostgreSQL; raise Unreachable if that fails. The exception never contains the password."""
     try:
         connection = psycopg.connect(
             address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="cordwood migrate"

@@ -55,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _service_finder(arguments: argparse.Namespace) -> Callable[[], RemoteService]:
     """Return a function that finds the service.
 
-    It returns the service that the flags or the environment name, or else the current owner of the data folder.
+    The function returns the service that the flags or the environment name, or else the current owner of the data
+    folder.
     """
     remote = service_by_url(arguments)
     if remote is not None:
@@ -87,7 +88,8 @@ def _import_mcp_server() -> ModuleType:
 class RemoteApi:
     """Sends the requests of tools to a service, each with `headers`.
 
-    `find_remote` is called for each request: after a restart, the service on a data folder has another address and key.
+    `find_remote` is called for each request, because the service on a data folder has another address and key after a
+    restart.
     """
 
     def __init__(self, find_remote: Callable[[], RemoteService], headers: Mapping[str, str]) -> None:
@@ -134,7 +136,10 @@ class _CancellableRequest:
         self._is_ended = False
 
     def run(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        """Send the request, and pass the body of a success to `on_chunk` until `on_chunk` returns False."""
+        """Send the request, and pass the body of a successful response to `on_chunk`.
+
+        Stop when `on_chunk` returns False.
+        """
         remote = self._remote
         key = {"x-api-key": remote.key} if remote.key else {}
         try:
@@ -161,7 +166,7 @@ class _CancellableRequest:
     def cancel(self) -> None:
         """Cancel the request from another thread.
 
-        The service stops the query, because its client disconnects.
+        The service then stops the query, because its client has disconnected.
         """
         self._is_ended = True
         connected = self._connection.sock

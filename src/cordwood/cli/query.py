@@ -51,7 +51,7 @@ JSON: Final = "application/json"
 
 # The seconds until the progress line appears, and the seconds between its updates.
 _FIRST_SECONDS, _PAUSE_SECONDS = 1.0, 0.5
-# The timeout of requests for the progress. It is short, so that they do not delay the end of the command.
+# The timeout of requests for the progress. It is short, so that these requests do not delay the end of the command.
 _PROGRESS_TIMEOUT_SECONDS = 2.0
 
 

@@ -86,7 +86,7 @@ class AdmissionAwaited(Observation, frozen=True, kw_only=True, tag="queued"):
 
 
 class CachedAnswerRefreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
-    """A cached answer was refreshed in the background."""
+    """A background refresh of a cached answer has ended. `outcome` is ok or the code of the error."""
 
     endpoint: str
     outcome: str
@@ -127,7 +127,7 @@ class AlertEvaluated(Observation, frozen=True, kw_only=True, tag="alert_evaluate
 
 
 class AlertSent(Observation, frozen=True, kw_only=True, tag="alert_sent"):
-    """A notification was sent, failed, or was given up."""
+    """The sending of an alert's notification has ended: `outcome` says whether it was sent, failed, or was given up."""
 
     alert: str
     target: str
@@ -223,7 +223,10 @@ def ignore_observation(_: object) -> None:
 
 
 class ObservationSink(Protocol):
-    """A consumer of observations, which ignores those that it does not need. It must be fast and must not raise."""
+    """A consumer of observations, which ignores the observations that it does not need.
+
+    `record` must be fast and must not raise.
+    """
 
     def record(self, observation: object) -> None: ...
 

@@ -46,7 +46,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc/self")
 _OOM_SCORE_FILE = Path("/proc/self/oom_score_adj")
-# The kernel kills processes with high scores first when memory runs out; the highest is 1,000.
+# When memory runs out, the kernel first kills the processes with high scores. The highest possible score is 1,000.
 _HIGH_OOM_SCORE = "500"
 # Signals that a terminal or service manager sends to the whole process group; the parent handles them.
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -104,8 +104,8 @@ class ForkServer:
     """Forks processes that run `entry`, written as `module:function`. Thread-safe.
 
     `start` forks the fork server itself. Call it after all imports, and before there is a second thread. If the fork
-    server ends, another one is started as a program, which takes about a second. `replace_ended` starts it without
-    waiting for it; otherwise, the next `fork` starts it and waits.
+    server ends, a new fork server is started as a program, which takes about a second. `replace_ended` starts the new
+    one without waiting until it is ready. Otherwise the next `fork` starts it and waits.
     """
 
     def __init__(self, entry: str) -> None:

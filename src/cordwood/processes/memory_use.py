@@ -46,9 +46,9 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def proportional_bytes(pid: int) -> int | None:
-    """Return the proportional set size (PSS) of a process in bytes; it divides shared pages among their users.
+    """Return the proportional set size (PSS) of a process in bytes, or None if the system does not report it.
 
-    The call takes milliseconds. Return None if the system does not report the size.
+    The PSS divides shared pages among the processes that use them. Reading it takes milliseconds.
     """
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()

@@ -122,7 +122,7 @@ class Lane(IntEnum):
     """The class of a run, which determines the slots that the run may use.
 
     `QUICK` and `SLOW` are for saved queries. `OWN_QUICK`, `UNKNOWN` and `OWN_SLOW` are for queries that callers wrote;
-    `UNKNOWN` is for those whose duration is not known yet. `REFRESH` is for runs in the background, such as refreshes
+    in `UNKNOWN`, the duration of the query is not known yet. `REFRESH` is for runs in the background, such as refreshes
     of cached answers.
     """
 
@@ -429,8 +429,8 @@ class CompileSlots:
 class AdmissionSlot:
     """A granted slot, with the account that is charged for it.
 
-    If the slot is lent to another run (`is_lent`), its own run continues, beyond the limit on concurrent runs. If the
-    slot is withdrawn (`is_withdrawn`), its run must be stopped.
+    A run whose slot is lent (`is_lent`) continues, beyond the limit on concurrent runs. A run whose slot is withdrawn
+    (`is_withdrawn`) must be stopped.
     """
 
     def __init__(self, admission: "AdmissionController", lane: Lane, account: str, started_at: float) -> None:
@@ -445,7 +445,7 @@ class AdmissionSlot:
         return self._admission.must_yield(self)
 
     def lend(self) -> None:
-        """Pass the slot to a queued request while the run, which cannot be restarted, continues without one."""
+        """Lend the slot to a queued request while the run, which cannot be restarted, continues without a slot."""
         self._admission.lend(self)
 
     def release_early(self) -> None:

@@ -306,7 +306,7 @@ class QueryService:
         return Answer(body, CacheOutcome.UNCACHED)
 
     async def compile_followed(self, request: QueryRequest) -> Statement:
-        """Compile a query whose rows are streamed as events arrive; raise a Fault if that is impossible for it."""
+        """Compile a query whose rows are streamed as events arrive; raise a Fault if the query cannot be followed."""
         with add_fault_position(_callers_sql(request)):
             return await self._statement_of(request)
 
@@ -467,9 +467,10 @@ class QueryService:
         *,
         refresh: bool = False,
     ) -> CompleteAnswer:
-        """Run the query again in a total order if its answer was cut off without one, so that it has a next page.
+        """Run the query again in a total order if its answer was cut off and its rows have no total order.
 
-        If the second run fails, return the first answer, which has a notice that it has no next page.
+        The ordered answer has a next page. If the second run fails, return the first answer, whose receipt has a notice
+        that the rows are in no total order.
         """
         receipt = finished.receipt
         if receipt.truncated is None or not lacks_total_order(job):

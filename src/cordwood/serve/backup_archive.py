@@ -93,7 +93,7 @@ def _parse_member(header: bytes) -> tarfile.TarInfo:
 
 
 def path_below(folder: Path, name: str) -> Path:
-    """Return the path of an archived file in the folder; raise BadBackup for a path that leads outside."""
+    """Return the path of an archived file in the folder; raise BadBackup if the path leads outside of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise BadBackup(f"This is not a backup: it contains the file {name!r}.")
@@ -122,7 +122,7 @@ class BackupService(msgspec.Struct, frozen=True):
 
     engine: Engine
     copy_keys: Callable[[], bytes]
-    # Returns None if there is no store of alerts.
+    # `copy_alerts` returns None if there is no store of alerts.
     copy_alerts: Callable[[], bytes | None]
     folder: DataFolder
     version: str

@@ -40,7 +40,10 @@ class AnswerCache(Protocol):
     """
 
     def get(self, key: bytes) -> _HasSize | None:
-        """Return the entry and mark it as the most recently used. Read its size again, because it may have grown."""
+        """Return the entry, and mark it as the most recently used.
+
+        The cache measures the size of the entry again, because it may have grown.
+        """
 
     def peek(self, key: bytes) -> _HasSize | None:
         """Return the entry without marking it as used."""
@@ -168,8 +171,8 @@ class CacheKeyIndex:
 
 SECOND_US = 1_000_000
 
-# A refresh starts before the answer is `warm_seconds` old. The lead is between these two shares of `warm_seconds`. It
-# depends on the cache key, so that entries made at the same time are not refreshed at the same time.
+# A refresh starts before the answer is `warm_seconds` old. The lead is between these two shares of `warm_seconds`. The
+# lead depends on the cache key, so that entries made at the same time are not refreshed at the same time.
 MIN_LEAD, MAX_LEAD = 0.02, 0.10
 # After the first failure, a refresh is retried after the share FIRST_RETRY of `warm_seconds`. The pause doubles with
 # each further failure, up to the share LAST_RETRY.

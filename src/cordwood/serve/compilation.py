@@ -405,7 +405,7 @@ def pinned_project(caller: Caller) -> str | None:
 class RedactionsByMode:
     """The `Redaction` objects, one for each redaction mode.
 
-    They are created once, because each of them caches the names that it has classified.
+    Each object is created once and kept, because it caches the names that it has classified.
     """
 
     def __init__(self, rules: RedactionRules) -> None:

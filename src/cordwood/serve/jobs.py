@@ -227,7 +227,7 @@ MAX_QUEUED_CHUNKS = 8
 
 
 class ReaderClosedError(Exception):
-    """The error in the engine's thread after the client has stopped reading the response."""
+    """The error that ends a run whose client has stopped reading the response."""
 
 
 class ResponseStream:

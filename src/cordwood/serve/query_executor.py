@@ -1,9 +1,9 @@
 """Runs of queries on the engine: single flight, admission, time limits, lists of runs, and the query quarantine.
 
 A query is *killed* if the engine's process had to be killed because of it. The quarantine refuses killed queries, and
-all ad hoc and sandbox queries of a key with two killed queries. For the key that sent it, a killed query is refused
-with any literals. For other keys, it is refused only with the same literals and values. Otherwise a caller could block
-a query that others use, by running it with a literal that makes the engine slow.
+all ad hoc and sandbox queries of a key with two killed queries. The key that sent a killed query may not send it again,
+whatever its literals. For other keys, the query is refused only with the same literals and values. Otherwise a caller
+could block a query that others use, by running it with a literal that makes the engine slow.
 
 If several queries ran when the process had to be killed, each of them is only *suspected*. A query that is suspected
 again counts as killed. Of the different suspected queries of one key, every second one counts as a kill for the key.

@@ -110,7 +110,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
     def pin_items(self) -> tuple[tuple[str, str], ...]:
         """The pins of the key.
 
-        In `*` and in notices, only the names of columns appear that events matching the pins have.
+        `*` and notices contain only names of columns that occur in events matching the pins.
         """
         return self.caller.pin_items
 

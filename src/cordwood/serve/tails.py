@@ -49,7 +49,7 @@ from cordwood.sql.follow import (
 )
 
 _POSITION_REGEX: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
-# The end of the year 9999.
+# The latest time that a position may have: the end of the year 9999.
 _MAX_TIME_US: Final = 253_402_300_799_999_999
 _LENGTH_PREFIX: Final = struct.Struct("<I")
 
@@ -156,7 +156,7 @@ class FollowedPages:
         self._runs: SingleFlight[FollowedPage] = SingleFlight()
 
     async def fetch_page(self, cursor: FollowedCursor, last_us: int) -> FollowedPage:
-        """Return the rows from the cursor to a receive time, inclusive; retry while the engine is being replaced."""
+        """Return a page of rows from the cursor to `last_us`, inclusive; retry while the engine is being replaced."""
         return await self._runs.join(
             (cursor, last_us), self._request.account, lambda *_: self._page_with_retries(cursor, last_us)
         )
@@ -225,7 +225,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
 
     @property
     def memory_bytes(self) -> int:
-        """The approximate bytes in memory."""
+        """The approximate number of bytes that the block takes in memory."""
         return len(self.text) + _FRAME_OVERHEAD_BYTES * len(self.frame_ids)
 
     @property
@@ -591,12 +591,15 @@ class Follower:
         return chunk
 
     def _heartbeat(self, position: FeedPosition) -> bytes:
-        """Return a comment and an id, so that a client that reconnects need not begin at an old position."""
+        """Return a comment and an id as a Server-Sent Event.
+
+        A client that reconnects begins at the position in the newest id, so that it need not begin at an old position.
+        """
         return self._mark_sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
 
 
 def _split(text: bytes) -> Iterator[bytes]:
-    """Yield a large text in parts, so that only a part of it is buffered for a slow client."""
+    """Yield a large text in parts, so that only one part of it is buffered for a slow client."""
     if len(text) <= 2 * FRAME_BLOCK_BYTES:
         if text:
             yield text
@@ -606,7 +609,10 @@ def _split(text: bytes) -> Iterator[bytes]:
 
 
 def _next_window(window_us: int, page: FollowedPage, cursor: FollowedCursor) -> int:
-    """Return the length of the next range, adapted to the number of rows that this page found."""
+    """Return the length of the next range of receive times.
+
+    It is adapted to the number of rows that this page found.
+    """
     if not page.is_last:
         return max(_MIN_WINDOW_US, page.next_cursor.first_receipt_us - cursor.first_receipt_us)
     return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _MIN_WINDOW_ROWS else window_us
@@ -736,7 +742,7 @@ class TailService:
         self._by_account -= Counter([charged.account])
         self._by_address -= Counter([charged.address])
 
-    # The life of feeds
+    # The start and the end of feeds
 
     async def _join_feed(self, request: QueryRequest) -> Feed:
         """Return the feed of a request, with one more follower; start the feed if it does not exist."""
@@ -770,7 +776,8 @@ class TailService:
         self._listen_for_stored_events(asyncio.get_running_loop())
         newest_us = self._answers.newest_receipt_us() or 0
         pages = FollowedPages(request, self._answers.run_followed_page)
-        # The first run reports invalid parameters and queries that the engine refuses.
+        # Run the query once now, so that the caller is told of invalid parameters, or that the engine refuses the
+        # query.
         await pages.fetch_page(FollowedCursor(newest_us + 1), newest_us + 1)
         feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings, self._log_bug)
         feed.notices = notices_of(statement)

@@ -1,6 +1,7 @@
 """Every setting: section, type, default, bounds and description. The reference page is generated from this file.
 
-The default memory ceiling follows from the memory that the machine and the limits of its cgroups allow this process.
+The default memory ceiling depends on the memory that this process may use: that of the machine, or less if a cgroup
+sets a limit.
 """
 
 from collections.abc import Iterator

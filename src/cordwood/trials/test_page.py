@@ -121,7 +121,7 @@ def _check_shared_fences(file: str, shared: Iterable[Fence]) -> None:
 
 
 def _check_fences_closed(file: str, text: str, fences: Iterable[Fence]) -> None:
-    """Raise BadTestPage for an unclosed fence, which the pattern would skip."""
+    """Raise BadTestPage for an unclosed fence, which the regular expression for fences skips."""
     for mark in _FENCE_MARK.finditer(text):
         if not _is_inside(mark.start(), fences):
             raise BadTestPage("This fence is not closed.", span=Span(_line(text, mark.start()), 1, file))
@@ -193,7 +193,7 @@ def _stream_name(case: Case, fence: Fence) -> str:
 
 
 def _read_events(case: Case, fence: Fence) -> tuple[bytes, ...]:
-    """Return the events, written one on each line or as a JSON list."""
+    """Return the events of a fence, which are written one on each line or as a JSON list."""
     try:
         if fence.text.lstrip().startswith("["):
             return tuple(map(_compact, msgspec.json.decode(fence.text, type=list[object])))
