@@ -275,7 +275,7 @@ class IngestTotals(msgspec.Struct):
         self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
     def print_summary(self, line: str) -> int:
-        """Print the reasons and a summary line; return the exit code."""
+        """Print the first reasons and a summary line; return the exit code."""
         for reason in self.reasons[:_SHOWN_REASONS]:
             print_message(f"Quarantined: {reason}")
         print_output(line)

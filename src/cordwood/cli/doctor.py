@@ -106,7 +106,7 @@ def check_open_file_limit(limit: int) -> CheckResult:
 
 
 def check_clock(now: float, newest_file: float | None) -> CheckResult:
-    """Check the clock. A file that was modified in the future means that the clock was set back."""
+    """Check the clock. A modification time in the future shows that the clock was set back."""
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _MIN_PLAUSIBLE_YEAR:
@@ -150,7 +150,7 @@ def check_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
         is_guarded = _requires_certificate(listen, address) or bool(listen.fluent_shared_key)
         yield check_listener("fluent", address, is_guarded=is_guarded)
     for address in read_otlp_grpc_addresses(listen):
-        # Callers of OTLP over gRPC need a key.
+        # The listener for OTLP over gRPC is always guarded, because its callers need a key.
         yield check_listener("OTLP over gRPC", address, is_guarded=True)
 
 

@@ -30,7 +30,7 @@ from cordwood.cli.client import RemoteService, add_service, base_path, new_conne
 from cordwood.errors import BadSetting, RefusedByService, Unreachable
 from cordwood.settings.settings import Settings
 
-# For how long the permissions of the key are cached.
+# The permissions of the key are cached for this number of seconds.
 _VIEW_MAX_AGE_SECONDS = 5.0
 _CHUNK_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 256 * 1024

@@ -261,7 +261,7 @@ def _print_progress(progress: CopyProgress, line: str) -> None:
 
 
 def _source_and_destination(arguments: argparse.Namespace) -> str:
-    """Return the source and the destination without credentials."""
+    """Return a text that names the source and the destination, without credentials."""
     source_tables, service = urlsplit(arguments.source), service_by_url(arguments)
     there = (
         service.url

@@ -280,7 +280,7 @@ def _enable_line_editing(completions: Callable[[str], list[str]]) -> Iterator[No
     try:
         yield
     finally:
-        # The history is readable by its owner only, because queries may be private.
+        # The history file is readable by its owner only, because queries may be private.
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.touch(mode=0o600)

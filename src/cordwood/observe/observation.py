@@ -103,7 +103,7 @@ class EventsIngested(Observation, frozen=True, kw_only=True, tag="ingest"):
     quarantined: int = 0
     late: int = 0
     future: int = 0
-    # The results of transforms: transform, outcome and number of events.
+    # The results of transforms, each with the name of the transform, the outcome, and the number of events.
     transformed: Sequence[tuple[str, str, int]] = ()
     default_level: ClassVar[LogLevel] = "debug"
 

@@ -19,8 +19,7 @@ MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
 # exceed its limit at this rate.
 _MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
-# The growth of the owner counts for at most this share of the limit, so that the owner's growth alone does not end a
-# small process.
+# The growth of the owner counts for at most this share of the limit. Otherwise it alone could end a small process.
 _MAX_OWNER_SHARE = 1 / 4
 
 

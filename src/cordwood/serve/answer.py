@@ -419,8 +419,8 @@ class QueryService:
         statement = self._statements.find(*inputs)
         if statement is None and self._compilations.is_running(key):
             await self._compile(key, inputs, account, is_own=is_own)
-            # The shared compilation may have begun before the caller's newest events arrived, so the statement is
-            # looked up again, which checks that it is still valid.
+            # The shared compilation may have begun before the caller's newest events arrived. Therefore look up the
+            # statement again, which checks that it is still valid.
             statement = self._statements.find(*inputs)
         return statement or await self._compile(key, inputs, account, is_own=is_own)
 
@@ -447,7 +447,7 @@ class QueryService:
     ) -> CompleteAnswer:
         """Run the job and return the complete answer.
 
-        If the answer is cut off at the row limit, its rows are in a total order if possible, so that it has a next
+        If the answer is cut off at the row limit, its rows are in a total order if possible. Then the answer has a next
         page.
         """
         seconds = self._total_orders.first_run_limit_seconds(job) if lacks_total_order(job) else None

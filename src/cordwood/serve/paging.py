@@ -6,9 +6,9 @@ events. It is encrypted, because it contains the time and the id of a row, which
 is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
 
 Rows of groups, unions and other queries without ids get a total order only if an answer is cut off at the row limit.
-Then the query is run again, ordered by the columns of the answer. This may cost far more than the run that stopped at
-the limit, and it may fail at a row that the first run did not reach. If the last answer of a query was ordered in this
-way, the next answer is ordered in its first run.
+Then the query is run again, ordered by the columns of the answer. The ordered run may cost far more than the run that
+stopped at the limit. It may also fail at a row that the first run did not reach. If the last answer of a query was
+ordered in this way, the next answer is ordered in its first run.
 """
 
 import base64

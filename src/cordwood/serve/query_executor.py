@@ -418,8 +418,8 @@ class QueryExecutor:
         self._engine = engine
         self._admission = admission
         self._observer = observer
-        # Three threads for each slot: one for its run, one for the run of a lent slot, and one for a cancelled run that
-        # the engine has not stopped yet.
+        # Three threads for each slot. One is for its run, one for the run of a lent slot, and one for a cancelled run
+        # that the engine has not stopped yet.
         self._threads = ThreadPoolExecutor(admission.slot_count * 3, thread_name_prefix="answer")
         self._durations = QueryDurations()
         self.engine_runs = EngineRuns()

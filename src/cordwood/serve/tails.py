@@ -203,8 +203,8 @@ def _page_of_answer(finished: CompleteAnswer, last_us: int) -> FollowedPage:
     return FollowedPage(complete, FollowedCursor(*complete[-1].sort_key), is_last=False)
 
 
-# The pause between two runs of a feed, in which events accumulate. With half this pause, rows would arrive later under
-# load: with ten feeds and 5,000 events a second, the runs would take the CPU time that is needed for sending the rows.
+# The pause between two runs of a feed, in which events accumulate. A pause half as long would delay rows under load.
+# With ten feeds and 5,000 events a second, the runs would take the CPU time that is needed for sending the rows.
 EVALUATION_PAUSE_SECONDS: Final = 0.1
 # Frames are joined into blocks of about this many bytes, each of which is sent in one write.
 FRAME_BLOCK_BYTES: Final = 32 * 1024
@@ -566,7 +566,7 @@ class Follower:
                 yield self._mark_sent(chunk)
 
     async def _wait_for_heartbeat(self) -> bool:
-        """Let the feed push frames until a push fails, the feed ends or a check is due.
+        """Wait while the feed pushes frames, until a push fails, the feed ends or a check is due.
 
         Return whether a heartbeat is due.
         """

@@ -61,7 +61,7 @@ class SettingField(msgspec.Struct, frozen=True):
 
 @cache
 def setting_fields() -> Mapping[str, SettingField]:
-    """Return every setting by its dotted name, in the order of the structs."""
+    """Return every setting by its dotted name, in the order in which the structs define the settings."""
     found: dict[str, SettingField] = {}
     for key, annotation in typing.get_type_hints(Settings, include_extras=True).items():
         if isinstance(annotation, type) and issubclass(annotation, SettingsSection):
@@ -182,7 +182,8 @@ _ELIXIR_LEVELS = {
     **dict.fromkeys(("debug", "all"), "debug"),
 }
 _LOGFLARE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
-# Other programs use these prefixes too, so they alone do not indicate an environment of Logflare.
+# Other programs use these prefixes too, so a variable with such a prefix does not alone show that Logflare is
+# configured.
 _SHARED_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
@@ -305,7 +306,10 @@ def _require_known_name(name: str, origin: str) -> str:
 
 
 def _resolve_path_setting(folder: Path, name: str, value: object) -> object:
-    """Resolve a path relative to the folder of the settings file."""
+    """Resolve the value of a path setting relative to the folder of the settings file.
+
+    Return the value of any other setting unchanged.
+    """
     return str(folder / value) if setting_fields()[name].is_path and isinstance(value, str) and value else value
 
 

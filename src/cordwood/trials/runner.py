@@ -52,7 +52,7 @@ class CasePage(msgspec.Struct, frozen=True):
 
     @property
     def alert_file(self) -> str:
-        """The file name of the tested alert, if the page is beside an alert file."""
+        """The name of the alert file that the page tests, if a file of this name exists."""
         return self.file.removesuffix(PAGE_PATTERN[1:]) + ".toml"
 
 

@@ -285,7 +285,7 @@ def outcome_of_query(status: int, body: bytes) -> CaseOutcome:
 
 
 def outcome_of_alert(status: int, body: bytes) -> CaseOutcome:
-    """Return the firing groups in the preview of an alert."""
+    """Return the outcome of an alert's preview: the firing groups, or the error."""
     if status == 200:
         firing = msgspec.json.decode(body, type=_PreviewBody).firing
         return CaseOutcome(ALERTS, tuple(bytes(fired).decode() for fired in firing))
