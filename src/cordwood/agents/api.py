@@ -7,7 +7,7 @@ import msgspec
 
 from cordwood.errors import RefusedByService
 
-# Receives the chunks of a successful response; returns False if it needs no more of them.
+# A function that receives the chunks of a successful response. It returns False if it needs no more chunks.
 OnChunk = Callable[[bytes], bool]
 
 # The maximum size of a document that a tool reads as a whole.
@@ -42,7 +42,10 @@ class KeyPermissions(msgspec.Struct, frozen=True):
 
     @property
     def may_read_streams(self) -> bool:
-        """Whether the key may query whole streams in SQL: a pin forbids this, because it would not restrict the query."""
+        """Whether the key may query whole streams in SQL.
+
+        A key with pins may not, because pins would not restrict such a query.
+        """
         return self.is_private and not self.pins
 
     @property
@@ -93,7 +96,10 @@ class ApiClient(Protocol):
         """Return the permissions of the key; raise a Fault if the key is invalid."""
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        """Send a request and pass its body to `on_chunk`. Cancelling the coroutine, or False from `on_chunk`, ends it."""
+        """Send a request, and pass the chunks of a successful response to `on_chunk`.
+
+        The request ends early if the coroutine is cancelled, or if `on_chunk` returns False.
+        """
 
 
 def truncated_response_fault() -> RefusedByService:
@@ -118,7 +124,7 @@ class BodyCollector:
         return not self.is_cut
 
     def decode_json(self) -> Any:
-        """Return the value; raise RefusedByService if the body is too large or is not JSON."""
+        """Return the body decoded from JSON; raise RefusedByService if it is too large or is not JSON."""
         if self.is_cut:
             raise RefusedByService(
                 f"The answer is larger than {self._limit // 2**20} MiB.", hint="Ask for a part of it."

@@ -1,7 +1,7 @@
 """The server of the Model Context Protocol, on standard input and output and behind an HTTP route.
 
-It offers the tools of `toolset` through the protocol's official library, which only this module imports. Each server
-knows one key: on standard input and output it serves one connection, over HTTP a single message.
+It offers the tools of `toolset` through the protocol's official library, which only this module imports. Each server is
+created for one key. On standard input and output, a server serves one connection; over HTTP, a single message.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from cordwood.errors import Fault
 
 T = TypeVar("T")
 
-# Headers that the library does not need: the key was checked, and the body was decompressed before.
+# Headers that are not passed to the library: the service has already checked the key and decompressed the body.
 _DROPPED_HEADERS: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
 _MEDIA_TYPE: Final = "application/json"
 _READ_ONLY_ANNOTATIONS: Final = ToolAnnotations(
@@ -73,7 +73,7 @@ async def _serve(api: ApiClient) -> None:
 
 
 async def answer_message(api: ApiClient, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
-    """Answer a message of streamable HTTP; return status and body, or raise an unexpected error."""
+    """Answer a message of the transport "streamable HTTP"; return status and body. Raises unexpected errors."""
     bugs: list[Exception] = []
     manager = StreamableHTTPSessionManager(
         app=_McpRequestHandlers(api, bugs.append).create_server(await api.fetch_permissions()),
@@ -129,7 +129,7 @@ class _McpRequestHandlers:
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_MEDIA_TYPE)])
 
     async def _await_with_mcp_errors(self, work: Awaitable[T]) -> T:
-        """Return the result; raise a refusal as an error of the protocol."""
+        """Return the result of `work`; raise a refusal or an error as an error of the protocol."""
         try:
             return await work
         except RefusedCallError as refused:
@@ -158,7 +158,7 @@ def _resource_info(resource: Resource) -> ResourceInfo:
 
 
 def _asgi_scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
-    """Return the ASGI scope of the message for the library."""
+    """Return the ASGI scope with which the message is passed to the library."""
     return {
         "type": "http",
         "http_version": "1.1",

@@ -1,6 +1,7 @@
-"""Tools: name, description, arguments and errors of calls, and answers within limits that say what was left out.
+"""Tools for agents: their descriptions and arguments, the errors of calls, and answers of limited size.
 
-The JSON Schema of a tool's arguments and their validation come from the same struct.
+An answer states what was left out of it. The JSON Schema of a tool's arguments and their validation come from the same
+struct.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ def argument_schema(kind: type, **choices: Sequence[str]) -> dict[str, Any]:
 
 
 def convert_arguments(kind: type[T], raw_arguments: Arguments) -> T:
-    """Convert the arguments to a struct; raise RefusedCallError that says what is wrong with them."""
+    """Convert the arguments to a struct; raise RefusedCallError, which describes the error, if they are invalid."""
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined] # a struct
     require_known_arguments(raw_arguments, fields)
     try:
@@ -72,12 +73,15 @@ class RefusedCallError(Exception):
 
 
 def refused_call_error(reply: Reply, query: str | None = None) -> RefusedCallError:
-    """Return the error for a response. `query` is the text in which the error's position is marked."""
+    """Return the error for an unsuccessful response.
+
+    `query` is the text in which the position of the error is marked.
+    """
     return RefusedCallError(_error_text(reply, query))
 
 
 def fault_text(fault: Fault) -> str:
-    """Return an error that was raised in this process as text."""
+    """Return the text for an error that was raised in this process."""
     return f"{fault.code}: {fault.one_line_text()}"
 
 
@@ -122,11 +126,11 @@ _MAX_NOTICE_LENGTH: Final = 300
 _AD_HOC_QUERY_PATH: Final = "/api/query"
 DEFAULT_ROWS: Final = 50
 MAX_ROWS: Final = 1000
-# The bytes of all rows of one answer as JSON: about ten thousand tokens.
+# The maximum size of all rows of one answer as JSON, which is about ten thousand tokens.
 MAX_ANSWER_BYTES: Final = 40_000
-# A longer line of the answer is not read.
+# The maximum length of a line of the response. A longer line is not read.
 MAX_LINE_BYTES: Final = 2 * 2**20
-# The bytes that are read of an answer in all, because each row is decoded to be shortened.
+# The maximum number of bytes that are read of one response. It is limited, because each row is decoded to be shortened.
 MAX_READ_BYTES: Final = 8 * 2**20
 _EXCERPT_LENGTH: Final = 2000
 
@@ -145,7 +149,10 @@ async def fetch_endpoint_rows(
     bounds: AnswerLimits,
     query: str | None = None,
 ) -> dict[str, Any]:
-    """Return the rows of an endpoint. `query` is the caller's own query among the parameters, to be quoted in errors."""
+    """Return the rows of an endpoint.
+
+    `query` is the caller's own query, which is also among the parameters. It is quoted in errors.
+    """
     call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON_MEDIA_TYPE)
     return await _fetch_rows(api, call, bounds, endpoint.max_limit, query)
 
@@ -186,21 +193,25 @@ async def _fetch_rows(
 
 
 def _service_truncation_reason(truncated: str | None, count: int, limit: int) -> str | None:
-    """Return why the service cut the rows. A streamed answer has no such header, because its headers are sent first."""
+    """Return the reason why the service cut the rows, or None.
+
+    A streamed answer has no header that states this, because headers are sent before the rows. So the rows may also be
+    cut if there are as many as the limit.
+    """
     if truncated is not None:
         return f"the service cut them at {truncated}"
     return f"the service answers with at most {limit} rows, and there may be more" if count >= limit else None
 
 
 class ShorteningLimits(msgspec.Struct, frozen=True):
-    """The lengths up to which texts, arrays and objects are not shortened."""
+    """The maximum lengths of texts, arrays and objects. Longer ones are shortened."""
 
     max_characters: int
     elements: int
     members: int
 
 
-# These are tried in order until a row fits into the answer.
+# The limits that are tried in order, until a shortened row fits into the answer.
 _SHORTENING_LIMITS: Final = (
     ShorteningLimits(max_characters=2000, elements=200, members=200),
     ShorteningLimits(max_characters=200, elements=10, members=40),
@@ -222,7 +233,10 @@ class RowCollector:
 
     @property
     def unfinished_line(self) -> bytes:
-        """The last line if it does not end in a line feed: then the body is not NDJSON."""
+        """The received data after the last line feed.
+
+        If some is left at the end of the body, the body is not NDJSON.
+        """
         return bytes(self._line)
 
     def add_chunk(self, chunk: bytes) -> bool:

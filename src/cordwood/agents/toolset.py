@@ -82,7 +82,10 @@ def _tool_name(endpoint: OfferedEndpoint) -> str:
 
 
 def _distinct_tool_name(endpoint: OfferedEndpoint) -> str:
-    """Return a name that ends in a part of the UUID, for endpoints whose names differ only in punctuation."""
+    """Return a tool name that ends in a part of the endpoint's UUID.
+
+    It is used if the usual tool name is not unique.
+    """
     return f"{_tool_name(endpoint)[: _MAX_TOOL_NAME_LENGTH - 9]}_{endpoint.token[:8]}"
 
 
@@ -438,7 +441,7 @@ class _TableReader:
 
 
 def _event_tools(view: KeyPermissions) -> list[Tool]:
-    """Return the tool to read an event, or nothing if the key may not read any table with events."""
+    """Return the tool that reads an event, or an empty list if the key may not read any table with events."""
     description = "Reads one event by its id, and the events before and after it in time."
     if view.may_read_streams:
         schema = argument_schema(StreamEventArguments)
@@ -512,15 +515,15 @@ _BUILT_IN_TOOL_NAMES: Final = (
     _LIST_STREAMS_TOOL_NAME,
     _READ_EVENT_TOOL_NAME,
 )
-# An upper bound on the text of any answer; the limits of each tool keep its answers below it.
+# An upper bound on the size of any answer's text. The limits of each tool keep its answers below this bound.
 MAX_TEXT_BYTES: Final = 200_000
-# Escapes in JSON may be unpaired surrogates, which UTF-8 cannot encode.
+# The error for escapes in JSON that are unpaired surrogates, which UTF-8 cannot encode.
 INVALID_UNICODE_TEXT: Final = "A text of the call is not valid Unicode."
 _TABLES, _SCHEMA = "cordwood://endpoints/", "cordwood://streams/"
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
-    """The text of a result, and whether it reports an error."""
+    """The answer of a tool: its text, and whether it reports an error."""
 
     text: str
     is_error: bool = False
@@ -535,7 +538,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 def tools_for_key(view: KeyPermissions) -> list[Tool]:
-    """Return the tools of a key: those for queries, for the catalog and for events, then one for each endpoint."""
+    """Return the tools of a key: those for queries, for the catalog and for events, then one tool for each endpoint."""
     return [
         *_query_tools(view),
         *_catalog_tools(view),

@@ -1,1 +1,1 @@
-"""Alerts: evaluate saved queries periodically, keep the states of their groups, and send notifications of changes."""
+"""Alerts: evaluate saved queries periodically, keep the states of groups of rows, and send notifications of changes."""

@@ -1,4 +1,4 @@
-"""The evaluation of an alert: its condition for each group of rows, the states of the groups, their changes, and silences."""
+"""Evaluate an alert: its condition for each group of rows, the states of the groups, state changes, and silences."""
 
 import math
 import operator
@@ -33,7 +33,7 @@ from cordwood.sql.stages import Statement, Target
 AnswerRow = Mapping[str, object]
 GroupLabels = tuple[tuple[str, str], ...]
 
-# The maximum number of groups in one evaluation. Further groups are left out, which a notice reports.
+# The maximum number of groups in one evaluation. Further groups are left out, and a notice reports this.
 MAX_GROUPS: Final = 1_000
 
 _COMPARISON_FUNCTIONS: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
@@ -45,14 +45,15 @@ _COMPARISON_FUNCTIONS: Final[Mapping[Comparison, Callable[[float, float], bool]]
     Comparison.NOT_EQUAL: operator.ne,
 }
 
-# The maximum length of a value, because rows contain texts of any length from senders of events.
+# The maximum length of a formatted value. It is limited, because rows contain texts of any length from senders of
+# events.
 _MAX_VALUE_CHARACTERS: Final = 200
 _TEMPLATE_TOKEN_PATTERN: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _CONTROL_CHARACTERS_PATTERN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class MissingColumn(Exception):
-    """Raised if the rows of the answer lack a column."""
+    """Raised if the rows of the answer lack a column that the alert reads."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -84,8 +85,8 @@ def evaluate_groups(
 ) -> list[Verdict]:
     """Return a verdict for each group of the rows, of the earlier rows, and of the known groups.
 
-    Without `group_by`, all rows are one group, which exists without rows as well. `earlier` are the rows of the period
-    before. `known_groups` has the labels of groups that had rows, by fingerprint.
+    Without `group_by`, all rows form one group, which exists even if there are no rows. `earlier` has the rows of the
+    period before. `known_groups` has the labels of groups that had rows in earlier evaluations, by fingerprint.
     """
     now, before = _group_rows(alert, rows), _group_rows(alert, earlier)
     labels = {fingerprint: group.labels for groups in (before, now) for fingerprint, group in groups.items()}
@@ -100,7 +101,10 @@ def evaluate_groups(
 
 
 def group_fingerprint(alert: Alert, values: Iterable[object]) -> str:
-    """Return the identity of a group: a digest of its complete values, of which labels contain only the beginning."""
+    """Return the identity of a group, a digest of its complete values.
+
+    Its labels may have only the beginning of a value.
+    """
     digest = blake2b(alert.id.bytes, digest_size=12)
     digest.update(msgspec.json.encode(list(values)))
     return digest.hexdigest()
@@ -169,7 +173,10 @@ def _total_of_column(condition: Condition, rows: Sequence[AnswerRow]) -> float:
 
 
 def _change_between(condition: Condition, now: float, before: float) -> float:
-    """Return the difference, or its percentage of `before`: infinite if only `before` is zero, 0 if both are zero."""
+    """Return the difference between two values, or its percentage of `before` if the condition is in percent.
+
+    The percentage is infinite if only `before` is zero, and 0 if both values are zero.
+    """
     difference = now - before
     if not condition.is_percent or difference == 0:
         return difference
@@ -213,9 +220,9 @@ def _template_problem(template: str) -> str | None:
 
 
 def _fill_template(template: str, values: Mapping[str, object]) -> str:
-    """Return the text with each `{column}` replaced by the value of the row; `{{` and `}}` are braces.
+    """Return a template with each `{column}` replaced by the value in `values`. `{{` and `}}` stand for braces.
 
-    A column that the row lacks is an empty text.
+    A column that has no value is replaced by an empty text.
     """
 
     def value(found: "re.Match[str]") -> str:
@@ -240,13 +247,14 @@ def _format_value(value: object) -> str:
 
 
 def _truncate(text: str, length: int) -> str:
-    """Return the text, or its beginning with an ellipsis if it is too long."""
+    """Return the text, or its beginning and an ellipsis if the text is too long."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 _TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 _RELATIVE_TIME_PATTERN: Final = re.compile(r"now(?:\s*-\s*(.+))?")
-# A star outside COUNT(*): the columns of such an answer depend on the stored events, so they cannot be checked.
+# Matches a star other than that of COUNT(*). The columns of a query with such a star depend on the stored events, so
+# they cannot be checked.
 _SELECT_STAR: Final = re.compile(r"(?<!\()\*(?!\))")
 
 
@@ -310,9 +318,9 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
 
 
 def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
-    """Replace relative times (`now`, `now-5m`) in parameter values by times.
+    """Replace relative times (`now`, `now-5m`) in parameter values by absolute times.
 
-    Other texts are unchanged; binding refuses invalid ones.
+    Other texts are unchanged. Invalid ones are refused later, when the parameters are bound.
     """
     kinds = {parameter.name: parameter.type for parameter in parameters}
     return {name: _resolve_time(value, kinds.get(name), at_us) for name, value in values.items()}
@@ -350,9 +358,9 @@ class GroupPhase(StrEnum):
 class GroupState(msgspec.Struct, frozen=True):
     """The state of an alert for one group of its rows.
 
-    `since_us` is the time at which the condition began to hold; of a quiet group, the time at which the state was
+    `since_us` is the time at which the condition began to hold or, for a quiet group, the time at which the state was
     stored. `seen_us` is the time at which the group last had rows. `sent_us` has, by target, the time of the last
-    notification that the group fires.
+    notification that reported the group as firing.
     """
 
     fingerprint: str
@@ -372,7 +380,7 @@ class StateUpdate(msgspec.Struct):
     changed_groups: list[GroupState] = []
     removed_fingerprints: list[str] = []
     outgoing_changes: list[tuple[str, StateChange]] = []
-    # Groups that became pending or firing, or ended, for the history.
+    # The entries for the history: groups that became pending or firing, or ended, each with the new state.
     history_events: list[tuple[str, GroupState]] = []
 
 
@@ -384,7 +392,11 @@ class Evaluation(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
     def verdicts_by_fingerprint(self) -> Mapping[str, Verdict]:
-        """Return the verdicts by fingerprint, without groups that may have rows beyond the end of the answer."""
+        """Return the verdicts by fingerprint.
+
+        If the answer was cut, groups without rows are left out, because they may have rows beyond the end of the
+        answer.
+        """
         return {
             verdict.fingerprint: verdict
             for verdict in self.verdicts
@@ -392,7 +404,7 @@ class Evaluation(msgspec.Struct, frozen=True):
         }
 
 
-# A function that returns after how many seconds a firing state is sent to a target again; None for never.
+# A function that returns, for a target, after how many seconds a firing state is sent again. None stands for never.
 GetRepeatSeconds = Callable[[str], float | None]
 
 
@@ -403,7 +415,7 @@ def update_group_states(
     repeat_after: GetRepeatSeconds,
     is_silenced: Callable[[GroupLabels], bool],
 ) -> StateUpdate:
-    """Return the states after an evaluation. A silenced change is sent when the silence has ended."""
+    """Return the states after an evaluation, and the changes. A silenced change is sent when the silence has ended."""
     update = StateUpdate(dict(instances))
     verdicts_by_fingerprint = evaluation.verdicts_by_fingerprint()
     for fingerprint, verdict in verdicts_by_fingerprint.items():
@@ -421,7 +433,7 @@ def update_group_states(
 
 
 def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpdate:
-    """Return the states after the alert was removed: firing groups are resolved."""
+    """Return the states after an alert was removed. All its groups end, and firing groups are resolved."""
     update = StateUpdate(dict(instances))
     for instance in instances.values():
         _end_group(update, instance, now_us)
@@ -474,7 +486,7 @@ def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict:
 
 
 def _end_group(update: StateUpdate, instance: GroupState, now_us: int) -> None:
-    """End a pending or firing group, and notify the targets that were notified that it fires."""
+    """End a group. If it was firing, send its end to the targets that were notified of the firing state."""
     _remove_group(update, instance)
     if instance.phase is not GroupPhase.FIRING:
         return
@@ -522,7 +534,10 @@ def make_change(instance: GroupState, state: NotifiedState, ended_us: int | None
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """A silence of one alert (of all if `alert` is empty) for groups whose labels include those in `labels`."""
+    """A silence, which prevents notifications for groups whose labels include those in `labels`.
+
+    It applies to one alert, or to all alerts if `alert` is empty.
+    """
 
     id: str
     alert: str

@@ -9,7 +9,7 @@ from cordwood.model.definitions import Severity
 
 
 class NotifiedState(StrEnum):
-    """The state of a group, as a target is notified of it."""
+    """The state of a group that a notification reports."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
@@ -18,8 +18,8 @@ class NotifiedState(StrEnum):
 class StateChange(msgspec.Struct, frozen=True):
     """A change of the state of one group. Its texts may come from senders of events, and are limited in length.
 
-    `fingerprint` identifies the alert and the group, and is the same for both states. `labels` are the columns that
-    form the group, with their values. `value` is the value that the condition compared.
+    `fingerprint` identifies the alert and the group, and is the same when the group fires and when it is resolved.
+    `labels` are the columns that form the group, with their values. `value` is the value that the condition compared.
     """
 
     fingerprint: str
@@ -32,7 +32,7 @@ class StateChange(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """The changes of one alert for one target. `id` is the same when sending is repeated.
+    """The changes of one alert for one target. `id` is the same when the notification is sent again.
 
     `omitted` is the number of further changes that are not in `changes`. `expires_us` is the time until which a firing
     state is valid without being sent again. `url` is the page of the alert, or empty.
@@ -50,7 +50,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class DeliveryFailed(Exception):
-    """A notification was not delivered.
+    """Raised if a notification was not delivered.
 
     `reason` is a sentence without secrets. `retry_after_seconds` is the delay that the target requests, or None.
     """

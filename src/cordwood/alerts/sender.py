@@ -26,12 +26,12 @@ _POLL_SECONDS: Final = 1.0
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
 
-# The maximum number of changes of one notification, and the function that delivers it.
+# The route to a target: the maximum number of changes of one notification, and the function that delivers it.
 DeliveryRoute = tuple[int, Callable[[Notification], Awaitable[None]]]
 
 
 class SendLimits(msgspec.Struct, frozen=True):
-    """The rate of notifications to a target, and for how long a notification is retried."""
+    """The limit on the rate of notifications to a target, and for how long a notification is retried."""
 
     notifications_per_second: float = 1 / 6
     retry_seconds: float = 86_400.0
@@ -49,12 +49,18 @@ class TargetDeliveryState(msgspec.Struct):
     tokens_counted_us: int | None = None
 
     def is_paused(self, now_us: int) -> bool:
-        """Return whether the next attempt is later. A pause above the maximum means that the clock was set back."""
+        """Return whether the time of the next attempt is in the future.
+
+        A pause above the maximum is ignored, because it means that the clock was set back.
+        """
         return now_us < self.next_attempt_us <= now_us + _MAX_PAUSE_US
 
 
 class NotificationSender:
-    """Sends one notification at a time to each target. A receiver raises DeliveryFailed if it refuses one."""
+    """Sends one notification at a time to each target.
+
+    The target's route raises DeliveryFailed if the target refuses it.
+    """
 
     def __init__(
         self,
@@ -76,14 +82,17 @@ class NotificationSender:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Make the sender look for changes to send. Must be called on the event loop."""
+        """Make the sender look for queued changes now. Must be called on the event loop."""
         self._woken.set()
 
     def delivery_state(self, target: str) -> TargetDeliveryState:
         return self._attempts[target]
 
     async def run(self) -> None:
-        """Send until cancelled; then wait for notifications that are being sent, which have a time limit."""
+        """Send queued changes until cancelled.
+
+        Then wait for notifications that are being sent, which have a time limit.
+        """
         self._woken.set()
         try:
             while True:
@@ -96,7 +105,7 @@ class NotificationSender:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def _wait_for_changes(self) -> None:
-        """Wait for new changes, but not longer than _POLL_SECONDS, because a target may be tried again by then."""
+        """Wait for new changes for at most _POLL_SECONDS. After this time, a target may be due for another attempt."""
         try:
             async with asyncio.timeout(_POLL_SECONDS):
                 await self._woken.wait()
@@ -105,7 +114,7 @@ class NotificationSender:
         self._woken.clear()
 
     async def start_due_sends(self) -> list["asyncio.Task[None]"]:
-        """Start sending to each target that may be sent to now; return the tasks."""
+        """Start sending to each target that has queued changes and may be sent to now; return the tasks."""
         now_us = self._clock_us()
         paused = [target for target, attempts in self._attempts.items() if attempts.is_paused(now_us)]
         by_target: defaultdict[str, list[QueuedChange]] = defaultdict(list)
@@ -146,7 +155,7 @@ class NotificationSender:
     async def _send(self, target: str, group: Sequence[QueuedChange], now_us: int) -> None:
         attempts = self._attempts[target]
         max_changes, deliver = self._receivers.get(target, (len(group), None))
-        # Further changes follow in the next notification.
+        # Further changes of the group follow in the next notification.
         sent = group[:max_changes]
         notification = self._notification(sent, len(group) - len(sent), now_us)
         try:
@@ -156,12 +165,12 @@ class NotificationSender:
             await deliver(notification)
             attempts.consecutive_failures, attempts.next_attempt_us, attempts.last_error = 0, 0, ""
             await self._record_and_remove(sent, "sent")
-            # Look for further changes, which may be queued.
+            # Make the sender look for further changes, which may be queued for this target.
             self.wake()
         except DeliveryFailed as failure:
             await self._handle_failure(target, sent, failure, now_us)
         except Fault as fault:
-            # The notification was sent, but could not be removed from the queue: it is sent again with the same id.
+            # The notification was sent, but could not be removed from the queue. It is sent again with the same id.
             self._schedule_retry(attempts, fault.message, None, now_us)
         except Exception:  # noqa: BLE001 - a defect in one form of message must not end the others
             incident = uuid4().hex
@@ -180,13 +189,17 @@ class NotificationSender:
         elif attempts.consecutive_failures == 1:
             await self._record_in_history(sent, "failed", failure.reason)
         else:
-            # Further failures are noted, but not recorded in the history, where they would displace other entries.
+            # Further failures are reported to the log and metrics. They are not recorded in the history, where they
+            # would displace other entries.
             self._report_entry(self._entry(sent, "failed", failure.reason))
 
     def _schedule_retry(
         self, attempts: TargetDeliveryState, reason: str, retry_after: float | None, now_us: int
     ) -> None:
-        """Set the next attempt: the pause doubles with each failure, and is at least what the target requests."""
+        """Set the time of the next attempt.
+
+        The pause doubles with each failure, and is at least as long as the target requests.
+        """
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.consecutive_failures, 20))
         pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS))  # noqa: S311 - no secret
         attempts.consecutive_failures += 1
@@ -223,7 +236,8 @@ class NotificationSender:
 
     def _notification(self, sent: Sequence[QueuedChange], omitted: int, now_us: int) -> Notification:
         alert = sent[-1].alert
-        # Equal changes have the same id, so that a receiver recognises a notification that is sent twice.
+        # The id depends only on the target and the changes, so that a receiver recognises a notification that is sent
+        # twice.
         numbers = "|".join(f"{item.number}:{item.change.state}:{item.change.fingerprint}" for item in sent)
         expires_seconds = max(_MIN_EXPIRES_SECONDS, _EXPIRES_INTERVALS * alert.every_seconds)
         return Notification(

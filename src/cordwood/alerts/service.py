@@ -1,4 +1,4 @@
-"""The alerts of the service, evaluated periodically; their store is opened when the first alert is defined.
+"""The service that evaluates alerts periodically. It opens their store when the first alert is defined.
 
 An evaluation runs the query, evaluates the condition, and stores new states and notifications.
 """
@@ -44,7 +44,7 @@ from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, S
 TICK_SECONDS: Final = 0.5
 # After the start, the first evaluations are spread over this time.
 _START_SPREAD_SECONDS: Final = 5.0
-# The maximum size of an answer, whose rows take about ten times as much memory during the evaluation.
+# The maximum size of an answer that is evaluated. Its rows take about ten times as much memory during the evaluation.
 MAX_ANSWER_BYTES: Final = 4 * 2**20
 
 
@@ -55,7 +55,7 @@ class _QueryRunner(Protocol):
 
 
 class AlertHealth(msgspec.Struct):
-    """The last evaluation of an alert: its time, its error, and a notice for the reader."""
+    """The result of the last evaluation of an alert: its time, its error with a hint, and a notice for the user."""
 
     evaluated_us: int | None = None
     error: str | None = None
@@ -81,7 +81,7 @@ class _EvaluationOptions(msgspec.Struct, frozen=True):
 
 
 class _AlertEvaluator:
-    """Evaluates each alert when it is due, with one evaluation of an alert at a time."""
+    """Evaluates each alert when it is due. No two evaluations of the same alert run at the same time."""
 
     def __init__(
         self,
@@ -128,7 +128,8 @@ class _AlertEvaluator:
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * SECOND_US)
             due_us = self._next_us.setdefault(alert_id, now_us + _first_delay_us(alert))
-            # A due time over one interval ahead is obsolete: the clock was set back, or the interval was shortened.
+            # A due time that is more than one interval ahead is obsolete: the clock was set back, or the interval was
+            # shortened.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
                 self._next_us[alert_id] = now_us + every_us
                 started.append(self._start_task(alert_id, self.evaluate(alert)))
@@ -221,7 +222,8 @@ class _AlertEvaluator:
         if endpoint is None:
             raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
         sandbox = None if alert.sandbox is None else SandboxText(Language(alert.sandbox[0]), alert.sandbox[1])
-        # Each alert has its own account, so that other alerts are not refused after the query of this one was killed.
+        # Each alert has its own account. If the query of one alert was killed, the queries of other alerts are still
+        # accepted.
         account = f"alert {alert.name}"
         request = QueryRequest(
             endpoint,
@@ -230,13 +232,13 @@ class _AlertEvaluator:
             resolve_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
-            # A caller may be given the same answer from the cache, so it has a cursor for the next page.
+            # Include a cursor for the next page, because a caller may get the same answer from the cache.
             returns_next_cursor=True,
         )
         return await self._queries.run_in_background(request, as_of_us)
 
     async def _resolve_removed_alert(self, facts: AlertFacts) -> None:
-        """End the states of an alert that is no longer defined."""
+        """End the states of an alert that is no longer defined, so that its firing groups are resolved."""
         now_us = self._clock_us()
         step = end_all_groups(self._store.group_states(facts.id), now_us)
         try:
@@ -247,7 +249,7 @@ class _AlertEvaluator:
         self._options.wake()
 
     async def _record_health(self, alert: Alert, health: AlertHealth) -> None:
-        """Record the health of an alert; record in the history when an error begins or ends."""
+        """Record the health of an alert; add an entry to the history when an error begins or ends."""
         was_well, is_well = self.health_of(alert).error is None, health.error is None
         self._health[str(alert.id)] = health
         if was_well == is_well:
@@ -316,7 +318,7 @@ class TargetFacts(msgspec.Struct, frozen=True):
 
 
 class AlertOptions(msgspec.Struct, frozen=True):
-    """The file of the store, the targets, the limits of sending, the URL of the service, and the format of rows."""
+    """The options of the alert service: its files, targets, limits, external URL, and the format of rows."""
 
     store_file: Path
     targets: Mapping[str, TargetFacts]
@@ -326,7 +328,7 @@ class AlertOptions(msgspec.Struct, frozen=True):
 
 
 class AlertComponents(msgspec.Struct, frozen=True):
-    """The objects that exist once there are alerts."""
+    """The store, the evaluator and the sender, which are created together when they are first needed."""
 
     store: AlertStore
     evaluator: _AlertEvaluator
@@ -334,7 +336,7 @@ class AlertComponents(msgspec.Struct, frozen=True):
 
 
 class AlertService:
-    """The alerts of the service. The store is opened only if there are alerts, or were any earlier."""
+    """The alerts of the service. The store is opened only if alerts are defined now or were defined earlier."""
 
     def __init__(
         self,
@@ -363,7 +365,7 @@ class AlertService:
         return self._parts
 
     async def run(self) -> None:
-        """Evaluate and send until cancelled, beginning with the first alert."""
+        """Wait until there is an alert; then evaluate alerts and send notifications until cancelled."""
         while (parts := self._open_if_needed()) is None:  # noqa: ASYNC110 - a reload of files has no event
             await asyncio.sleep(_POLL_SECONDS)
         async with asyncio.TaskGroup() as tasks:
@@ -374,18 +376,22 @@ class AlertService:
         try:
             return self.open_store() if self.is_needed() else None
         except Fault as fault:
-            # If a reload added the first alert, the service continues without alerts and logs the error once.
+            # The store could not be opened, for example after a reload added the first alert. The service continues
+            # without alerts and logs the error once.
             if fault.one_line_text() != self._last_error:
                 self._last_error = fault.one_line_text()
                 self._note(OperatorMessage(message=self._last_error, level="error"))
             return None
 
     def is_needed(self) -> bool:
-        """Return whether there are alerts, or states of earlier alerts that have to be ended."""
+        """Return whether there are alerts, or a store with states of earlier alerts that have to be ended."""
         return self._parts is not None or bool(self.catalog.alerts()) or self.options.store_file.exists()
 
     def open_store(self) -> AlertComponents:
-        """Open the store; raise DataFolderUnusable if it is damaged."""
+        """Open the store unless it is open already; return the components.
+
+        Raise DataFolderUnusable if the store is damaged.
+        """
         with self._opening:
             if self._parts is None:
                 self._parts = self._create_components()
@@ -408,7 +414,7 @@ class AlertService:
         return AlertComponents(store, evaluator, sender)
 
     async def deliver(self, target: TargetFacts, notification: Notification) -> None:
-        """Send a notification; raise DeliveryFailed if the target refuses it."""
+        """Send a notification in a thread; raise DeliveryFailed if the target refuses it."""
         await asyncio.get_running_loop().run_in_executor(self._sending_threads, target.deliver, notification)
 
     def count_groups(self, phase: GroupPhase) -> int:
@@ -419,7 +425,7 @@ class AlertService:
         return sum(store.count_groups(str(alert.id), phase) for alert in self.catalog.alerts())
 
     def copy_database(self) -> bytes | None:
-        """Return a copy of the store; None if there is none."""
+        """Return a copy of the database of the store, or None if there is no store."""
         return self.open_store().store.copy_database() if self.is_needed() else None
 
     def close(self) -> None:

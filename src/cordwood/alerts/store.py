@@ -1,7 +1,7 @@
-"""The states of alerts, queued notifications, silences and history, in a SQLite file in the data folder.
+"""The store of alerts: states, queued notifications, silences and history, in a SQLite file in the data folder.
 
-A change of state and the notifications for it are written in one transaction, so that a restart neither loses a
-notification nor queues it twice.
+A change of state and the notifications for it are written in one transaction. So a restart neither loses a notification
+nor queues it twice.
 """
 
 import sqlite3
@@ -151,7 +151,7 @@ class AlertStore:
     # The queue
 
     def _queue_change(self, database: sqlite3.Connection, outgoing: QueuedChange) -> None:
-        """Queue a change, replacing an earlier change of the same group that was not sent yet."""
+        """Queue a change. It replaces an earlier change of the same group that was not sent yet."""
         earlier = database.execute(
             "select body from outbox where target = ? and fingerprint = ?",
             (outgoing.target, outgoing.change.fingerprint),
@@ -165,7 +165,10 @@ class AlertStore:
         )
 
     def queued_changes(self, limit: int = 1_000, excluded_targets: Collection[str] = ()) -> list[QueuedChange]:
-        """Return queued changes, the oldest of each target first, except those for targets in `excluded_targets`."""
+        """Return queued changes in order, at most `limit` for each target.
+
+        Targets in `excluded_targets` are left out.
+        """
         with self._lock:
             rows = self._database.execute(
                 "select id, body from (select id, body, row_number() over (partition by target order by id) as place"
@@ -224,7 +227,10 @@ class AlertStore:
             self._insert_entry(database, entry)
 
     def history(self, alert: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
-        """Return the latest entries of one alert or of all, newest first. `before` is the number of an entry."""
+        """Return the latest history entries of one alert or of all alerts, newest first.
+
+        If `before` is given, only entries with a smaller number are returned.
+        """
         with self._lock:
             rows = self._database.execute(
                 "select id, body from history where id < ? and (? is null or alert = ?) order by id desc limit ?",

@@ -1,1 +1,1 @@
-"""The ingest path: decode, stamp, transform, infer the shape, store durably, acknowledge."""
+"""The ingest path: decode a body, build and transform its events, infer their shape, store them, and acknowledge."""

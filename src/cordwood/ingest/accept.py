@@ -1,4 +1,4 @@
-"""The steps from a request body to stored events: decode, stamp, transform, infer the shape, store, acknowledge."""
+"""The steps from a request body to stored events: decode, build events, transform, infer the shape, store."""
 
 import asyncio
 import time
@@ -40,7 +40,8 @@ from cordwood.model.event import Batch, Event
 
 __all__ = ["BodyDescription", "BodyForm", "IngestOutcome", "Intake", "IntakeLimits", "QuarantinedItem", "StreamPart"]
 
-# A body up to this size is decoded on the event loop; a larger one in a thread, because it would delay other requests.
+# A body up to this size is decoded on the event loop. A larger body is decoded in a thread, because decoding it on the
+# event loop would delay other requests.
 _MAX_INLINE_BYTES = 32 * 1024
 _MAX_REASONS = 10
 # Decoding holds the GIL: more threads would only compete for it and hold more bodies in memory.
@@ -48,11 +49,12 @@ _DECODER_THREADS = 2
 
 
 class IngestOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a body. `reasons` are the positions and reasons of the first ten quarantined items.
+    """The outcome of storing a body, or a part of it.
 
-    `late` and `future` count events beyond the stream's time bounds or its retention, whether they were stored or not.
-    `transformed` counts results by transform and outcome; `dropped` is the number of events that transforms removed.
-    `items` has the outcome of each item by position, if it was requested.
+    `reasons` has the position and the reason of each of the first ten quarantined items. `late` and `future` count
+    events beyond the stream's time bounds or its retention, whether they were stored or not. `transformed` counts
+    events by transform and outcome; `dropped` is the number of events that transforms removed. `item_outcomes` has the
+    outcome of each item by position, if it was requested.
     """
 
     accepted: int
@@ -70,7 +72,7 @@ class IngestOutcome(msgspec.Struct, frozen=True):
 
 
 class BodyDescription(msgspec.Struct, frozen=True):
-    """How a body was sent: its form (such as events, syslog or OTLP), and the headers with names in lower case."""
+    """The form in which a body was sent (such as events, syslog or OTLP), and its headers, with names in lower case."""
 
     form: BodyForm = BodyForm.EVENTS
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -87,7 +89,7 @@ class StreamPart(msgspec.Struct, frozen=True):
 
 
 class _PreparedPart(msgspec.Struct, frozen=True):
-    """The batches of a part, and the counts of its items that are not stored."""
+    """The batches to store for one part of a body, and the counts of its items that are not stored."""
 
     stream: Stream
     batches: list[Batch]
@@ -100,9 +102,12 @@ class _PreparedPart(msgspec.Struct, frozen=True):
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
-    """Limits of one event, the default rate of a stream, and the memory of bodies that are being stored.
+    """The limits on single events, on streams and on bodies.
 
-    `items` limits the items of a body, `max_large_event_bytes` the bytes of large events among recent ones (see `LargeEventLimiter`).
+    `event_bytes` is the maximum size of an event. `events_per_second` is the default rate limit of a stream.
+    `body_budget_bytes` is the memory for all bodies that are being read or stored. `items` is the maximum number of
+    items in a body. `max_large_event_bytes` limits the bytes of large events among recent ones (see
+    `LargeEventLimiter`).
     """
 
     event_bytes: int = 2**20
@@ -119,9 +124,10 @@ _T = TypeVar("_T")
 
 
 class Intake:
-    """Accepts bodies of events. `clock_us` returns the wall-clock time in microseconds since 1970.
+    """The entry point of ingestion, which decodes bodies and stores their events.
 
-    Reserve the memory of a body in `body_budget` before it is read.
+    The caller must reserve memory in `body_budget` before it reads a body. `clock_us` returns the wall-clock time in
+    microseconds since 1970.
     """
 
     def __init__(
@@ -145,20 +151,24 @@ class Intake:
 
     @property
     def last_write_error(self) -> str | None:
-        """The error of the last write, or None if it succeeded."""
+        """The error of the last write to the engine, or None if that write succeeded."""
         return self._group_commit.fault
 
     def set_stored_callback(self, tell: StoredCallback | None) -> None:
-        """Register a callback that the storing thread calls with the streams of each stored group; None removes it."""
+        """Register the callback `tell`; None removes it.
+
+        The storing thread calls it after each stored group of batches, with the names of the streams and the newest
+        time of receipt.
+        """
         self._group_commit.on_stored = tell
 
     @property
     def max_item_bytes(self) -> int:
-        """The maximum bytes of an item; a larger one is quarantined without being decoded."""
+        """The maximum size of an item in bytes. A larger item is quarantined without being decoded."""
         return 2 * self._limits.event_bytes
 
     def check_stream_rate(self, stream: Stream) -> None:
-        """Check the rate of the stream before the body is read; raise StreamRateExceeded beyond it."""
+        """Raise StreamRateExceeded if the stream has used up its rate limit. Call this before reading the body."""
         self._stream_rates.check(stream)
 
     def accept(
@@ -176,7 +186,8 @@ class Intake:
         self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: BodyForm
     ) -> IngestOutcome:
         reading = self.run_decoder(len(arrived.data), self._decode_and_prepare, stream, form, arrived, pins)
-        # Decoded events are copies, so the body is released before they are stored, which may take long.
+        # Decoded events are copies of the body's content. Release the body before they are stored, because storing may
+        # take long.
         del arrived
         (accepted,) = await self._store_prepared([await reading])
         return accepted
@@ -206,8 +217,9 @@ class Intake:
     ) -> list[IngestOutcome]:
         """Store the parts of a decoded body together; return their outcomes once all of them are durable.
 
-        With `is_itemized`, an outcome has that of each item. Quarantined items are stored with `form`. The parts are
-        emptied, so that the body is not kept in memory while its events are stored.
+        With `is_itemized`, each outcome also has the outcomes of the single items. Quarantined items are stored as
+        items of the form `form`. All parts are emptied, so that the body is not kept in memory while its events are
+        stored.
         """
         prepare = partial(self._prepare_parts, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
         return await self._store_prepared(await self.run_decoder(body_bytes, prepare))
@@ -237,7 +249,7 @@ class Intake:
         )
 
     def close(self) -> None:
-        """Store the pending events and stop."""
+        """Store the pending events and stop the threads."""
         self._readers.shutdown()
         self._group_commit.close()
 
@@ -247,7 +259,7 @@ class Intake:
         return Body(data, content_type, headers, limits.items, 2 * limits.event_bytes, metadata_bytes)
 
     async def run_decoder(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
-        """Call a function; if the body is large, in one of the few threads that decode bodies."""
+        """Call `read` with the arguments `about`: in a decoder thread if the body is large, else on the event loop."""
         if body_bytes <= _MAX_INLINE_BYTES:
             return read(*about)
         return await self._run_in_decoder_thread(read, *about)
@@ -280,7 +292,7 @@ class Intake:
         received_us = self._clock_us()
         stream, parsed = part.stream, part.parsed
         decoded = build_events(parsed, received_us)
-        # The posted events would keep the body in memory, so they are dropped.
+        # Drop the posted events, because they refer to the body and would keep it in memory.
         parsed.events, parsed.extras = [], {}
         items = DecodedItems.from_events(decoded, parsed) if is_itemized else None
         events, transformed = self._transforms.apply(stream, decoded, parsed)
@@ -331,7 +343,10 @@ class Intake:
 
 
 def _outcome_of_part(prepared: _PreparedPart, appended: Sequence[BatchAppendResult]) -> IngestOutcome:
-    """Combine the outcome of storing a part with its other counts. A batch of quarantined items does not count."""
+    """Return the outcome of a part: the result of storing its events, and the counts of its other items.
+
+    The result of storing the part's quarantined items is ignored.
+    """
     appended_own = BatchAppendResult(0, 0)
     events: Sequence[Event] = ()
     for batch, one in zip(prepared.batches, appended, strict=True):

@@ -1,9 +1,8 @@
 """Build the events to store.
 
-Posted events get an id, a time and a message if they have none. Events that cordwood exported, and that are imported
-again, are unchanged.
-
-Timestamps of posted events in any common form are parsed to microseconds since 1970 UTC.
+A posted event without an id gets a new one, and an event without a valid time gets the time of receipt. Timestamps of
+posted events in any common format are parsed to microseconds since 1970 UTC. Events that cordwood exported are stored
+again without changes.
 """
 
 import re
@@ -27,11 +26,13 @@ from cordwood.model.timestamps import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
 
-# The years 1 to 9999. The offset of its zone may move a time beyond them, and then it could not be formatted.
+# The bounds of the years 1 to 9999 in UTC. A time with a zone offset may lie outside of these bounds, and could then
+# not be formatted.
 _MIN_TIMESTAMP_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _MAX_TIMESTAMP_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
-# The magnitude of a number determines its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
+# The magnitude of a number determines its unit. Numbers below the first limit are seconds (until the year 5138). Larger
+# numbers are milliseconds, microseconds or nanoseconds.
 _SECONDS_LIMIT = 10**11
 _MILLISECONDS_LIMIT = 10**14
 _MICROSECONDS_LIMIT = 10**17
@@ -85,7 +86,7 @@ def _time_from_unusual_text(text: str) -> int | None:
 
 
 def _to_microseconds(moment: datetime) -> int:
-    """Return the microseconds of a time; a time without a zone is UTC."""
+    """Return a time in microseconds since 1970. A time without a zone is taken as UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     found = (moment - EPOCH) // _MICROSECOND
@@ -113,14 +114,18 @@ def _parse_access_log_time(text: str) -> datetime:
     return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z")
 
 
-# Only texts shorter than this are compared with null, because the look-up in a set has to hash the whole text.
+# Only texts shorter than this are compared with null. The comparison is a look-up in a set, which would hash the whole
+# text if it were long.
 _MAX_NULL_LENGTH = 5
 
 _encode = msgspec.json.Encoder().encode
 
 
 def build_events(parsed: ParsedBody, received_us: int) -> list[Event]:
-    """Return the posted events of a body in order. An event without a valid time gets the time of receipt."""
+    """Convert the posted events of a body to events, in order.
+
+    An event without a valid time gets the time of receipt.
+    """
     extras = parsed.extras
     return [_event_of_posted(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
 
@@ -144,7 +149,10 @@ def _event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | No
 def _merge_messages(
     message: str, event_message: str | None, extras: Mapping[str, msgspec.Raw] | None
 ) -> tuple[str, Mapping[str, msgspec.Raw] | None]:
-    """Return one message and the extras: `event_message`, with `message` as an extra field, or `message` alone."""
+    """Return the message and the extras of an event that may have both `message` and `event_message`.
+
+    If both are given, `event_message` is the message, and `message` becomes an extra field.
+    """
     if event_message is None:
         return message, extras
     return event_message, {**(extras or {}), "message": msgspec.Raw(_encode(message))}
@@ -178,7 +186,11 @@ _decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 def read_exported_events(
     body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_ITEMS
 ) -> list[Event]:
-    """Decode exported events, without derived fields, time bounds or quarantine; raise BadBody for an invalid line."""
+    """Decode exported events; raise BadBody for an invalid line.
+
+    Unlike posted events, exported events get no derived fields, and time bounds do not apply to them. An invalid line
+    refuses the whole body and is not quarantined.
+    """
     if body.count(b"\n") > limit:
         raise too_many_items(limit)
     try:

@@ -1,9 +1,9 @@
-"""Derived fields: fill a field that an event lacks from other fields, by a template of the stream.
+"""Derived fields: fields that an event lacks, filled from its other fields by a template of the stream.
 
-A template such as `https://{project}.{host}{path}` fills `metadata.request.url`. A name is looked up beside the field,
-then in `headers` there, then at the top level of the event. Names joined by a dot, such as `{project}.{host}`, form one
-host name, in which a name is omitted if it has no value or if the value of the next name already contains it. Any other
-name must have a value.
+For example, the template `https://{project}.{host}{path}` fills the field `metadata.request.url`. Each name in braces
+is looked up first in the record that contains the field, then in `headers` of this record, then at the top level of the
+event. Names joined by a dot, such as `{project}.{host}`, form one host name. In a host name, a name is omitted if it
+has no value, or if the value of the next name already contains its value. Every other name must have a value.
 """
 
 import re
@@ -39,7 +39,8 @@ class DerivedField:
     def fill(self, event: Event) -> Event:
         if event.metadata is None or self._has_value(event.metadata):
             return event
-        # Encoding the event again must not change numbers beyond the decoder's range.
+        # Turn numbers beyond the decoder's range into strings first, because decoding and encoding would change these
+        # numbers.
         event = with_exact_numbers(event)
         try:
             metadata = _decode(event.metadata or "null")
@@ -63,7 +64,7 @@ class DerivedField:
         return True
 
     def _fill_in(self, metadata: object, top: TopLevelLookup) -> bool:
-        """Fill the field in every record that lacks it; return whether any record did."""
+        """Fill the field in every record that lacks it; return whether any record was changed."""
         *outer, name = self._steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
         texts = [fill_template(self._template, partial(_sibling_or_top_level_value, record, top)) for record in lacking]
@@ -106,7 +107,7 @@ def _top_level_value(project: str | None, extras: Record, name: str) -> str | No
 
 
 def _presence_struct_type(steps: Sequence[str]) -> Any:
-    """Return a type for the decoder that finds whether the field at this path is present, and skips everything else."""
+    """Return a struct type with which the decoder reads only the field at this path, and skips all other fields."""
     found: Any = str | None
     for place, step in reversed(list(enumerate(steps))):
         name = f"f{place}"
@@ -115,7 +116,7 @@ def _presence_struct_type(steps: Sequence[str]) -> Any:
 
 
 class DerivedFields:
-    """The derived fields of a stream. An event with a value at each of `paths` is complete."""
+    """The derived fields of a stream. An event that has a value at each of `paths` needs no filling."""
 
     def __init__(self, derive: Sequence[tuple[str, str]]) -> None:
         self._derivations = [DerivedField(path, template) for path, template in derive]

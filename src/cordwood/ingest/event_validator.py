@@ -24,7 +24,7 @@ _NO_FIELDS = msgspec.Raw(b"{}")
 
 
 class ForeignProject(Exception):
-    """Raised for an event that names another project than the one that the key is pinned to."""
+    """Raised for an event whose project differs from the project to which the key is pinned."""
 
     def __init__(self, claimed: str) -> None:
         super().__init__(claimed)
@@ -77,12 +77,17 @@ def _first_character(value: msgspec.Raw) -> str:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Fields that identify an event or that the service sets: pins do not apply to them.
+# Fields that identify an event or that the service sets. A pin cannot set them, so events sent with such a pin are
+# quarantined.
 _UNPINNABLE_FIELDS = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
 
 
 class EventValidator(msgspec.Struct, frozen=True):
-    """Validates the events of a body. A pinned field is set, or must already have the pinned value."""
+    """Validates the events of a body.
+
+    If an event lacks a field that the key pins, the field is set to the pinned value. An event with another value in
+    this field is quarantined.
+    """
 
     stream: Stream
     pins: Mapping[str, str]
@@ -90,7 +95,7 @@ class EventValidator(msgspec.Struct, frozen=True):
     max_event_bytes: int
 
     def validate_events(self, events: list[Event], parsed: ParsedBody) -> list[Event]:
-        """Return the valid events; the others are added to the quarantined items of the body."""
+        """Return the valid events, and add the invalid ones to the refused items of `parsed`."""
         if not (self.pins or self._any_out_of_bounds(events)) and not any(map(self._is_oversized, events)):
             return events
         kept = []
@@ -138,7 +143,7 @@ class EventValidator(msgspec.Struct, frozen=True):
         return bool(times) and (min(times) < self._earliest_us or max(times) > self._latest_us)
 
     def _exceeded_bound(self, event: Event) -> tuple[str, ...]:
-        """Return which of the stream's time bounds the event exceeds, at most one."""
+        """Return a tuple with the exceeded time bound, `late` or `future`. It is empty if the event exceeds none."""
         if event.timestamp_us < self._earliest_us:
             return ("late",)
         return ("future",) if event.timestamp_us > self._latest_us else ()
@@ -164,7 +169,7 @@ class EventValidator(msgspec.Struct, frozen=True):
 
 
 def count_past_retention(stream: Stream, events: Sequence[Event], now_us: int) -> int:
-    """Count the events that exceed the stream's retention: they are stored, and deleted by the next retention run."""
+    """Count the events that are older than the stream's retention. They are stored, and the next sweep deletes them."""
     if stream.retention_seconds is None:
         return 0
     oldest_us = now_us - stream.retention_seconds * 1e6
@@ -188,7 +193,7 @@ def _decode_extras(event: Event) -> dict[str, msgspec.Raw]:
 
 
 def _extra_text(event: Event, name: str) -> str | None:
-    """Return the value of a top-level field: a string unchanged, any other value as JSON text, as for `project`."""
+    """Return the value of a top-level field as text: a string unchanged, any other value as JSON."""
     return raw_to_text(_decode_extras(event).get(name))
 
 
@@ -223,7 +228,8 @@ def encode_for_repost(event: Event) -> str:
     if event.metadata is not None:
         fields["metadata"] = msgspec.Raw(event.metadata.encode())
     known = msgspec.json.encode({name: value for name, value in fields.items() if value is not None}).decode()
-    # The metadata is inserted as text, because metadata that is too deep to store may be too deep to decode.
+    # Insert metadata and extras as text, without decoding them: values that are nested too deeply to be stored may also
+    # be nested too deeply to be decoded.
     return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 

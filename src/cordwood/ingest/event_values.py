@@ -22,8 +22,8 @@ _decode = msgspec.json.Decoder().decode
 def collect_paths(event: Event, found: MutableKindsByPath, objects: list[EventPath]) -> set[EventPath]:
     """Add the paths of an event and their kinds to `found`; return the parents of paths that are too long to be listed.
 
-    A path with only null has no kind. The walk is iterative, because events may be nested as deep as the decoder
-    allows.
+    A path whose value is null gets no kind. The paths of objects outside of arrays are appended to `objects`. The walk
+    is iterative, because recursion would fail for events that are nested as deeply as the decoder allows.
     """
     waiting = [_top_level_values(event)]
     parents_of_too_long: set[EventPath] = set()
@@ -65,7 +65,10 @@ def _values_by_key(path: EventPath, record: object) -> Iterator[PathAndValue]:
 
 
 def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
-    """Yield the values at a path of the metadata as text, one for each record if records are in an array."""
+    """Yield the values at a path of the metadata as texts.
+
+    There are several if the path leads through an array of records.
+    """
     for value in values_at(_decode_json(metadata) if metadata is not None else None, steps):
         if value is not None and not isinstance(value, dict):
             yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -74,7 +77,7 @@ def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
 def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
     """Yield the values at a path. Arrays on the path or at its end are expanded to their elements.
 
-    The walk is iterative, because arrays may be nested as deep as the decoder allows.
+    The walk is iterative, because recursion would fail for arrays that are nested as deeply as the decoder allows.
     """
     waiting = [(value, 0)]
     while waiting:
@@ -88,7 +91,10 @@ def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
 
 
 def _decode_json(text: str) -> object:
-    """Decode JSON text, or None if it is invalid. If it is too deep, decode only the levels that a shape can list."""
+    """Decode JSON text; return None if it is invalid.
+
+    If the text is nested too deeply for the decoder, only the levels that a shape can list are decoded.
+    """
     try:
         return _decode(text)
     except msgspec.DecodeError:
@@ -118,7 +124,7 @@ MAX_LEVELS: Final = 100
 
 _STRING_PATTERN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKET_OR_STRING: Final = re.compile(rf"{_STRING_PATTERN.pattern}|[\[\]{{}}]", re.DOTALL)
-# Brackets are translated to indexes of `_DEPTH_CHANGES`.
+# Each bracket is translated to a byte that is an index into `_DEPTH_CHANGES`.
 _DEPTH_CHANGES: Final = (-1, 1)
 _BRACKET_TRANSLATION: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
 _NON_BRACKET_BYTES: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -145,7 +151,7 @@ def replace_below_depth(text: str, levels: int) -> str:
 
 
 def _exceeds_max_levels(text: str) -> bool:
-    # The number of all brackets is a quick upper bound, which most texts do not reach.
+    # The number of opening brackets is an upper bound of the depth. It is quick to count, and small in most texts.
     if text.count("{") + text.count("[") <= MAX_LEVELS:
         return False
     brackets = _STRING_PATTERN.sub("", text).encode().translate(_BRACKET_TRANSLATION, _NON_BRACKET_BYTES)
@@ -153,7 +159,7 @@ def _exceeds_max_levels(text: str) -> bool:
 
 
 def _iterate_brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Yield the brackets outside of strings, with the depth after each."""
+    """Yield the brackets outside of strings, each with the nesting depth after it."""
     depth = 0
     for token in _BRACKET_OR_STRING.finditer(text):
         mark = token[0]

@@ -31,7 +31,7 @@ class _PendingAppend(msgspec.Struct, frozen=True):
 
 
 class GroupCommit:
-    """Stores groups of batches in a thread. `append` returns once its batches are durable, or raises if that failed."""
+    """Stores groups of batches in a thread. `append` returns once its batches are durable, or raises the error."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -41,7 +41,8 @@ class GroupCommit:
         self._closing = False
         # The error of the last write, or None.
         self.fault: str | None = None
-        # Called in this thread with the streams whose events were stored and the last receive time.
+        # Called in the storing thread with the names of the streams whose events were stored, and the newest time of
+        # receipt.
         self.on_stored: StoredCallback | None = None
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
@@ -59,14 +60,15 @@ class GroupCommit:
         return await done
 
     def close(self) -> None:
-        """Store the pending events and stop."""
+        """Store the pending events and stop the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
 
     def _run(self) -> None:
-        # No reference to a group may remain: its events would stay in memory until the next group arrives.
+        # Do not keep a reference to the stored group here: its events would stay in memory until the next group
+        # arrives.
         while self._store_group(self._next_group()):
             pass
 

@@ -18,12 +18,12 @@ from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
-# Splitting an item costs a tenth of decoding it, so up to this many times the limit may be split before items are
-# counted exactly.
+# Splitting an item takes a tenth of the time of decoding it. So a body may have up to this many times the allowed
+# number of separators before its items are counted exactly.
 _UNCOUNTED_ITEMS_FACTOR: Final = 8
-# The maximum number of JSON values in a document of any structure, for each item that it may have.
+# The maximum number of JSON values in a document, divided by the maximum number of its items.
 _VALUES_PER_ITEM: Final = 64
-# The nesting depth up to which the pattern can skip an item.
+# The maximum nesting depth of an item that the patterns below can match.
 _MAX_PATTERN_LEVELS: Final = 32
 
 _STRING_PATTERN: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
@@ -55,25 +55,25 @@ _required_batch_decoder = msgspec.json.Decoder(_RequiredBatch)
 
 
 def check_objects(document: bytes | str, limit: int) -> None:
-    """Raise BodyTooLarge for a JSON array, or the array `batch` of an object, of more objects than the limit."""
+    """Raise BodyTooLarge if a JSON array, or the array `batch` of an object, has more objects than the limit."""
     if _count_occurrences(document, "{") > limit:
         _check_item_count(document, limit)
 
 
 def check_items(document: bytes | str, limit: int) -> None:
-    """Raise BodyTooLarge for an array, or the array `batch` of an object, of far more items than the limit."""
+    """Raise BodyTooLarge if an array, or the array `batch` of an object, has far more items than the limit."""
     if _count_occurrences(document, ",") > limit * _UNCOUNTED_ITEMS_FACTOR:
         _check_item_count(document, limit)
 
 
 def check_lines(text: str, limit: int) -> None:
-    """Raise BodyTooLarge for a text of far more lines than the limit, counting empty lines."""
+    """Raise BodyTooLarge if a text has far more lines than the limit. Empty lines are counted, too."""
     if _count_occurrences(text, "\n") > limit * _UNCOUNTED_ITEMS_FACTOR:
         raise too_many_items(limit)
 
 
 def check_values(document: bytes | str, limit: int) -> None:
-    """Raise BodyTooLarge for a JSON document of more values than `limit` items may have."""
+    """Raise BodyTooLarge if a JSON document has more values than `limit` items may have."""
     if _count_occurrences(document, ",") > limit * _VALUES_PER_ITEM:
         raise too_many_items(limit)
 
@@ -100,7 +100,7 @@ def _check_item_count(document: bytes | str, limit: int) -> None:
 
 
 def _check_array_length(data: bytes, position: int, limit: int) -> None:
-    """Count items one by one, up to the first one beyond the limit."""
+    """Raise BodyTooLarge if the array whose first item begins at `position` has more than `limit` items."""
     for _ in range(limit):
         item = _ITEM_PATTERN.match(data, position)
         position = item.end() if item else position
@@ -200,7 +200,7 @@ _MAX_TOKENIZED_CHARACTERS = 8 * 2**20
 
 
 def _split_by_tokens(text: str) -> list[str]:
-    """Split a document that is nested deeper than the decoder's recursion limit."""
+    """Return the items of a document that is nested deeper than the decoder's recursion limit."""
     if len(text) > _MAX_TOKENIZED_CHARACTERS:
         raise BadBody(
             "The body is nested too deeply.", hint="Send fewer items at once, and only that item is quarantined."
@@ -213,7 +213,7 @@ def _split_by_tokens(text: str) -> list[str]:
 
 
 def _structural_tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
-    """Yield strings, commas and brackets with the depth after each, until the first bracket is closed."""
+    """Yield each string, comma and bracket with the nesting depth after it, until the first bracket is closed."""
     depth = 0
     for token in _STRUCTURAL_TOKEN.finditer(text, start):
         depth += _DEPTH_CHANGES.get(token[0], 0)
@@ -225,7 +225,7 @@ def _structural_tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str
 def split_objects(text: str, limit: int) -> Iterator[str | None]:
     """Yield the texts of concatenated JSON objects; at the first text that is not an object, yield None and stop.
 
-    The content between the brackets of an object is not validated. Raise BodyTooLarge for too many objects.
+    The content between the brackets of an object is not validated. Raise BodyTooLarge for more than `limit` objects.
     """
     position = found = 0
     tokenizer_budget = _MAX_TOKENIZED_CHARACTERS
@@ -287,7 +287,7 @@ RawFields = dict[str, msgspec.Raw]
 
 
 def add_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
-    """Add items to an empty decoded body."""
+    """Decode items and add them to `parsed`, which must be empty; return `parsed`."""
     for index, item in enumerate(items):
         fields = decode_fields(item, index, parsed)
         if fields is not None:
@@ -330,9 +330,10 @@ def raw_to_scalar(raw: msgspec.Raw | None) -> str | int | float | None:
 
 _CHUNK_BYTES: Final = 256 * 1024
 _JSON_WHITESPACE: Final = re.compile(r"[ \t\r\n]*")
-# Matches the end of a text after which the value may continue, as a number does.
+# Matches at the end of a value if the value could continue in the next chunk, as a number may.
 _MAY_CONTINUE_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
-# At least as long as any token other than strings and numbers, and as a pair of surrogate escapes.
+# An error this close to the end of the text may come from a token that is cut off. The length is that of the longest
+# such token or more: a literal such as `false`, or a pair of surrogate escapes.
 _MAX_TOKEN_LENGTH: Final = 16
 _JSON_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
@@ -347,7 +348,7 @@ class JsonItem(msgspec.Struct, frozen=True):
 class JsonItemReader:
     """Reads the items of concatenated JSON documents. `read` returns the next bytes, and empty bytes at the end.
 
-    An item of more than `max_characters` raises BadBody.
+    `items` raises BadBody for an item of more than `max_characters`.
     """
 
     def __init__(self, read: Callable[[int], bytes], max_characters: int) -> None:
@@ -389,7 +390,7 @@ class JsonItemReader:
         return JsonItem(line, text)
 
     def _find_item_end(self) -> int:
-        """Return the end of the next value. While the value may be incomplete, read more."""
+        """Return the end of the next value. Read more text while the value may be incomplete."""
         while True:
             try:
                 _, end = _JSON_DECODER.raw_decode(self._text, self._at)
@@ -406,7 +407,10 @@ class JsonItemReader:
             self._read_more(max(_CHUNK_BYTES, len(self._text) - self._at))
 
     def _may_be_cut(self, problem: json.JSONDecodeError) -> bool:
-        """Return whether a value may be incomplete: within a string, or at a token at the end of the text."""
+        """Return whether a decoding error may come from text that is cut off.
+
+        Such an error is in a string or near the end.
+        """
         return problem.msg.startswith("Unterminated string") or len(self._text) - problem.pos <= _MAX_TOKEN_LENGTH
 
     def _peek_character(self) -> str:

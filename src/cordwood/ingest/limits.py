@@ -1,4 +1,4 @@
-"""Limits of ingestion: the memory of request bodies, the events of a stream per second, and its large events.
+"""Limits of ingestion: the memory for request bodies, each stream's events per second, and each stream's large events.
 
 A request beyond one of these limits is refused with 429 and a time to wait.
 """
@@ -24,7 +24,7 @@ MAX_BODIES_PER_KEY: Final = 256
 
 
 class Reservation:
-    """The bytes that are reserved for one body and charged to the key `owner`. It grows as the body arrives."""
+    """The memory that is reserved for one body and charged to the key `owner`. It grows while the body arrives."""
 
     def __init__(self, budget: "BodyBudget", owner: str, now: float) -> None:
         self._budget = budget
@@ -52,7 +52,7 @@ class Reservation:
         self.is_arriving = False
 
     def set_revoke_callback(self, call: Callable[[], object]) -> None:
-        """Register a callback for the revocation, which may be called from any thread."""
+        """Register a callback that is called when the reservation is revoked, which may happen in any thread."""
         self._on_revoke = call
 
     def revoke(self) -> None:
@@ -62,11 +62,12 @@ class Reservation:
 
 
 class BodyBudget:
-    """A memory budget of `max_bytes` for request bodies. Each is charged for at most half of it, even if it is larger.
+    """A memory budget of `max_bytes` for request bodies.
 
-    So one body at a time may be larger than half of the budget, while the other half stays available to others. If
-    memory is needed for a body, incomplete bodies that have stalled, or whose key uses more than half of the budget,
-    lose their reservations.
+    A body is charged for at most half of the budget, even if it is larger. So one body at a time may be larger than
+    half of the budget, while the other half stays available for other bodies. If a body needs memory and not enough is
+    free, reservations of other bodies are revoked. Only incomplete bodies lose their reservations: those that have
+    stalled, and those whose key uses more than half of the budget.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class BodyBudget:
         self.now = clock
         self.refusal = refusal or memory_used_up_fault
         self._max_bodies = max_bodies
-        # The charged bytes by key.
+        # The number of charged bytes of each key.
         self._by_owner: Counter[str] = Counter()
         self._reservations: set[Reservation] = set()
         # A lock for all fields, because bodies are decompressed in threads.
@@ -152,17 +153,18 @@ def memory_used_up_fault() -> BacklogFull:
 
 
 class _TokenBucket(msgspec.Struct):
-    """A token bucket. `left` is negative after a body with more events than there were tokens."""
+    """A token bucket. `tokens` is negative after a body with more events than there were tokens."""
 
     tokens: float
     refilled_at: float
 
 
 class StreamRateLimiter:
-    """Token buckets by stream, each with the tokens of one second. `clock` is a monotonic clock in seconds.
+    """The rate limits of streams: one token bucket for each stream, which holds the tokens of one second.
 
     The number of events is known only after a body was decoded, and a body is accepted as a whole. So a body is
-    accepted if any token is left, and the tokens that it overdraws delay the next body.
+    accepted if any token is left, and the tokens that it overdraws delay the next body. `clock` is a monotonic clock in
+    seconds.
     """
 
     def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
@@ -205,7 +207,7 @@ def _format_rate(rate: float) -> str:
 
 # An event with more characters counts as large. 2,048 smaller events fit into memory together.
 MIN_LARGE_CHARACTERS: Final = 32 * 1024
-# How many events of a stream, large or not, share one budget.
+# The number of successive events of a stream, large or not, that share one budget.
 _WINDOW_EVENTS: Final = 20_000
 # One project may use a quarter of the budget, because compaction sorts ten windows at once by project.
 _PROJECT_SHARE: Final = 4
@@ -218,10 +220,11 @@ class _BudgetWindow(msgspec.Struct):
 
 
 class LargeEventLimiter:
-    """Limits the bytes of large events among each 20,000 events of a stream. Thread-safe; without a limit, accepts all.
+    """Limits the bytes of the large events among each 20,000 events of a stream. Thread-safe.
 
-    DuckDB processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. With 512 MB of memory,
-    216 adjacent events of 1 MB each are more than it can write, so that nothing more could be stored.
+    If `max_bytes` is None, all events are accepted. DuckDB processes 2,048 adjacent rows at once, and a whole row group
+    when it writes or sorts. With 512 MB of memory, it cannot write 216 adjacent events of 1 MB each, and then it could
+    not store any further events either.
     """
 
     def __init__(self, max_bytes: int | None) -> None:

@@ -10,22 +10,23 @@ import msgspec
 from cordwood.errors import BodyTooLarge
 from cordwood.model.event import Event
 
-# The maximum number of items of a body, whatever the memory of the machine.
+# The maximum number of items of a body, even on machines with much memory.
 MAX_ITEMS: Final = 200_000
-# The maximum number of items of a body with labels. Shippers send a few thousand at most, and the answer may have a
-# result for each.
+# The maximum number of items of a body with labels. Shippers send a few thousand at most, and the answer may contain a
+# result for each item.
 MAX_LABELLED_ITEMS: Final = 50_000
-# The maximum number of labels of a body, each of which is looked up.
+# The maximum number of different labels in a body. It is limited, because the service looks up the stream for each.
 MAX_LABELS: Final = 256
 
-# The labels that a protocol has instead of a stream, the most important one first, such as an index and a source type.
+# The labels of an event, such as an index and a source type, the most important one first. Protocols that do not name a
+# stream have labels instead, which are mapped to a stream.
 StreamLabels = tuple[str, ...]
 
 
 class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """An event as decoded, with its known top-level keys.
+    """A decoded event with its known top-level keys.
 
-    `metadata` is the text that was sent, and empty if there was none.
+    `metadata` is the JSON text that was sent, and empty if there was none.
     """
 
     id: str | int | None = None
@@ -39,8 +40,9 @@ class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Body(msgspec.Struct, frozen=True):
     """A decompressed body. The names of headers are in lower case.
 
-    A body of more than `max_items`, or with more than `max_metadata_bytes` of metadata in its events, is refused. An item
-    larger than `max_item_bytes` is quarantined without being decoded. The sender's key is pinned to `pinned_project`.
+    A body of more than `max_items`, or with more than `max_metadata_bytes` of metadata in its events, is refused. An
+    item larger than `max_item_bytes` is quarantined without being decoded. If the sender's key is pinned to a project,
+    `pinned_project` is this project.
     """
 
     data: bytes
@@ -62,9 +64,10 @@ class Body(msgspec.Struct, frozen=True):
 
 
 class MetadataBudget:
-    """Limits the metadata of all events of a body.
+    """A limit on the total size of the metadata of a body's events.
 
-    A short body may have thousands of events with the attributes of one resource, which are copied into each event.
+    A short body may have thousands of events that share the attributes of one resource. These attributes are copied
+    into each event.
     """
 
     def __init__(self, body: Body) -> None:
@@ -81,8 +84,8 @@ class MetadataBudget:
 class RefusedItem(msgspec.Struct, frozen=True):
     """A quarantined item: its position in the body, the reason, and its text.
 
-    `is_event` is true if the text is an event that was encoded again and not the text that was sent; `is_cut` is true
-    if only its beginning is stored.
+    `is_reencoded_event` is true if the text is an event that was encoded again, and not the text that was sent.
+    `is_cut` is true if `text` has only the beginning of the item.
     """
 
     index: int
@@ -93,10 +96,12 @@ class RefusedItem(msgspec.Struct, frozen=True):
 
 
 class ParsedBody(msgspec.Struct):
-    """The decoded events in order; `extras` has their other top-level keys by position in `events`.
+    """The events of a decoded body in order, and the items that are refused.
 
-    `item_indexes` has the positions in the body if they differ from those in `events`. `out_of_bounds_counts` counts events outside of the
-    stream's time bounds, by `late` and `future`. `max_item_bytes` is the maximum size of an item that is decoded.
+    `extras` has the other top-level keys of events, by position in `events`. `item_indexes` has the position in the
+    body of each event, or is None if it equals the position in `events`. `out_of_bounds_counts` counts the events
+    outside of the stream's time bounds, under `late` and `future`. `max_item_bytes` is the maximum size of an item that
+    is decoded.
     """
 
     events: list[PostedEvent] = msgspec.field(default_factory=list)
@@ -108,7 +113,7 @@ class ParsedBody(msgspec.Struct):
 
     @classmethod
     def for_body(cls, body: Body) -> "ParsedBody":
-        """Return an empty result that records the position of every item."""
+        """Return an empty ParsedBody for `body`, which records the position of every item."""
         return cls(item_indexes=[], max_item_bytes=body.max_item_bytes)
 
     def add_event(self, event: PostedEvent, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
@@ -127,7 +132,10 @@ class ParsedBody(msgspec.Struct):
 
 
 class LabelledBody(msgspec.Struct):
-    """A decoded body whose events go to streams by their labels. Positions are those in the whole body."""
+    """A decoded body whose events are assigned to streams by their labels.
+
+    Positions of items are those in the whole body.
+    """
 
     parts_by_labels: dict[StreamLabels, ParsedBody] = msgspec.field(default_factory=dict)
     max_item_bytes: int = 2 * 2**20
@@ -145,7 +153,7 @@ class LabelledBody(msgspec.Struct):
         return part
 
     def add_refused_items(self, aside: ParsedBody) -> None:
-        """Add refused items that have no labels of their own to the first part."""
+        """Add the refused items of `aside`, which have no labels of their own, to the first part."""
         if aside.refused_items:
             first = next(iter(self.parts_by_labels.values()), None) or self.part_for_labels()
             first.refused_items += aside.refused_items
@@ -161,7 +169,10 @@ class ItemState(StrEnum):
 
 
 class ItemOutcome(msgspec.Struct, frozen=True):
-    """The outcome of one item. `id` is empty if the item was not decoded; `reason` is the one for quarantining it."""
+    """The outcome of one item.
+
+    `id` is empty if the item was not decoded. `reason` is the reason for quarantining it.
+    """
 
     state: ItemState
     id: str = ""
@@ -183,13 +194,14 @@ class DecodedItems(msgspec.Struct, frozen=True):
         return cls([parsed.item_index(place) for place in range(len(events))], [event.id for event in events])
 
     def with_quarantine_reasons(self, refused: Sequence[RefusedItem]) -> "DecodedItems":
-        """Return the items with the reasons of the quarantined ones."""
+        """Return a copy with the reasons of the items that were quarantined."""
         return msgspec.structs.replace(self, quarantine_reasons={item.index: item.reason for item in refused})
 
     def outcomes(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:
-        """Return the outcomes by position. `stored` are the events of the batch, `repeated` its duplicates.
+        """Return the outcomes of the items by position in the body.
 
-        The batch has the decoded events in order, except quarantined and dropped ones.
+        `stored` has the events of the batch, and `repeated` the positions of duplicates in the batch. The batch has the
+        decoded events in order, without those that were quarantined or dropped.
         """
         found = {
             position: ItemOutcome(ItemState.QUARANTINED, reason=reason)

@@ -21,8 +21,8 @@ QUARANTINE = Stream(
     max_events=100_000,
 )
 
-# How many bytes are stored of an item that is too large to store whole, and how many of any item once the daily budget
-# or the budget for large events is used up.
+# The size of the excerpt that is stored of an item that is too large to be stored whole. The smaller size applies to
+# any item once the daily budget, or the budget for large events, is used up.
 _EXCERPT_BYTES = 256 * 1024
 _MIN_EXCERPT_BYTES = 4 * 1024
 _MAX_BYTES_PER_DAY = 2**30
@@ -45,13 +45,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ItemTruncator:
-    """Truncates quarantined items that could fill the disk, and adds this to their reasons."""
+    """Truncates large quarantined items, so that they do not fill the disk. Notes this in their reasons."""
 
     def __init__(
         self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEventLimiter = UNLIMITED_LARGE_EVENTS
     ) -> None:
-        # A valid event that is refused because of a pin or a time bound is stored whole; its JSON is longer than the
-        # event.
+        # The maximum size of an item that is stored whole. A valid event that is refused because of a pin or a time
+        # bound must fit, and its JSON is longer than the event.
         self._max_whole = 2 * max_event_bytes
         self._clock_us = clock_us
         self._large = large
@@ -104,7 +104,7 @@ def make_quarantine_batch(
 
 
 def make_replay_mark_batch(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
-    """Return the event that marks an item as replayed. The item itself stays in the stream."""
+    """Return a batch with the event that marks an item as replayed. The item itself stays in the quarantine stream."""
     mark = Event(
         id=f"{item_id}:replayed",
         timestamp_us=replayed_us,
@@ -144,7 +144,10 @@ _MEDIA_TYPES_OF_TEXT_FORMS = {BodyForm.SYSLOG: "application/syslog", BodyForm.JO
 
 
 def _body(item: QuarantinedItem) -> Body:
-    """Return a body with the item. JSON is put in an array, so that it is not read as a batch or as lines."""
+    """Return a body that contains the item.
+
+    A JSON item is put in an array, so that it is not read as a batch or as lines.
+    """
     if item.form in _MEDIA_TYPES_OF_TEXT_FORMS:
         return Body(item.text.encode(), _MEDIA_TYPES_OF_TEXT_FORMS[item.form])
     return Body(f"[{item.text}]".encode(), "application/json")

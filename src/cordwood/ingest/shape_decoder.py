@@ -1,4 +1,4 @@
-"""Decoders that are generated from a shape: one validation decides whether an event has a new path or kind.
+"""Decoders that are generated from a shape, and that reject an event with a new path or a new kind of value.
 
 Projects with frequent events have their own decoders, so that paths of other projects do not slow them down.
 """
@@ -19,7 +19,8 @@ from cordwood.model.event import ELEMENT_STEP, Event, EventPath, Shape, ValueKin
 
 _DECODER_TYPES_BY_KIND: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
-    # A larger integer fails validation, so that its event takes the slow path, in which it may become a string.
+    # A larger integer fails validation. Its event is then inspected value by value, which may turn the integer into a
+    # string.
     ValueKind.NUMBER: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float,
     ValueKind.BOOL: bool,
 }
@@ -30,7 +31,8 @@ _PYTHON_TYPES_BY_KIND: dict[ValueKind, tuple[type, ...]] = {
 }
 
 
-# Keys that msgspec cannot use as field names. An event with such a key always takes the slow path.
+# Keys that msgspec cannot use as field names. An event with such a key fails validation, and is inspected value by
+# value.
 _UNSUPPORTED_KEY = re.compile(r'[\x00-\x1f"\\]')
 
 
@@ -43,20 +45,21 @@ DecodedRecords = tuple[Any, Any]
 
 
 class _PathNode:
-    """A step of a path: the kinds of values at it, and the steps below it."""
+    """A node of the tree of paths: the kinds of values at one path, and the steps below it."""
 
     __slots__ = ("bits", "children", "kinds", "objects", "patterns", "steps", "values")
 
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
         self.steps: dict[str, _PathNode] = {}
-        # The attributes of a decoded record whose value may be an object: name, index of its path, and its node.
+        # For each attribute of the decoded record that may be an object: its name, the index of its path, and its node.
         self.objects: list[tuple[str, int, _PathNode]] = []
         # The nodes of the fields of the record, in the order of its attributes.
         self.children: list[_PathNode] = []
-        # The bit that stands for a kind of value at this path, by the Python type of the decoded value.
+        # By the Python type of a decoded value: the bit that stands for this kind of value at this path.
         self.bits: dict[type, int] = {}
-        # A cache with the types of a record's values as key: the union of their bits, and the fields to descend into.
+        # A cache, with the types of a record's values as key. It has the union of their bits, and the fields to descend
+        # into.
         self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _PathNode], ...]]] = {}
         self.values = 0
 
@@ -98,7 +101,10 @@ class _PathNode:
 
 
 class ShapeDecoder:
-    """A decoder for the shape of a stream. With `projects`, it also lists the paths and kinds of each event."""
+    """A decoder that accepts the events that match a shape.
+
+    With `projects`, it can also list the paths and kinds of an event.
+    """
 
     def __init__(
         self,
@@ -113,7 +119,7 @@ class ShapeDecoder:
         self.size = len(shape.kinds) + len(nulls)
         # Projects whose shape already has every path and kind of this decoder, so that their events need no inspection.
         self.covering: set[str] = set()
-        # The bits of all paths and kinds of this decoder in `projects`.
+        # The union of the bits that `projects` has for the paths and kinds of this decoder.
         self.all_bits = 0
         self._projects = projects
         self._paths: list[EventPath] = [("metadata",)]
@@ -175,7 +181,7 @@ class ShapeDecoder:
         return found
 
     def texts_at_path(self, event: Event, records: DecodedRecords, path: tuple[str, ...]) -> Iterable[str]:
-        """Return the text at a path of the metadata, or several if records are in an array."""
+        """Return the texts at a path of the metadata: several texts if the path leads through an array of records."""
         way = self._at.get(path)
         if way is None:
             way = self._at[path] = _attributes_on_path(self._inner, path)
@@ -236,13 +242,13 @@ def _is_field(step: str) -> bool:
     """Return whether a step below a record is a field of its type.
 
     The step to the elements of an array is not a field: as a field, its node would be built a second time at each level
-    of nested arrays. So an event with the key `[]` always takes the slow path.
+    of nested arrays. So an event with the key `[]` fails validation, and is inspected value by value.
     """
     return step != ELEMENT_STEP and not _UNSUPPORTED_KEY.search(step)
 
 
 def _attributes_on_path(node: _PathNode, steps: EventPath) -> tuple[str, ...]:
-    """Return the attributes along a path; for an unknown path, an attribute that no record has."""
+    """Return the names of the attributes along a path; for an unknown path, include a name that no record has."""
     attributes = []
     for step in steps:
         place = list(node.steps).index(step) if step in node.steps else -1
@@ -299,7 +305,11 @@ class ProjectDecoderCache:
     def find_or_build(
         self, key: DecoderKey, projects: ProjectShapes, nulls: Collection[EventPath], *, events: int = 1
     ) -> ShapeDecoder | None:
-        """Return the decoder for a project's shape, or None until enough events have used it to be worth generating."""
+        """Return the decoder for a project's shape, or None if there is none yet.
+
+        A decoder is generated once enough events have this shape. Generation is postponed while it would take too large
+        a share of the time.
+        """
         with self._lock:
             known = self._kept.get(key)
             if known is not None:
@@ -348,7 +358,7 @@ class BatchProjectDecoders:
         self._events: dict[str, int] = {}
 
     def for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
-        """Return the decoder of a project, or None if it has none or the stream's decoder covers it."""
+        """Return the decoder of a project, or None if the decoder of the stream is to be used."""
         if project is None or self._projects is None or project in stream_decoder.covering:
             return None
         return self._found.get(project) or self._find_or_build(project, self._projects)

@@ -1,6 +1,7 @@
-"""Infer the shape of a stream, that is, all paths and the kinds of their values, before the events are visible.
+"""Infer the shape of a stream: all paths of its events, and the kinds of their values.
 
-The new paths and kinds of each project are collected too, within limits for each project.
+The shape is extended before new events become visible to queries. New paths and kinds are also collected for each
+project, within limits for each project.
 """
 
 import time
@@ -28,7 +29,7 @@ _UNLISTED_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 
 
 class ProjectShapeAdditions:
-    """The new paths of one batch by project.
+    """The new paths and kinds that one batch adds to the shapes of projects.
 
     An event belongs to its own project and to the project at `project_path` in its metadata.
     """
@@ -47,9 +48,9 @@ class ProjectShapeAdditions:
     def add_matching_event(
         self, event: Event, records: DecodedRecords, matching_decoder: ShapeDecoder, stream_decoder: ShapeDecoder
     ) -> None:
-        """Add an event that matches the shape of the stream, for projects whose shapes may lack its paths.
+        """Add the paths of an event that matches the stream's shape to its projects, whose shapes may lack them.
 
-        If the event matched the decoder of its own project, the shape of that project has all of its paths already.
+        If the event matched the decoder of its own project, the shape of that project already has all of its paths.
         """
         project = event.project
         if matching_decoder is stream_decoder and project not in matching_decoder.covering and project is not None:
@@ -67,7 +68,10 @@ class ProjectShapeAdditions:
     def add_mismatching_event(
         self, event: Event, event_kinds: MutableKindsByPath, is_listed: Callable[[EventPath], bool]
     ) -> MutableKindsByPath:
-        """Add a mismatching event; return its paths that are listed or for which one of its projects has room."""
+        """Add an event that does not match the shape of the stream; return its paths that may be listed.
+
+        A path may be listed if the stream's shape lists it, or if one of the event's projects has room for it.
+        """
         projects = self._projects(event)
         if not projects:
             return event_kinds
@@ -121,7 +125,10 @@ class ProjectShapeAdditions:
         return max(0, min(MAX_PAIRS_OF_PROJECT - known_bits.bit_count(), self._max_of_an_event))
 
     def _bits_of_shortest(self, new: Sequence[PathAndKind], known_bits: int) -> int:
-        """Return the bits of the shortest paths within the limit, and of the unlisted mark if some are left out."""
+        """Return the bits of the shortest paths within the limit.
+
+        If some paths are left out, include the bit of the unlisted mark.
+        """
         limit = self._max_new_pairs(known_bits)
         selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_depth_sort_key)[:limit]]
         bits = 0
@@ -143,7 +150,8 @@ def _depth_sort_key(pair: PathAndKind) -> tuple[int, PathAndKind]:
     return len(pair[0]), pair
 
 
-# Beyond this many paths, new ones are not listed: queries can read them, but the compiler does not know them.
+# The maximum number of paths in a shape. Further paths are not listed: queries can read them, but the compiler does not
+# know them.
 MAX_PATHS = 5_000
 # Limits that prevent a single event, or an object whose keys are data (ids, addresses), from using up all paths.
 MAX_NEW_PATHS_PER_EVENT = 500
@@ -159,7 +167,7 @@ _UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSUR
 
 
 class InferredShapes(msgspec.Struct, frozen=True):
-    """The events as they are stored, and their additions to the shapes of the stream and of each project."""
+    """The events in their stored form, and what they add to the shapes of the stream and of its projects."""
 
     events: list[Event]
     stream_kinds: KindsByPath
@@ -167,7 +175,10 @@ class InferredShapes(msgspec.Struct, frozen=True):
 
 
 class ShapeInferrer:
-    """Infers shapes. Only events that fail the validating decoder are inspected value by value."""
+    """Infers the shapes of streams and of their projects.
+
+    Only events that the decoder of the shape rejects are inspected value by value.
+    """
 
     def __init__(
         self,
@@ -178,7 +189,7 @@ class ShapeInferrer:
         self._projects = projects
         self._decoders: dict[str, ShapeDecoder] = {}
         self._project_decoders = ProjectDecoderCache()
-        # By stream, the paths with only null values: they are not listed, but must not fail validation again.
+        # By stream, the paths with only null values. They are not listed in the shape, but decoders must accept them.
         self._nulls: dict[str, set[EventPath]] = {}
 
     def infer(
@@ -228,7 +239,10 @@ class ShapeInferrer:
         return inspect, mismatches.new_kinds()
 
     def _rebuild_decoder(self, mismatches: "_MismatchingEvents", stream: str, before: ShapeDecoder) -> ShapeDecoder:
-        """Return a decoder for the rest of the batch. Other batches see the new paths once this batch is stored."""
+        """Return a decoder for the rest of the batch, which accepts the new paths as well.
+
+        Other batches see the new paths once this batch is stored.
+        """
         new = mismatches.new_kinds()
         if not new and not mismatches.null_paths:
             return before
@@ -256,7 +270,10 @@ class ShapeInferrer:
 def _match_decoder(
     posted: Event, project_decoder: ShapeDecoder | None, stream_decoder: ShapeDecoder, derived_fields: DerivedFields
 ) -> tuple[Event, ShapeDecoder, DecodedRecords | None]:
-    """Return the event with its derived fields, and the decoder that it matches: its project's or the stream's."""
+    """Return the event with its derived fields, the decoder that it matches, and its decoded records.
+
+    The decoder of the project is tried before that of the stream. The records are None if the event matches neither.
+    """
     decoders = (stream_decoder,) if project_decoder is None else (project_decoder, stream_decoder)
     matching_decoder, records = _first_matching_decoder(posted, decoders, is_complete=False)
     if records is not None or not derived_fields.paths:
@@ -295,7 +312,8 @@ class _MismatchingEvents:
         self.events = 0
         self._additions = additions
         self._found: MutableKindsByPath = {}
-        # The parents of paths that were not listed: too long ones, and those beyond a limit of an event or project.
+        # The parents of paths that were not listed, because they are too long, or beyond the limit of an event or
+        # project.
         self._refused_below: set[EventPath] = set()
 
     @property
@@ -305,8 +323,8 @@ class _MismatchingEvents:
     def inspect(self, event: Event) -> Event:
         """Return the event with the paths of its objects, and collect its new paths.
 
-        Objects at unlisted paths are left out: no query reads them by path, and their list could be much longer than
-        the event.
+        Objects at unlisted paths are left out: no query reads them by path, and the list of these paths could be much
+        longer than the event.
         """
         self.events += 1
         event = with_exact_numbers(event)
@@ -329,8 +347,8 @@ class _MismatchingEvents:
     def new_kinds(self) -> KindsByPath:
         """Return the new kinds and the new paths that fit in the limits.
 
-        For every other new path, its nearest ancestor in the shape is returned, with the mark that paths below it are
-        not listed.
+        For a new path that does not fit, its nearest ancestor in the shape is returned. This ancestor gets the mark
+        that paths below it are not listed.
         """
         known_kinds = self.shape.kinds
         new = {path: frozenset(kinds) - known_kinds.get(path, NO_KINDS) for path, kinds in self._found.items()}
@@ -377,7 +395,7 @@ def _nearest_listed(path: EventPath, listed: Collection[EventPath], known_kinds:
 
 
 def _select_within_limits(unknown: Sequence[EventPath], known_kinds: KindsByPath) -> Sequence[EventPath]:
-    """Return the shortest paths within limits, and none below a path that was not listed."""
+    """Return the shortest unknown paths within the limits. Paths below a path that is not listed are left out."""
     if not unknown:
         return ()
     steps_below = Counter(path[:-1] for path in known_kinds)

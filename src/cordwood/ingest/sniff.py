@@ -27,7 +27,7 @@ from cordwood.ingest.formats.text_lines import LINE_DECODERS
 from cordwood.ingest.items import JsonItemReader
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 
-# The decompressed bytes from which the format of a file is detected.
+# The number of decompressed bytes from which the format of a file is detected.
 SAMPLE_BYTES: Final = 64 * 1024
 UTF_16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _MAX_LINES: Final = 200
@@ -45,7 +45,10 @@ LINE_FORMATS: Final = frozenset({"ndjson", "csv", "syslog", "lines", "logfmt", "
 
 
 class PossibleFormat(msgspec.Struct, frozen=True):
-    """A possible format of a file, and the reason. `name` is its name in `cordwood import --as`, if it has one."""
+    """A possible format of a file, and the reason for it.
+
+    `name` is the name of the format in `cordwood import --as`, if that option supports the format.
+    """
 
     name: str
     title: str
@@ -61,7 +64,7 @@ class FileSample(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def text(self) -> str:
-        """The text without a last line that is incomplete."""
+        """The sample as text. A last line that is incomplete is left out."""
         data = self.data if self.is_whole else self.data[: self.data.rfind(b"\n") + 1] or self.data
         return data.decode("utf-8-sig", "replace")
 
@@ -73,7 +76,7 @@ class FileSample(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def line_objects(self) -> Sequence[dict[str, msgspec.Raw] | None]:
-        """The lines as JSON objects; None for a line that is not one."""
+        """The lines decoded as JSON objects, with None for each line that is not a JSON object."""
         return [_decode_object(line) for line in self.lines]
 
 
@@ -94,7 +97,7 @@ def possible_formats(sample: FileSample) -> list[PossibleFormat]:
 
 
 def _confidence_of_share(matches: int, lines: int) -> Confidence | None:
-    """Return the confidence from the share of lines that have a format."""
+    """Return the confidence in a format from the share of lines that have it; None if it is less than half."""
     if not matches or matches * 2 < lines:
         return None
     return Confidence.CERTAIN if matches == lines else Confidence.LIKELY
@@ -189,14 +192,18 @@ def _detect_json(sample: FileSample) -> PossibleFormat | None:
             "json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read."
         )
     if start == "{" and count > 1 and None not in sample.line_objects:
-        # Objects on separate lines are NDJSON.
+        # Objects on separate lines are NDJSON, which `_detect_ndjson` reports.
         return None
     reason = "It is JSON." if count == 1 else f"The first {count} items are JSON."
     return PossibleFormat("json", title, Confidence.CERTAIN, reason)
 
 
 def _count_json_items(sample: FileSample) -> tuple[int, str | None]:
-    """Return the number of items and None, or the number of objects before an error and its reason."""
+    """Count the JSON items of a sample.
+
+    Return the number of items and None. If the text contains an error, return the number of objects before the error,
+    and a sentence that describes it.
+    """
     count = objects = 0
     try:
         for item in _json_items(sample):
@@ -276,7 +283,7 @@ def _detect_lines(sample: FileSample) -> PossibleFormat | None:
     return PossibleFormat("lines", "plain lines", Confidence.POSSIBLE, "Any text can be read as lines.")
 
 
-# In order of precedence for equal confidence.
+# The detectors, in order of precedence for formats of equal confidence.
 _DETECTORS: Final = (
     _detect_parquet,
     _detect_journald,
@@ -295,7 +302,10 @@ _DETECTORS: Final = (
 
 
 def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_CSV_OPTIONS) -> ParsedBody | None:
-    """Decode a sample. Return None if its format is not decoded or no item is complete; raise BadBody on an error."""
+    """Decode a sample in the format `name`; raise BadBody on an error.
+
+    Return None if the service cannot decode this format, or if no item of the sample is complete.
+    """
     if name == "csv":
         return read_csv_with_options(options, Body(sample.text.encode()))
     if name == "ndjson":
@@ -307,7 +317,7 @@ def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_C
     if name == "elasticsearch":
         return _decode_bulk(sample)
     if name == "journald":
-        # The last entry of a sample is incomplete.
+        # Leave out the last entry of a sample, which is incomplete.
         data = sample.data if sample.is_whole else sample.data[: sample.data.rfind(b"\n\n") + 2]
         return read_journal(Body(data))
     return _decode_lines(name, sample) if name in LINE_DECODERS else None
@@ -320,13 +330,13 @@ def _decode_bulk(sample: FileSample) -> ParsedBody:
     except BadBody:
         if sample.is_whole:
             raise
-        # The sample may end between an action and its document.
+        # The sample may end between an action and its document, so try again without its last line.
         bulk = read_bulk("", Body(text[: text.rstrip().rfind("\n") + 1].encode()))
     return _merge_parts(bulk)
 
 
 def _merge_parts(labelled: LabelledBody) -> ParsedBody:
-    """Return the events for all streams in their order."""
+    """Merge the parts of a labelled body into one body, with the events in their original order."""
     merged = ParsedBody(item_indexes=[])
     parts = labelled.parts_by_labels.values()
     found = [

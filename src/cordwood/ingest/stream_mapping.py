@@ -34,7 +34,11 @@ class StreamRule(msgspec.Struct, frozen=True):
 
 
 class StreamMapping(msgspec.Struct, frozen=True):
-    """How labels map to a stream: by the first matching rule, else the stream with a label's name, else `default`."""
+    """The rules that map labels to streams.
+
+    The first matching rule applies. If no rule matches, the events go to the stream that has a label as its name. If
+    there is no such stream, they go to `default_stream`.
+    """
 
     rules: tuple[StreamRule, ...] = ()
     default_stream: str | None = None

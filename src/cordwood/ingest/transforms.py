@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 class EventDraft:
-    """An event that is being transformed: its fields are decoded here, and encoded at the end."""
+    """An event that is being transformed. Its fields are decoded once, and `to_event` encodes them again."""
 
     def __init__(self, event: Event) -> None:
         self.event = event
@@ -81,7 +81,7 @@ class EventDraft:
         return True
 
     def change_in_each_record(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
-        """Change a field in every record that has it, also within arrays; return whether there was one."""
+        """Change a field in every record that has it, also in arrays; return whether any record has it."""
         found = [one for one in values_at(self.top, path[:-1]) if isinstance(one, dict) and path[-1] in one]
         for record in found:
             change(record, path[-1])
@@ -103,22 +103,25 @@ class EventDraft:
 
 
 class StreamTransforms:
-    """The transforms of all streams, compiled at the first event of a stream and again after they change.
+    """The transforms of all streams. They are compiled at the first event of a stream, and again after they change.
 
-    They may add `max_added_bytes` to the events of one body: an entry of an enrichment file may be large, and may be
-    added to many small events.
+    Transforms may add at most `max_added_bytes` to the events of one body. This limit is needed because an entry of an
+    enrichment file may be large, and may be added to many small events.
     """
 
     def __init__(self, hash_key: bytes, max_added_bytes: int) -> None:
         self._hash_key = hash_key
         self._max_added_bytes = max_added_bytes
-        # By stream name, so the size is limited by the catalog.
+        # The key is the name of a stream, so there are at most as many entries as streams in the catalog.
         self._ready: dict[str, tuple[Stream, CompiledTransforms]] = {}
 
     def apply(
         self, stream: Stream, events: list[Event], parsed: ParsedBody
     ) -> tuple[list[Event], Mapping[tuple[str, str], int]]:
-        """Return the events to be stored and the counts of outcomes; limit `parsed.indexes` to the remaining events."""
+        """Return the events to be stored, and the counts of outcomes by transform.
+
+        Limits `parsed.item_indexes` to the remaining events.
+        """
         if not stream.transforms:
             return events, {}
         known = self._ready.get(stream.name)
@@ -144,7 +147,10 @@ class StreamTransforms:
 
 
 def _added_bytes(before: Event, changed: Event | None) -> int:
-    """Return by how many characters an event has grown; 0 if it has shrunk, so that it does not offset others."""
+    """Return by how many characters an event has grown.
+
+    An event that has shrunk counts as 0, so that it does not offset the growth of other events.
+    """
     return 0 if changed is None or changed is before else max(0, _event_length(changed) - _event_length(before))
 
 
@@ -157,7 +163,7 @@ TransformStep = Callable[[EventDraft], bool | None]
 
 
 class CompiledTransforms:
-    """The compiled transforms of one stream. `hash_key` is the key of the digests of this installation."""
+    """The compiled transforms of one stream. `hash_key` is this installation's secret key for digests."""
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
         self._steps = [
@@ -170,7 +176,7 @@ class CompiledTransforms:
         try:
             draft = EventDraft(event)
         except (msgspec.DecodeError, RecursionError):
-            # The event is nested too deeply to be stored, and will be quarantined for that.
+            # The event is nested too deeply to be stored. The validation will quarantine it for this reason.
             counts["", "unreadable"] += 1
             return event
         for name, matches, step in self._steps:

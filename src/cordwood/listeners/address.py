@@ -12,12 +12,12 @@ from cordwood.settings.settings import ListenSettings
 SYSLOG_SCHEMES = ("tcp", "tls", "udp")
 FLUENT_SCHEMES = GRPC_SCHEMES = ("tcp", "tls")
 _BACKLOG = 512
-# The bytes of unread datagrams that the kernel is asked to hold; it may grant less.
+# The size of the buffer for unread datagrams that is requested from the kernel, which may grant less.
 _DATAGRAM_BUFFER_BYTES = 4 * 2**20
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """An address to listen on."""
+    """An address in the settings on which a listener receives data."""
 
     scheme: str
     host: str
@@ -74,7 +74,10 @@ def _address(setting: str, text: str, schemes: tuple[str, ...]) -> ListenAddress
 
 
 def bind_socket(setting: str, address: ListenAddress) -> socket.socket:
-    """Return the bound socket of an address, which listens unless it is for datagrams; raise BadSetting on failure."""
+    """Return a socket that is bound to an address; raise BadSetting on failure.
+
+    The socket already listens, unless it is for datagrams.
+    """
     kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
     try:
         found = socket.getaddrinfo(address.host, address.port, type=kind, flags=socket.AI_PASSIVE)
@@ -88,7 +91,7 @@ def _open_bound_socket(family: int, kind: int, address: tuple[object, ...]) -> s
     bound = socket.socket(family, kind)
     try:
         if family == socket.AF_INET6:
-            # Let "::" accept IPv4 senders, too.
+            # Let a socket that is bound to "::" accept IPv4 senders, too.
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         if kind == socket.SOCK_DGRAM:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _DATAGRAM_BUFFER_BYTES)
@@ -105,5 +108,5 @@ def _open_bound_socket(family: int, kind: int, address: tuple[object, ...]) -> s
 
 
 def with_bound_port(bound: socket.socket, address: ListenAddress) -> ListenAddress:
-    """Return the address with the port of the socket, which the system chose for port 0."""
+    """Return the address with the actual port of the socket, which the system chose if the setting has port 0."""
     return msgspec.structs.replace(address, port=bound.getsockname()[1])

@@ -1,8 +1,9 @@
 """Connections of listeners: reading with back pressure, TLS, limits, and memory from the budget of request bodies.
 
-A connection that has sent no valid message yet is closed after some seconds, and one with an unfinished message when
-the message stalls or arrives too slowly. Other idle connections stay open, because senders keep connections for hours,
-until the limit on connections is reached and a new one arrives. One address has at most half of all connections.
+A connection is closed if it sends no valid message within some seconds. A connection with an unfinished message is
+closed if the message stalls or arrives too slowly. Other idle connections stay open, because senders keep connections
+for hours. If the number of connections has reached its limit, a new connection replaces an idle one. One address may
+have at most half of all connections.
 """
 
 import asyncio
@@ -24,15 +25,15 @@ OVERDUE_CHECK_SECONDS: Final = 1.0
 
 
 class LimitedConnection(Protocol):
-    """The interface of a connection in the budget. Times are monotonic."""
+    """The interface of a connection that `ConnectionBudget` limits. Times are seconds of a monotonic clock."""
 
     opened_at: float
     # Whether the connection has sent a valid message.
     has_sent_valid_message: bool
-    # The bytes of the unfinished message, and for how many seconds the service has waited for the rest of it.
+    # The size of the unfinished message, and for how many seconds the service has waited for the rest of this message.
     partial_bytes: int
     waited_seconds: float
-    # The time since which the service waits for the sender, or None while events of the connection are being stored.
+    # The time since which the service has waited for the sender. None while events of the connection are being stored.
     waiting_since: float | None
 
     @property
@@ -44,7 +45,7 @@ class LimitedConnection(Protocol):
 
 
 class ConnectionBudget:
-    """All open connections of the listeners. Not thread-safe: use it on the event loop."""
+    """The open connections of all listeners, limited in number. Not thread-safe: use it only on the event loop."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
@@ -83,7 +84,7 @@ class ConnectionBudget:
                 del self._by_address[connection.address]
 
     def close_overdue(self) -> None:
-        """Close the connections for whose senders the service has waited too long."""
+        """Close each connection whose sender has let the service wait too long."""
         now = self._clock()
         for connection in list(self._open):
             if self._is_overdue(connection, now):
@@ -103,9 +104,10 @@ class ConnectionBudget:
         return connection.partial_bytes > 0 and (waits > MAX_READ_STALL_SECONDS or connection.partial_bytes < min_bytes)
 
     def _evict_one(self, candidates: Iterable[LimitedConnection]) -> None:
-        """Close a waiting connection: of the unproven ones, or else of all, one of the address with most connections.
+        """Close one of the candidates for whose senders the service waits.
 
-        Of these, the longest-waiting one is closed.
+        A connection that has sent no valid message is preferred. Among equal candidates, one of the address with the
+        most connections is closed, and among these the one that has waited longest.
         """
         waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:
@@ -134,19 +136,22 @@ class ConnectionBudget:
             self._schedule_overdue_check()
 
 
-# Reading pauses when this many bytes have arrived and were not taken.
+# Reading pauses when at least this many bytes have arrived and were not taken by `take_unread`.
 MAX_UNREAD_BYTES: Final = 64 * 1024
-# The bytes that a connection may hold without a reservation.
+# The number of bytes that a connection may hold without a reservation.
 UNRESERVED_BYTES: Final = 16 * 1024
 _MEMORY_POLL_SECONDS: Final = 0.25
 
 
 class ConnectionCutError(Exception):
-    """The connection was closed, because of a limit on connections or because its memory was needed."""
+    """Raised if the connection was closed because of a limit on connections, or because its memory was needed."""
 
 
 class SenderConnection(asyncio.Protocol):
-    """An accepted connection. `handle` reads it; `at_end` is called with the error that ended it, or None."""
+    """An accepted connection of a sender.
+
+    The function `handle` reads the connection. At its end, `at_end` is called with the error that ended it, or None.
+    """
 
     def __init__(
         self,
@@ -218,13 +223,16 @@ class SenderConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         elif self._task is not None:
-            # The TLS handshake is not complete.
+            # Without a transport, the TLS handshake is not complete, so cancel the task that performs it.
             self._task.cancel()
         self._arrived.set()
         self._may_write.set()
 
     async def wait_for_data(self) -> bool:
-        """Wait for data; return False at the end of the connection, or when the service stops and all data is taken."""
+        """Wait for data; raise ConnectionCutError if the connection was cut.
+
+        Return False at the end of the connection, or when the service stops and all data has been taken.
+        """
         while not (self._unread or self._has_ended or self.is_cut):
             self._arrived.clear()
             await self._wait_for(self._arrived)
@@ -237,7 +245,7 @@ class SenderConnection(asyncio.Protocol):
         return len(self._unread)
 
     def take_unread(self) -> bytes:
-        """Return the data that has arrived."""
+        """Remove the data that has arrived from the buffer and return it. Resumes reading if it was paused."""
         data, self._unread = bytes(self._unread), bytearray()
         if self._is_paused and self._transport is not None and not self._has_ended:
             self._is_paused = False
@@ -307,7 +315,10 @@ class SenderConnection(asyncio.Protocol):
             self._at_end(self, problem)
 
     async def _connect_transport(self) -> None:
-        """Perform the TLS handshake, if the listener uses TLS. Meanwhile the connection counts as waiting."""
+        """Create the transport, with a TLS handshake if the listener uses TLS.
+
+        Meanwhile the connection counts as waiting.
+        """
         loop, seconds = asyncio.get_running_loop(), FIRST_MESSAGE_SECONDS
         if self._tls is None:
             await loop.connect_accepted_socket(lambda: self, self._accepted)
@@ -328,8 +339,8 @@ def _peer_host(accepted: socket.socket) -> str:
 class ConnectionMemory:
     """The memory that is reserved for the data of a connection, from the budget of request bodies.
 
-    With `is_whole`, the reservation is never revoked. Otherwise it may be revoked when others need memory, and then the
-    connection is closed.
+    With `is_whole`, the reservation is never revoked. Otherwise it may be revoked when other bodies need memory. Then
+    the connection is closed.
     """
 
     def __init__(self, budget: BodyBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:
@@ -346,7 +357,7 @@ class ConnectionMemory:
         self.release()
 
     async def reserve_up_to(self, total_bytes: int) -> None:
-        """Reserve memory up to a total; wait until there is enough, unless the service stops."""
+        """Reserve memory up to `total_bytes`. Wait until there is enough, unless the service stops."""
         if total_bytes <= UNRESERVED_BYTES:
             return
         while True:
@@ -364,7 +375,10 @@ class ConnectionMemory:
                 return
 
     def reserve_more(self, more_bytes: int) -> None:
-        """Reserve more memory; raise BacklogFull if there is none now. May be called in any thread, after `reserve_up_to`."""
+        """Reserve more memory; raise BacklogFull if not enough is free now.
+
+        May be called in any thread, after `reserve_up_to`.
+        """
         if self._reservation is not None:
             self._reservation.reserve(more_bytes)
 

@@ -1,8 +1,8 @@
-"""Store the events of listeners, those of many connections together, and retry until they are stored.
+"""Store the events of listeners, in groups from many connections, and retry until they are stored.
 
-These protocols have no answer that asks a sender to retry later. While events cannot be stored, because the disk is
-full, a rate is exceeded, or a stream or a key is missing, the service keeps trying and does not read the connections,
-so that their senders notice the back pressure.
+The protocols of listeners have no answer that asks a sender to retry later. Storing may fail for a while, because the
+disk is full, a rate is exceeded, or a stream or key is missing. Meanwhile the service keeps trying and does not read
+the connections, so that their senders notice the back pressure.
 """
 
 import asyncio
@@ -25,20 +25,22 @@ from cordwood.observe.observation import BugFound, EventsIngested, Observer, Ope
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.services import Services, find_or_create_stream
 
-# If fewer than MIN_GROUP_EVENTS events wait, more are collected for GROUP_LINGER_SECONDS before they are stored together. No more
-# are added to a group that has MAX_GROUP_EVENTS.
+# If fewer than MIN_GROUP_EVENTS events wait, the service waits for GROUP_LINGER_SECONDS to collect more before it
+# stores them together. It adds no more events to a group that has MAX_GROUP_EVENTS.
 GROUP_LINGER_SECONDS: Final = 0.005
 MIN_GROUP_EVENTS: Final = 100
 MAX_GROUP_EVENTS: Final = 5000
-# The time between two attempts to store events, and between two messages to the operator about failures.
-_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 5.0
+# The minimum and maximum time between two attempts to store events, and the minimum time between two messages to the
+# operator about failures.
+_MIN_SECONDS, _MAX_SECONDS = 0.1, 5.0
 _MIN_SECONDS_BETWEEN_MESSAGES: Final = 30.0
 
 
 class EventDestination(msgspec.Struct, frozen=True):
-    """The destination of a listener's events: a stream, or streams by labels; and the key that is used.
+    """The destination of a listener's events: the stream `stream`, or else the streams that `mapping` finds for labels.
 
-    Without a key, the events may go to any stream and have no pins.
+    The events are stored with the permissions and pins of `key`. Without a key, the events may go to any stream and
+    have no pins. Quarantined items are stored as items of the form `form`.
     """
 
     form: BodyForm
@@ -65,12 +67,15 @@ class ListenerEventWriter:
         self._message_at: dict[str, float] = {}
 
     async def store_parts(self, parts: Mapping[StreamLabels, ParsedBody], body_bytes: int) -> None:
-        """Return once all parts are durable; raise the error if the service stops before."""
+        """Store each part in the stream of its labels; return once all parts are durable.
+
+        The call is cancelled if the service stops before.
+        """
         by_stream = await self._merge_by_stream(parts)
         await asyncio.gather(*(self.store_part(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))
 
     async def store_part(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
-        """Return once the events are durable in the stream. They are stored together with those of other senders."""
+        """Store events in a stream, together with events of other senders; return once they are durable."""
         _ensure_ids(parsed)
         queue = self._queues.get(stream_name)
         if queue is None:
@@ -84,7 +89,10 @@ class ListenerEventWriter:
         )
 
     async def _merge_by_stream(self, parts: Mapping[StreamLabels, ParsedBody]) -> dict[str, ParsedBody]:
-        """Return the parts by stream name. Wait for a stream that is unknown, because the operator may add it."""
+        """Merge the parts of each stream; return them by the name of the stream.
+
+        If there is no stream for some labels, wait, because the operator may add one.
+        """
         found: dict[str, list[ParsedBody]] = {}
         for labels, parsed in parts.items():
             found.setdefault(await self._wait_for_stream(labels), []).append(parsed)
@@ -116,7 +124,7 @@ class ListenerEventWriter:
         require_ingest_permission(caller, stream)
         services.query_service.charge_request(caller)
         services.intake.check_stream_rate(stream)
-        # `store` empties the part, so a copy is passed on: the part is needed for another attempt.
+        # Pass a copy of the part to `store`, which empties it: the part is needed for another attempt.
         attempt = msgspec.structs.replace(
             parsed, refused_items=list(parsed.refused_items), out_of_bounds_counts=Counter()
         )
@@ -132,7 +140,10 @@ class ListenerEventWriter:
         )
 
     async def _wait_to_retry(self, fault: Fault, seconds: float) -> None:
-        """Wait before the next attempt; tell the operator the reason, at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`."""
+        """Wait before the next attempt, and tell the operator the reason.
+
+        The same reason is told at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`.
+        """
         now = time.monotonic()
         if now - self._message_at.get(fault.code, -_MIN_SECONDS_BETWEEN_MESSAGES) >= _MIN_SECONDS_BETWEEN_MESSAGES:
             self._message_at[fault.code] = now

@@ -39,7 +39,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class HandshakeSecrets(msgspec.Struct, frozen=True):
-    """The shared key and the passwords of users. Without users, the shared key suffices."""
+    """The secrets of the handshake: the shared key, and the password of each user.
+
+    Without users, the shared key suffices.
+    """
 
     shared_key: str = ""
     users: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -50,7 +53,7 @@ class HandshakeSecrets(msgspec.Struct, frozen=True):
 
 
 def read_handshake_secrets(shared_key: str, users: str) -> HandshakeSecrets:
-    """Parse the settings. Users are lines `name = password`."""
+    """Parse the settings of the handshake. `users` has a line `name = password` for each user."""
     found = {}
     for line in filter(str.strip, users.splitlines()):
         name, equals, password = (part.strip() for part in line.partition("="))
@@ -63,7 +66,10 @@ def read_handshake_secrets(shared_key: str, users: str) -> HandshakeSecrets:
 
 
 class _Handshake:
-    """The server side of a handshake: both sides prove that they know the shared key, then a user signs in."""
+    """The server side of a handshake.
+
+    Both sides prove that they know the shared key; then a user may have to sign in.
+    """
 
     def __init__(self, security: HandshakeSecrets, hostname: str) -> None:
         self._security = security
@@ -89,7 +95,8 @@ class _Handshake:
             return "shared_key mismatch"
         if not self._security.users:
             return ""
-        # The check of an unknown user takes as long as that of a wrong password.
+        # For an unknown user, compare with the digest of an empty password, so that this takes as long as for a wrong
+        # password.
         password = self._security.users.get(user.decode("utf-8", "replace"), "")
         expected = sha512(self._auth + user + password.encode()).hexdigest().encode()
         is_right = hmac.compare_digest(password_digest, expected)
@@ -100,7 +107,10 @@ class _Handshake:
 
 
 def _decode_texts(data: bytes) -> list[bytes]:
-    """Decode an array of texts as bytes: salts are not UTF-8, and digests are computed over the bytes as sent."""
+    """Decode an array of texts as bytes.
+
+    Bytes are needed because salts are not UTF-8, and because digests are computed over the bytes as sent.
+    """
     try:
         return [_text_content(bytes(raw)) for raw in _raw_array_decoder.decode(data)]
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -117,9 +127,10 @@ def _text_content(raw: bytes) -> bytes:
 
 
 class FluentOptions(msgspec.Struct, frozen=True):
-    """How messages are received: limits, handshake, and the server's name in the handshake.
+    """The options for receiving messages: limits, the secrets of the handshake, and the server's name in the handshake.
 
-    The name is not that of the machine, because Fluentd ends a handshake with a server that has its own host name.
+    The name is not the host name of the machine, because Fluentd ends a handshake with a server that has the same host
+    name as Fluentd itself.
     """
 
     body_bounds: BodyBounds
@@ -150,7 +161,8 @@ class FluentConnectionHandler:
                 if messages:
                     memory.mark_complete()
                     await self._store_and_acknowledge(connection, messages, memory)
-                    # The memory of the next message, which may have begun, is reserved again when more of it arrives.
+                    # Release the memory of the next message, too, which may have begun. It is reserved again when more
+                    # of the message arrives.
                     del messages
                     memory.release()
 
@@ -206,7 +218,11 @@ class FluentConnectionHandler:
         await self._store.store_parts(together, body_bytes)
 
     async def _read_message(self, data: bytes, memory: ConnectionMemory) -> ForwardMessage | None:
-        """Decode a message and decompress its entries. Entries that cannot be decompressed are refused later."""
+        """Decode a message and decompress its entries.
+
+        If the entries cannot be decompressed, the message keeps its `compression`, and `read_entries` refuses the
+        entries.
+        """
         message = read_message(data)
         if message is None or not message.compression:
             return message
@@ -225,7 +241,7 @@ class FluentConnectionHandler:
             except (BadBody, UnsupportedMedia):
                 return message
             except BacklogFull:
-                # All memory is released, so that two messages do not wait for each other's memory.
+                # Release all memory before waiting, so that two messages do not wait for each other's memory.
                 memory.release()
                 await asyncio.sleep(_MEMORY_POLL_SECONDS)
             else:
@@ -234,7 +250,7 @@ class FluentConnectionHandler:
 
 
 class _MessageSplitter:
-    """Splits incoming data into messages; raises BodyTooLarge for one of more than `max_bytes`."""
+    """Splits incoming data into messages; raises BodyTooLarge for a message of more than `max_bytes`."""
 
     def __init__(self, connection: SenderConnection, max_bytes: int) -> None:
         self._connection = connection
@@ -247,7 +263,7 @@ class _MessageSplitter:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the messages that the data completes."""
+        """Add data; return the messages that it completes."""
         self._buffer += data
         found: list[bytes] = []
         at = 0

@@ -1,4 +1,7 @@
-"""All listeners beside HTTP: bound to the addresses in the settings, opened when the service is ready, drained when it stops."""
+"""All listeners beside HTTP except OTLP over gRPC: syslog and Fluent Forward.
+
+They are bound to the addresses in the settings, opened when the service is ready, and drained when it stops.
+"""
 
 import asyncio
 import socket
@@ -24,15 +27,19 @@ from cordwood.web.request_body import BodyBounds
 from cordwood.web.services import Services
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
-# The time between two messages about connections that failed, or datagrams that were dropped.
+# The minimum time between two messages to the operator about failed connections, or about dropped datagrams.
 _MIN_SECONDS_BETWEEN_MESSAGES: Final = 10.0
-# A connection takes 64 KiB for data that it has read, and several times that for the decoded events.
+# The memory that is assumed for each connection. It takes 64 KiB for unread data, and several times that for decoded
+# events.
 _CONNECTION_BYTES: Final = 2**20
 _MAX_CONNECTIONS: Final = 1000
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """The certificate and key of the service, and the authority for certificates of senders, if these are required."""
+    """The files with the certificate and key of the service, and with the authority for certificates of senders.
+
+    If `client_ca` is empty, senders need no certificate.
+    """
 
     certificate: str = ""
     key: str = ""
@@ -59,7 +66,10 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class ListenOptions(msgspec.Struct, frozen=True):
-    """The listeners to open and their limits. `connections` limits the open connections of all of them."""
+    """The listeners to open and their limits.
+
+    `max_connections` is the limit on the open connections of all listeners.
+    """
 
     syslog: Sequence[ListenAddress]
     fluent: Sequence[ListenAddress]
@@ -75,7 +85,10 @@ class ListenOptions(msgspec.Struct, frozen=True):
 
 
 def bind_listeners(settings: Settings) -> "Listeners":
-    """Bind all addresses; raise BadSetting if one cannot be bound, or the settings contradict each other."""
+    """Bind all addresses in the settings; return the listeners.
+
+    Raise BadSetting if an address cannot be bound, or if the settings contradict each other.
+    """
     listen = settings.listen
     mapping = read_stream_mapping(settings.ingest.stream_map, settings.ingest.default_stream)
     syslog, fluent = read_syslog_and_fluent_addresses(listen)
@@ -121,11 +134,11 @@ class _OpenListener(Protocol):
         """Return once everything that was read is stored."""
 
     def cancel(self) -> None:
-        """Give up storing what is not stored yet."""
+        """Give up storing the events that are not stored yet."""
 
 
 class BoundListener(msgspec.Struct, frozen=True):
-    """A bound socket of a listener for `form`."""
+    """A listener for bodies of the form `form`, with its bound socket."""
 
     form: BodyForm
     address: ListenAddress
@@ -137,7 +150,7 @@ class BoundListener(msgspec.Struct, frozen=True):
 
 
 class Listeners:
-    """The listeners of the service. Call `start` and everything after it on the event loop."""
+    """The listeners of the service. Call `start` and the methods that are used after it on the event loop."""
 
     def __init__(self, options: ListenOptions) -> None:
         self._options = options
@@ -232,7 +245,10 @@ class Listeners:
 
 
 class OutcomeCounter:
-    """Counts outcomes at a listener; logs losses and failures, each kind at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`."""
+    """Counts the outcomes of messages and connections at a listener, and logs losses and failures.
+
+    Each kind of loss or failure is logged at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`.
+    """
 
     def __init__(self, name: str, observer: Observer) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""OTLP over gRPC: a server at the addresses in the settings, whose calls are answered by the HTTP route of the same signal.
+"""OTLP over gRPC: a server that passes each call to the HTTP route of the same signal.
 
 Therefore the same keys, limits, errors, log and metrics apply to calls and to HTTP requests. This module is imported on
 demand, because grpcio is an optional dependency.
@@ -33,12 +33,13 @@ HTTP_PATHS_BY_METHOD: Final = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": b"/v1/traces",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": b"/v1/metrics",
 }
-# The largest message as it is sent, which is the default limit of gRPC servers. gRPC holds a whole message in memory
-# before it passes it on, so this many bytes are reserved for each.
+# The maximum size of a message as it is sent, which is the default limit of gRPC servers. gRPC holds a whole message in
+# memory before it passes it on, so this number of bytes is reserved for each message.
 MAX_MESSAGE_BYTES: Final = 4 * 2**20
-# The pauses between attempts of a call to reserve memory for its message. After the last one it is refused.
+# The pauses between a call's attempts to reserve memory for its message. If the last attempt fails, the call is
+# refused.
 RESERVE_PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
-# A connection may hold some hundred KiB that its calls have sent and that were not read yet.
+# The memory that is assumed for each connection, which may hold some hundred KiB of data that was not read yet.
 _CONNECTION_BYTES: Final = 2**20
 _MAX_CONNECTIONS: Final = 1000
 _MAX_CALLS: Final = 1000
@@ -51,7 +52,8 @@ _COMPRESSION_ALGORITHMS_BITSET: Final = 0b101
 
 # The first bytes of gzip. No protobuf message begins with them, because there is no wire type 7.
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-# Metadata that would change how the HTTP request is read. gRPC itself uses these names.
+# Metadata that is not passed on as HTTP headers, because it would change how the request is read. gRPC itself uses
+# these names.
 _DROPPED_METADATA: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 # OpenTelemetry's SDK for Python reads the retry delay from this metadata, other SDKs from the details of the status.
@@ -63,7 +65,10 @@ _MAX_STATUS_MESSAGE_LENGTH: Final = 300
 
 
 class TlsCredentials(msgspec.Struct, frozen=True):
-    """The server's certificate chain and key in PEM, and the authorities of required client certificates."""
+    """The server's certificate chain and key in PEM, and the authorities for client certificates.
+
+    If `client_authorities` is None, clients need no certificate.
+    """
 
     certificate: bytes
     key: bytes
@@ -71,7 +76,7 @@ class TlsCredentials(msgspec.Struct, frozen=True):
 
 
 async def start_otlp_grpc_server(settings: Settings, application: Application) -> "OtlpGrpcServer":
-    """Start the server, which listens at all addresses in the setting."""
+    """Start the gRPC server, which listens at all addresses in the setting."""
     addresses = read_otlp_grpc_addresses(settings.listen)
     ceiling = settings.limits.memory_ceiling
     connections = settings.listen.connections or max(16, min(_MAX_CONNECTIONS, ceiling // _CONNECTION_BYTES))
@@ -98,9 +103,10 @@ def _read_tls(listen: ListenSettings) -> TlsCredentials:
 
 
 class OtlpGrpcServer:
-    """The gRPC server. `application` answers HTTP; messages that are being read may take `max_bytes` in all.
+    """The gRPC server, which passes calls to the ASGI application `application` as HTTP requests.
 
-    Create it in the event loop. `names` are the addresses, to be shown to the operator.
+    All messages that are being read may take `max_bytes` together. `names` are the addresses, to be shown to the
+    operator. Create the server on the event loop.
     """
 
     def __init__(self, application: Application, max_bytes: int, connections: int) -> None:
@@ -111,10 +117,10 @@ class OtlpGrpcServer:
         self._calls: set[asyncio.Task[None]] = set()
         self._server = grpc.aio.server(
             options=[
-                # Without this, another process could listen on the same port and take half of the connections.
+                # Without this option, another process could listen on the same port and take half of the connections.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                # gRPC does not decompress messages: they are decompressed here, within the limits of bodies.
+                # Do not let gRPC decompress messages: the HTTP route decompresses them within the limits of bodies.
                 ("grpc.per_message_decompression", 0),
                 ("grpc.compression_enabled_algorithms_bitset", _COMPRESSION_ALGORITHMS_BITSET),
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
@@ -122,7 +128,7 @@ class OtlpGrpcServer:
                 ("grpc.max_allowed_incoming_connections", connections),
                 ("grpc.max_connection_idle_ms", _MAX_IDLE_MS),
                 ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
-                # Without this, a connection may hold buffers of several megabytes.
+                # Without this option, a connection may hold buffers of several megabytes.
                 ("grpc.experimental.tcp_max_read_chunk_size", _MAX_READ_BYTES),
                 ("grpc.http2.bdp_probe", 0),
             ]
@@ -152,7 +158,7 @@ class OtlpGrpcServer:
             await asyncio.wait(self._calls, timeout=seconds)
 
     async def export(self, path: bytes, context: Any) -> bytes:
-        """Return the export response, or end the call with a status."""
+        """Answer a call: return the export response, or end the call with an error status."""
         if len(self._calls) >= _MAX_CALLS:
             await _abort(context, 503, encode_rpc_status(_UNAVAILABLE, "Too many calls are being answered."), 1)
         exchange = _GrpcAsgiExchange(path, context, self._budget)
@@ -160,7 +166,7 @@ class OtlpGrpcServer:
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         try:
-            # The storing of events is completed even if the client disconnects.
+            # Shield the task, so that the storing of events is completed even if the client disconnects.
             await asyncio.shield(call)
         except asyncio.CancelledError:
             exchange.has_ended.set()
@@ -181,8 +187,8 @@ def _grpc_credentials(tls: TlsCredentials) -> Any:
 class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
     """The export methods of the three signals.
 
-    They are declared as client-streaming methods, so that a call begins before its message is read and a caller without
-    a key is refused before that. Clients do not notice the difference.
+    The methods are declared as client-streaming methods. A call then begins before its message is read, so that a
+    caller without a key is refused without reading the message. Clients do not notice the difference.
     """
 
     def __init__(self, server: OtlpGrpcServer) -> None:
@@ -229,12 +235,13 @@ class _GrpcAsgiExchange:
         if message is None:
             return {"type": "http.disconnect"}
         if message.startswith(_GZIP_MAGIC):
-            # Whether the message is compressed is only known from its bytes, and the header is read after the body.
+            # Only its bytes show whether the message is compressed. The header can be added here, because the route
+            # reads it after the body.
             self._headers.append((b"content-encoding", b"gzip"))
         return {"type": "http.request", "body": message}
 
     async def _read_message(self) -> bytes | None:
-        """Return the message, or None if the call has none. Memory for it is reserved before gRPC reads it."""
+        """Return the message, or None if the call has none. Memory is reserved before gRPC reads the message."""
         owner = str(hash(tuple(value for name, value in self._headers if name in {b"x-api-key", b"authorization"})))
         loop = asyncio.get_running_loop()
         with self._budget.reserve(owner) as reservation:
@@ -242,7 +249,8 @@ class _GrpcAsgiExchange:
             try:
                 async with asyncio.timeout(None) as limit:
                     reservation.set_revoke_callback(lambda: limit.reschedule(loop.time()))
-                    # Read from the context: the iterator of requests would hold the message until the call ends.
+                    # Read the message from the context, because the iterator of requests would hold it until the call
+                    # ends.
                     message = await self._context.read()
                     return None if message is grpc.aio.EOF else message
             except TimeoutError:
@@ -259,7 +267,10 @@ class _GrpcAsgiExchange:
 
 
 async def _reserve_message_memory(reservation: Reservation) -> None:
-    """Reserve memory for a message. Wait for free memory, since most messages are read within a millisecond."""
+    """Reserve memory for a message.
+
+    Wait for free memory, which rarely takes long: most messages are read in a millisecond.
+    """
     for seconds in RESERVE_PAUSES_SECONDS:
         with suppress(BacklogFull):
             return reservation.reserve(MAX_MESSAGE_BYTES)
@@ -276,7 +287,7 @@ def _asgi_headers(metadata: Any) -> "list[Header]":
 
 
 def _peer_address(peer: str) -> tuple[str, int] | None:
-    """Return host and port of a peer from gRPC's notation: ipv4:127.0.0.1:4000, ipv6:%5B::1%5D:4000."""
+    """Return the host and port of a peer from gRPC's notation: ipv4:127.0.0.1:4000 or ipv6:%5B::1%5D:4000."""
     family, _, rest = unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
     return (host.strip("[]"), int(port)) if family in {"ipv4", "ipv6"} and port.isdecimal() else None
@@ -287,7 +298,7 @@ async def _abort(context: Any, http_status: int, status_body: bytes, retry_secon
     code, message = _decode_grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
         code, message = GRPC_CODES.get(http_status, _INTERNAL), "The request cannot be answered."
-    # Clients limit the headers of an answer, which contain the message twice.
+    # Shorten the message: clients limit the size of an answer's headers, which contain the message twice.
     message = message[:_MAX_STATUS_MESSAGE_LENGTH]
     violation = message if code == _INVALID_ARGUMENT else ""
     trailing = [(_STATUS_DETAILS_KEY, encode_rpc_status(code, message, violation, retry_seconds))]
@@ -297,7 +308,7 @@ async def _abort(context: Any, http_status: int, status_body: bytes, retry_secon
 
 
 def _decode_grpc_status(status_body: bytes) -> tuple[int | None, str]:
-    """Return code and message of an encoded google.rpc.Status; for any other body no code."""
+    """Return the code and message of an encoded google.rpc.Status. The code is None for any other body."""
     try:
         members = dict(iterate_fields(status_body))
     except BadProtobuf:

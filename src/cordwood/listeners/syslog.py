@@ -1,8 +1,9 @@
 """Syslog over TCP, TLS and UDP.
 
-The protocol has no acknowledgements: all messages that were read are stored, and TCP senders are slowed down by back
-pressure. Senders of datagrams cannot be slowed down. So that one stream does not delay the datagrams of others, each
-stream has its own limit, beyond which datagrams are dropped. Datagrams whose labels have no stream are dropped at once.
+The protocol has no acknowledgements. All messages that were read from TCP connections are stored, and back pressure
+slows down their senders. Senders of datagrams cannot be slowed down, so datagrams beyond a limit are dropped. Each
+stream has its own limit, so that one stream does not delay the datagrams of others. Datagrams whose labels have no
+stream are dropped at once.
 """
 
 import asyncio
@@ -18,11 +19,12 @@ from cordwood.ingest.parsed_body import ParsedBody, RefusedItem, StreamLabels
 from cordwood.listeners.connection import ConnectionMemory, SenderConnection
 from cordwood.listeners.event_writer import ListenerEventWriter
 
-# More messages than this are decoded in a thread, so that they do not block the event loop.
+# If there are more messages than this, they are decoded in a thread, so that they do not block the event loop.
 _MAX_INLINE_MESSAGES: Final = 50
-# How many chunks of a connection are decoded and stored at the same time, so that reading continues meanwhile.
+# The maximum number of a connection's chunks that are decoded and stored while reading continues.
 _MAX_CONCURRENT_CHUNKS: Final = 4
-# The limits on unread datagrams, and on the bytes of datagrams that are not stored yet, of all senders.
+# The limits for all senders together: on the number of datagrams that are not decoded yet, and on the bytes of
+# datagrams that are not stored yet.
 MAX_DATAGRAMS: Final = 20_000
 MAX_DATAGRAM_BYTES: Final = 4 * 2**20
 # The limit on the bytes of datagrams of one stream that are being stored.
@@ -30,7 +32,7 @@ MAX_STORING_BYTES_PER_STREAM: Final = MAX_DATAGRAM_BYTES // 4
 _BATCH_DATAGRAMS: Final = 200
 _OVERLOAD_REASON: Final = "events arrive faster than they are stored"
 
-# The bytes that are kept of a message that is too long.
+# The number of bytes that are kept of a message that is too long.
 _KEPT_BYTES_OF_LONG_MESSAGE: Final = 4096
 _COUNT: Final = re.compile(rb"([1-9]\d{0,8}) ")
 _MAX_COUNT_BYTES: Final = 10
@@ -70,7 +72,7 @@ class SyslogConnectionHandler:
                 # stops instead, the rest of that line may be missing.
                 await self._store_messages(connection, frames.finish())
         finally:
-            # Everything that was read is stored, however the connection ends.
+            # Store everything that was read, even if the connection ended with an error.
             await asyncio.gather(*storing)
 
     async def _store_and_release(
@@ -91,7 +93,10 @@ class SyslogConnectionHandler:
 
 
 class SyslogDatagramReceiver(asyncio.DatagramProtocol):
-    """Receives datagrams with one message each. Those beyond the limits are dropped and passed to `drop`."""
+    """Receives datagrams with one message each.
+
+    For datagrams beyond the limits, calls `drop` with their number and a reason.
+    """
 
     def __init__(
         self, store: ListenerEventWriter, count: Callable[[int], None], drop: Callable[[int, str], None]
@@ -136,7 +141,7 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
 
     @property
     def unstored_count(self) -> int:
-        """The number of datagrams that are not stored."""
+        """The number of received datagrams that are not stored yet."""
         return len(self._waiting) + sum(self._storing.values())
 
     async def _decode_batch(self) -> None:
@@ -181,13 +186,13 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
 
 
 def _parsed_size(parsed: ParsedBody) -> int:
-    """Return the bytes of the events and of the quarantined items."""
+    """Return the size of the events and of the quarantined items."""
     events = sum(len(bytes(event.metadata)) + len(event.event_message or "") for event in parsed.events)
     return events + sum(len(item.text) for item in parsed.refused_items)
 
 
 async def decode_messages(messages: Sequence[SyslogMessage], peer: str) -> tuple[dict[StreamLabels, ParsedBody], int]:
-    """Return the events by the name of their app, and the bytes of all messages."""
+    """Decode messages; return the events by the name of their app, and the size of all messages in bytes."""
     body_bytes = sum(len(message.data) for message in messages)
     if len(messages) <= _MAX_INLINE_MESSAGES:
         return _decode_by_app(messages, peer), body_bytes
@@ -211,8 +216,8 @@ def _decode_by_app(messages: Sequence[SyslogMessage], peer: str) -> dict[StreamL
 class SyslogFrameDecoder:
     """Splits the data of one connection into messages: by octet counts (RFC 6587, 3.4.1) or at line ends.
 
-    The first byte decides: a digit begins an octet count, `<` begins a line. Only the beginning of a message longer
-    than `max_bytes` is kept.
+    The first byte of the connection decides: a digit begins an octet count, and any other byte begins a line. Only the
+    beginning of a message longer than `max_bytes` is kept.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -229,7 +234,7 @@ class SyslogFrameDecoder:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[SyslogMessage]:
-        """Return the messages that the data completes."""
+        """Add data; return the messages that it completes."""
         self._buffer += data
         found: list[SyslogMessage] = []
         position = self._take_whole_lines(found)
@@ -247,7 +252,10 @@ class SyslogFrameDecoder:
         return [SyslogMessage(rest)]
 
     def _take_whole_lines(self, found: list[SyslogMessage]) -> int:
-        """Take all complete lines at once if the connection sends lines; return their end."""
+        """Take all complete lines from the buffer at once; return the end of the last line.
+
+        Take nothing and return 0 if the connection sends octet counts, or if this is not known yet.
+        """
         if self._is_counted is not False or self._skips_line:
             return 0
         end = self._buffer.rfind(b"\n") + 1
@@ -260,7 +268,10 @@ class SyslogFrameDecoder:
         return end
 
     def _take_element(self, position: int, found: list[SyslogMessage]) -> int | None:
-        """Take the message at a position; return its end, or None if it is incomplete."""
+        """Take what is at a position: a message, separators, or bytes to skip; return its end.
+
+        Return None if more data is needed.
+        """
         buffer = self._buffer
         if self._skipped_bytes:
             skipped = min(self._skipped_bytes, len(buffer) - position)

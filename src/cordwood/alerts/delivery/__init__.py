@@ -1,1 +1,1 @@
-"""Delivery of notifications: their messages in the format of each target, and sending them within a deadline."""
+"""Delivery of notifications: creating messages in the format of each target, and sending them within a deadline."""

@@ -1,7 +1,7 @@
 """Connections to permitted network addresses only, which prevents server-side request forgery.
 
-A name is resolved once; each address is checked, together with every IPv4 address that it embeds, before a connection
-to it is opened. A connection is shut down at a deadline.
+A host name is resolved once. Each of its addresses is checked, together with every IPv4 address that it embeds, before
+a connection to it is opened. A connection is shut down at a deadline.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ def _parse_networks(texts: str) -> tuple[IpNetwork, ...]:
     return tuple(map(ip_network, texts.split()))
 
 
-# An address is of the first kind with a network that contains it. The unspecified addresses (0.0.0.0 and ::) are listed
-# as loopback addresses, because a connection to them reaches this machine.
+# The networks of each kind of address. An address has the first kind of which a network contains it. The unspecified
+# addresses (0.0.0.0 and ::) are listed as loopback addresses, because a connection to them reaches this machine.
 _NETWORKS_BY_KIND: Final = (
     (AddressKind.LOOPBACK, _parse_networks("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
     (
@@ -56,7 +56,7 @@ _NETWORKS_BY_KIND: Final = (
         ),
     ),
 )
-# Addresses that never accept a message: multicast, broadcast, and reserved ones.
+# Networks to which nothing is ever sent: multicast, broadcast and reserved addresses.
 _ALWAYS_REFUSED_NETWORKS: Final = _parse_networks("0.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ff00::/8 ::/8 100::/8")
 _NAT64_NETWORKS: Final = _parse_networks("64:ff9b::/96 64:ff9b:1::/48")
 _IPV4_COMPATIBLE_NETWORK: Final = ip_network("::/96")
@@ -107,7 +107,7 @@ def _is_in_any(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
 
 
 def _embedded_addresses(address: IpAddress) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses embedded in an IPv6 address, to which a gateway or the system might connect instead."""
+    """Yield the IPv4 addresses embedded in an IPv6 address. A gateway or the system might connect to them instead."""
     if isinstance(address, IPv4Address):
         return
     if address.ipv4_mapped is not None:
@@ -207,7 +207,7 @@ def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds
     try:
         connection.settimeout(seconds)
         connection.connect(address)
-        # Heads and bodies are written separately, which Nagle's algorithm would delay.
+        # Send small packets at once. HTTP heads and bodies are written separately, which Nagle's algorithm would delay.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError:
         connection.close()
@@ -216,7 +216,7 @@ def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds
 
 
 class _NameLookup(threading.Thread):
-    """A look-up of a name in a thread that can be abandoned."""
+    """A look-up of a name in its own thread, which can be abandoned if it takes too long."""
 
     def __init__(self, host: str, port: int, places: threading.BoundedSemaphore) -> None:
         super().__init__(name="alerts-lookup", daemon=True)
@@ -263,7 +263,7 @@ def _shut_down(connection: socket.socket) -> None:
 
 
 def start_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """Begin TLS on a connection to a host, whose certificate must be valid for its name."""
+    """Start TLS on a connection. The certificate of the server must be valid for the name `host`."""
     return context.wrap_socket(connection, server_hostname=host.rstrip("."))
 
 

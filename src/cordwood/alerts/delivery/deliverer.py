@@ -1,7 +1,8 @@
-"""Deliver a notification to a target in the target's format within a time limit, or raise the reason of the failure.
+"""Deliver notifications to targets, in the format of each target and within a time limit.
 
 Several HTTP POST requests may use one connection; redirects are not followed, and webhooks are signed. E-mail is sent
-over SMTP, encrypted if the server supports it; a password is never sent without encryption.
+over SMTP, and encrypted if the server supports it. A password is never sent without encryption. If delivery fails,
+DeliveryFailed is raised with the reason.
 """
 
 import base64
@@ -51,7 +52,8 @@ _MAX_ERROR_BODY_BYTES: Final = 1024
 _MAX_RETRY_DELAY_SECONDS: Final = 86400.0
 _DEFAULT_PORTS: Final = {True: 443, False: 80}
 
-# A function that returns the headers for a body. It is called when the body is sent, because they contain the time.
+# A function that returns the headers for a body. It is called when the body is sent, because the headers contain the
+# time of sending.
 MakeHeaders = Callable[[bytes], Mapping[str, str]]
 
 _ENCODED_KEY_PREFIX: Final = "whsec_"
@@ -90,7 +92,10 @@ class _HttpSender:
 
 
 def _read_response(client: http.client.HTTPConnection, target: AlertTarget, *, is_last: bool) -> bool:
-    """Read a response; return whether the connection stays usable; raise DeliveryFailed if it is not a success."""
+    """Read a response; return whether the connection stays usable.
+
+    Raise DeliveryFailed if the status is not a success.
+    """
     with client.getresponse() as answer:
         _check_status(target, answer)
         # The body of a successful response is ignored, but must be read before the next request on the connection.
@@ -102,7 +107,7 @@ def _read_response(client: http.client.HTTPConnection, target: AlertTarget, *, i
 
 
 class _BoundedHttpResponse(http.client.HTTPResponse):
-    """A response of which only a limited number of bytes is read, whatever length its head states."""
+    """A response of which only a limited number of bytes is read, even if its head states a greater length."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -111,7 +116,10 @@ class _BoundedHttpResponse(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._file)
 
     def begin(self) -> None:
-        """Read the head; raise ConnectionResetError if the connection ends in it, which the library would accept."""
+        """Read the head; raise ConnectionResetError if the connection ends within it.
+
+        The library would accept such an incomplete head.
+        """
         super().begin()
         if self._file.is_at_end:
             raise ConnectionResetError
@@ -203,7 +211,7 @@ def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> M
 
 _ACCEPTED_SMTP_CODES: Final = {250, 251}
 
-# A function that creates the message from the recipients that the server refused, whom the message names.
+# A function that creates the message. Its argument is the recipients that the server refused, which the message lists.
 MakeMessage = Callable[[tuple[str, ...]], EmailMessage]
 
 
@@ -276,7 +284,7 @@ def _send_mail(session: _SmtpSession, address: MailAddress, message: MakeMessage
     code, said = session.data(message(tuple(refused)).as_bytes())
     if code != 250:
         raise smtplib.SMTPResponseException(code, said)
-    # The answer to QUIT does not matter.
+    # Do not read the answer to QUIT, which does not matter.
     session.putcmd("quit")
 
 
@@ -327,7 +335,8 @@ class Deliverer:
             retry_after = None
         else:
             return
-        # The exception is not chained to the original one, whose text may contain secrets.
+        # Raise the exception outside of the handlers, so that it is not chained to the original one, whose text may
+        # contain secrets.
         raise DeliveryFailed(shorten_text(target.secrets.remove_secrets_from(reason), _MAX_REASON_LENGTH), retry_after)
 
     def _send(self, target: AlertTarget, notification: Notification, deadline: Deadline) -> None:
@@ -380,7 +389,10 @@ def _describe_problem(host: str, problem: Exception, deadline: Deadline) -> str:
 
 
 def _check_literal_address(target: AlertTarget, policy: AddressPolicy) -> None:
-    """Raise BadSetting if the host is a refused IP address or localhost; other names are checked when resolved."""
+    """Raise BadSetting if the host is a refused IP address or localhost.
+
+    Other names are checked when they are resolved.
+    """
     try:
         literal = str(ip_address(target.host))
     except ValueError:

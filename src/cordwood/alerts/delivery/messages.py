@@ -1,6 +1,6 @@
-"""The message of a notification in the format of each kind of target.
+"""Create the message of a notification in the format of each kind of target.
 
-Names, labels and texts may come from strangers who send events, so they are cleaned, escaped and limited in length.
+Names, labels and texts may come from untrusted senders of events, so they are cleaned, escaped and limited in length.
 """
 
 import math
@@ -46,8 +46,8 @@ _STATE_EMOJI: Final = {NotifiedState.FIRING: "\U0001f534", NotifiedState.RESOLVE
 
 # The maximum number of characters of a text that are processed; the rest is cut off.
 _MAX_PROCESSED_CHARACTERS: Final = 20_000
-# Joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters are kept
-# too, because at worst they are shown as a box.
+# Zero-width joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters
+# are kept, too, because at worst they are shown as a box.
 _ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
 _KEPT_CATEGORIES: Final = {"Cn", "Co"}
 _SPACE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
@@ -55,7 +55,7 @@ _SLACK_ESCAPES: Final = {
     "&": "&amp;",
     "<": "&lt;",
     ">": "&gt;",
-    # Mattermost and Discord read this format too, and also interpret @all and [text](address). An invisible space
+    # Mattermost and Discord accept Slack's format, but also interpret @all and [text](address). An invisible space
     # prevents this.
     "@": "@\u200b",
     "]": "]\u200b",
@@ -83,7 +83,10 @@ class _IncludedChanges(msgspec.Struct, frozen=True):
 
 
 def webhook_body(notification: Notification) -> bytes:
-    """Return the JSON of a webhook. Within a version, the format (documented in the guide) only gains fields."""
+    """Return the JSON body of a webhook, in the format that the guide documents.
+
+    As long as the version of the format stays the same, fields may only be added.
+    """
     part = _included_changes(notification, AlertTargetKind.WEBHOOK)
     return msgspec.json.encode(
         {
@@ -163,7 +166,7 @@ def _slack_line(change: StateChange, limit: int) -> str:
 
 
 def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
-    """Return the fallback text: the title, and as many whole lines as fit into its limit."""
+    """Return the fallback text, which has the title and as many whole lines as the limit allows."""
     shown = [title]
     room = _MAX_SLACK_FALLBACK_LENGTH - _MAX_SLACK_LINK_LENGTH - utf16_length(title) - len("\nand 1000000000 more\n")
     for line in lines:
@@ -226,7 +229,7 @@ def _dedup_key(fingerprint: str) -> str:
 
 
 def alertmanager_alerts(notification: Notification) -> bytes:
-    """Return the alerts of Alertmanager's API v2."""
+    """Return the changes as alerts in the JSON format of Alertmanager's API v2."""
     part = _included_changes(notification, AlertTargetKind.ALERTMANAGER)
     return msgspec.json.encode([_alertmanager_alert(notification, change, part.omitted) for change in part.changes])
 
@@ -255,7 +258,10 @@ def _alertmanager_alert(notification: Notification, change: StateChange, omitted
 
 
 def _alertmanager_labels(notification: Notification, change: StateChange) -> Mapping[str, str]:
-    """Return labels with names that Alertmanager accepts; for a group, they are the same in every notification."""
+    """Return the labels of an alert, with names that Alertmanager accepts.
+
+    The labels of a group are the same in every notification, because Alertmanager identifies an alert by its labels.
+    """
     made = {
         "alertname": shorten_text(notification.alert, _MAX_NAME_LENGTH) or "unnamed",
         "severity": notification.severity.value,
@@ -274,7 +280,7 @@ def _alertmanager_labels(notification: Notification, change: StateChange) -> Map
 
 
 def mail_message(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
-    """Return an e-mail in plain text, which names the recipients that the server refused."""
+    """Return an e-mail in plain text. It lists the recipients in `refused`, which the server did not accept."""
     part = _included_changes(notification, AlertTargetKind.EMAIL)
     message = EmailMessage(policy=SMTP)
     message["Subject"] = shorten_text(
@@ -284,7 +290,7 @@ def mail_message(notification: Notification, address: MailAddress, refused: tupl
     message["From"] = Address("cordwood", addr_spec=address.sender)
     message["To"] = tuple(Address(addr_spec=recipient) for recipient in address.recipients)
     message["Date"] = format_datetime(_datetime(notification.created_us))
-    # The id is the same when the mail is sent again, so that mail programs can recognize it.
+    # The id is the same when the mail is sent again, so that mail programs can recognize the duplicate.
     identity = sha256(notification.id.encode("utf-8", "replace")).hexdigest()[:32]
     message["Message-ID"] = f"<{identity}.cordwood@{address.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
@@ -341,7 +347,10 @@ def _format_number(value: float | None) -> str:
 
 
 def _safe_url(url: str) -> str:
-    """Return an HTTP URL in ASCII, with every character percent-encoded that could end a link; else an empty text."""
+    """Return an HTTP URL in ASCII, in which every character that could end a link is percent-encoded.
+
+    Return an empty text for any other URL, and for one that is too long.
+    """
     try:
         parts = urlsplit(url)
         is_http = parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -356,7 +365,7 @@ def _iso_time(microseconds: int) -> str:
 
 
 def _datetime(microseconds: int) -> datetime:
-    # Times after the year 9999, which a datetime cannot express, become its end.
+    # Replace times after the year 9999, which a datetime cannot express, by the end of that year.
     return datetime.fromtimestamp(min(max(microseconds, 0) // 1000, 253_402_300_799_000) / 1000, UTC)
 
 

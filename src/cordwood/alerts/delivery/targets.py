@@ -1,4 +1,4 @@
-"""The targets of alerts: parsed from the settings, where each has a name and an address in one of five formats."""
+"""The targets of alerts, parsed from the settings. Each target has a name, and an address in one of five formats."""
 
 import base64
 import re
@@ -29,7 +29,7 @@ _PAGERDUTY_URL_PREFIX: Final = "pagerduty+https://events.pagerduty.com/v2/enqueu
 
 
 class AlertTargetKind(StrEnum):
-    """The format of the messages of a target."""
+    """The kind of a target, which determines the format of its messages."""
 
     WEBHOOK = "webhook"
     SLACK = "slack"
@@ -41,7 +41,8 @@ class AlertTargetKind(StrEnum):
 class HttpAddress:
     """The URL to which messages are posted, without the host.
 
-    It contains secrets, so it is a plain class, which has no readable repr and which msgspec cannot encode.
+    The object contains secrets. It is a plain class, so that its repr does not show them and msgspec cannot encode
+    them.
     """
 
     def __init__(self, *, is_tls: bool, path: str, authorization: str = "", routing_key: str = "") -> None:
@@ -52,7 +53,10 @@ class HttpAddress:
 
 
 class MailAddress:
-    """The sender, recipients and login of mails. It contains secrets, so it is a plain class, like HttpAddress."""
+    """The sender, recipients and login of mails.
+
+    The object contains secrets. It is a plain class for the same reason as HttpAddress.
+    """
 
     def __init__(
         self, *, is_tls: bool, sender: str, recipients: tuple[str, ...], user: str = "", password: str = ""
@@ -115,7 +119,10 @@ class _InvalidAddress(Exception):
 
 
 def read_targets(text: str) -> Mapping[str, AlertTarget]:
-    """Parse the setting `alerts.targets`; raise BadSetting with the name of the target, but nothing of its address."""
+    """Parse the setting `alerts.targets`; raise BadSetting if an entry is invalid.
+
+    The error names the target, but contains no part of its address, which has secrets.
+    """
     found: dict[str, AlertTarget] = {}
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
         name, equals, address = (part.strip() for part in line.partition("="))
@@ -228,7 +235,7 @@ def _authorization(url: SplitResult) -> str:
 
 
 def _credentials(url: SplitResult) -> tuple[str, str]:
-    """Return user and password, decoded; both are empty if the URL has none."""
+    """Return the decoded user and password of a URL. Both are empty if the URL has none."""
     user, password = unquote(url.username or ""), unquote(url.password or "")
     if re.fullmatch(r"[\x20-\x7e]*", user + password) is None:
         raise _InvalidAddress("the user or the password has characters outside of printable ASCII")

@@ -1,4 +1,7 @@
-"""The wire formats, one module each, and the table that selects the format by route and content type."""
+"""The wire formats of bodies, with one module for each, and the table of their decoders.
+
+The form of the body and its content type select the decoder.
+"""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -80,7 +83,7 @@ def _decoders_of_signal(signal: Signal) -> dict[str, BodyDecoder]:
 
 
 def _single_item_decoder(read: Callable[[Body], LabelledBody]) -> BodyDecoder:
-    """Return a decoder of a single quarantined item, which is replayed to a stream that is already known."""
+    """Return a decoder for a single quarantined item, which ignores labels: the stream of a replay is already known."""
 
     def read_item(body: Body) -> ParsedBody:
         return next(iter(read(body).parts_by_labels.values()), ParsedBody.for_body(body))
@@ -107,7 +110,8 @@ _DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
         ("application/logplex-1", "application/syslog", *_TEXT_MEDIA_TYPES), read_syslog
     ),
     BodyForm.JOURNALD: {JOURNAL_MEDIA: read_journal},
-    # Fluent messages arrive at their own listener; this entry decodes quarantined items again.
+    # Fluent messages arrive at their own listener. This entry decodes their quarantined items, which are JSON, for a
+    # replay.
     BodyForm.FLUENT: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events),
     BodyForm.OTLP: _decoders_of_signal(LOGS),
     BodyForm.OTLP_TRACES: _decoders_of_signal(TRACES),
@@ -121,7 +125,8 @@ _DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
     BodyForm.CLOUD_EVENT: _decoders_by_media_type(
         (*_JSON_MEDIA_TYPES, "application/cloudevents+json"), read_cloud_events
     ),
-    # Bodies of these forms have labels, and are decoded by the modules of web/shippers.
+    # Bodies of the following forms have labels, and are decoded by the modules of web/shippers. The entries here decode
+    # their quarantined items for a replay.
     BodyForm.DATADOG: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_datadog, {}))),
     BodyForm.ELASTIC: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_documents),
     BodyForm.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_splunk, {}))),

@@ -19,16 +19,16 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 
 DELIMITERS: Final = (",", ";", "\t", "|")
 MAX_COLUMNS: Final = 5000
-# The characters and the records from which the delimiter is detected.
+# The maximum number of characters and of records from which the delimiter is detected.
 _SAMPLE_CHARACTERS: Final = 64 * 1024
 _SAMPLE_RECORDS: Final = 50
 
-# The csv module's limit on a field, 128 KiB by default, is raised: records are limited by their reader instead.
+# Raise the csv module's limit on a field, which is 128 KiB by default, because `read_records` limits whole records.
 csv.field_size_limit(2**31 - 1)
 
 TAB_SEPARATED_MEDIA_TYPE: Final = "text/tab-separated-values"
-# Each event repeats the names of its columns. The total length of these names may be this many times that of the body,
-# or this number of characters if that is more.
+# Each event repeats the names of its columns. The total length of these names may be at most `_MAX_NAME_REPETITION`
+# times the length of the body, or `_MAX_NAME_CHARACTERS` if that is more.
 _MAX_NAME_REPETITION: Final = 8
 _MAX_NAME_CHARACTERS: Final = 2**20
 # The maximum number of cells of a body, divided by the maximum number of its items.
@@ -37,7 +37,10 @@ _MEDIA_TYPE_PARAMETER_PATTERN: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]
 
 
 class CsvRecord(msgspec.Struct, frozen=True):
-    """A record with the number of its first line, from 1. If `fault` is set, `text` could not be parsed."""
+    """A record, with the number of its first line, counted from 1.
+
+    If `fault` is set, it is the reason why the record, whose text is `text`, could not be parsed.
+    """
 
     line: int
     cells: Sequence[str]
@@ -46,7 +49,7 @@ class CsvRecord(msgspec.Struct, frozen=True):
 
 
 class _RecordTooLongError(Exception):
-    """Raised by the source of lines when a record becomes too long."""
+    """Raised by `_LineRecorder` when the current record becomes too long."""
 
 
 class _LineRecorder:
@@ -81,10 +84,11 @@ class _LineRecorder:
 
 
 def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> Iterator[CsvRecord]:
-    """Yield the records that are not empty. A line of more than `max_characters` becomes a record with a fault.
+    """Yield the records that are not empty.
 
-    Raise BadBody for a longer record of several lines: a quoted field is not closed, so the start of the next record is
-    unknown. A record that is not closed at the end of the lines has a fault.
+    A line of more than `max_characters` becomes a record with a fault. If a record of several lines is longer than
+    that, raise BadBody: a quoted field is not closed, so the start of the next record is unknown. If a quoted field is
+    not closed at the end of the lines, the last record has a fault.
     """
     source = _LineRecorder(lines, max_characters)
     parser = csv.reader(source, delimiter=delimiter, strict=True)
@@ -126,7 +130,7 @@ def _csv_error_reason(problem: csv.Error, *, is_cut: bool) -> str:
 
 
 def text_lines(text: str, max_characters: int) -> Iterator[str]:
-    """Yield the lines of a text with their line ends, each cut after `max_characters` + 1."""
+    """Yield the lines of a text with their line ends, each cut after `max_characters` + 1 characters."""
     at = 0
     while at < len(text):
         end = text.find("\n", at) + 1 or len(text)
@@ -135,13 +139,19 @@ def text_lines(text: str, max_characters: int) -> Iterator[str]:
 
 
 def detect_delimiter(sample: str) -> str:
-    """Return the delimiter with which most records have as many fields as the header; a comma if none does."""
+    """Return the delimiter with which the largest share of records has as many fields as the header.
+
+    Return a comma if the header has only one field with each delimiter.
+    """
     scores = {delimiter: delimiter_score(sample, delimiter) for delimiter in DELIMITERS}
     return max(scores, key=lambda delimiter: scores[delimiter])
 
 
 def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
-    """Return the share of records with as many fields as the first, and that number; zeros if it is less than two."""
+    """Return the share of records that have as many fields as the first record, and this number of fields.
+
+    Both are zero if the first record has fewer than two fields.
+    """
     lengths: list[int] = []
     beginning = sample[:_SAMPLE_CHARACTERS]
     whole_lines = beginning[: beginning.rfind("\n") + 1] or beginning
@@ -202,14 +212,20 @@ _CONVERTERS_BY_TYPE: Final[Mapping[str, ConvertCell]] = {
 
 
 class ColumnTypes(msgspec.Struct, frozen=True):
-    """The types of cells, for all columns and for single ones by name. A cell that does not fit is text."""
+    """The types of columns: a default type, and the types of single columns by name.
+
+    A cell that is not a value of its column's type becomes text.
+    """
 
     default_type: str = "text"
     by_name: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> "ColumnTypes":
-        """Parse `auto`, or `status=number,ok=bool`; raise ValueError for other texts."""
+        """Parse a type for all columns, such as `auto`, or types by column, such as `status=number,ok=bool`.
+
+        Raise ValueError for other texts.
+        """
         if text in _CONVERTERS_BY_TYPE:
             return cls(text)
         by_name = {}
@@ -230,7 +246,7 @@ ALL_COLUMNS_TEXT: Final = ColumnTypes()
 
 
 class CsvOptions(msgspec.Struct, frozen=True):
-    """How to read CSV. If `delimiter` is None, it is detected."""
+    """The options for reading CSV. If `delimiter` is None, the delimiter is detected."""
 
     delimiter: str | None = None
     types: ColumnTypes = ALL_COLUMNS_TEXT
@@ -240,7 +256,7 @@ DEFAULT_CSV_OPTIONS: Final = CsvOptions()
 
 
 def parse_delimiter(text: str) -> str:
-    """Return a single character, or a tab for `tab`; raise ValueError for other texts."""
+    """Parse a delimiter: a single character, or the word `tab`; raise ValueError for other texts."""
     found = {"tab": "\t", r"\t": "\t"}.get(text, text)
     if len(found) != 1 or found in '"\r\n':
         raise ValueError(f"{text!r} is not a single character; write tab for a tab")
@@ -265,7 +281,7 @@ class CsvColumns:
         self._converters = [types.converter(name) for name in names]
 
     def record_fault(self, record: CsvRecord) -> str | None:
-        """Return the reason why a record cannot be an event, or None."""
+        """Return the reason why a record cannot become an event, or None if it can."""
         if record.fault is None and len(record.cells) != len(self.names):
             return f"The record has {len(record.cells)} fields, but the header has {len(self.names)}."
         return record.fault
@@ -283,7 +299,7 @@ def row_text(record: CsvRecord, delimiter: str) -> str:
 
 
 def read_csv(body: Body) -> ParsedBody:
-    """Decode a CSV body. `delimiter` and `types` are parameters of its Content-Type."""
+    """Decode a CSV body. The parameters `delimiter` and `types` of its Content-Type are options."""
     return read_csv_with_options(_options(body), body)
 
 

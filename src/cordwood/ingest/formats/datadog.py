@@ -1,7 +1,7 @@
-"""Datadog's log intake: an array of objects, one object, or plain text with one event per line.
+"""The format of Datadog's log intake: an array of objects, one object, or plain text with one event per line.
 
-Message, time and `project` become those of the event; all other attributes become metadata, and `ddtags` is also split
-into `tags`. The labels of an event are its service and its source.
+The message, the time and `project` of an object become those of the event. All other attributes become metadata, and
+`ddtags` is also split into `tags`. The labels of an event are its service and its source.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,15 @@ _encode = msgspec.json.Encoder().encode
 
 # The attributes that Datadog reads as the time of an event, in its order of precedence.
 _TIME_ATTRIBUTES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
-# Attributes that may also be parameters of the URL, for all events of the body.
+# Attributes that a sender may also send as parameters of the URL, for all events of the body.
 URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
 
 
 def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
-    """Decode a body. `shared` has attributes for events that lack them. An empty object is a connection test."""
+    """Decode a body of Datadog's log intake.
+
+    `shared` has attributes for events that lack them. An empty object is a connection test, and is skipped.
+    """
     labelled, budget = LabelledBody(max_item_bytes=body.max_item_bytes), MetadataBudget(body)
     more = {name: msgspec.Raw(_encode(shared[name])) for name in URL_ATTRIBUTES if shared.get(name)}
     if body.media_type == "text/plain":
@@ -72,7 +75,10 @@ def _event(fields: RawFields) -> PostedEvent:
 
 
 def _tags(text: str) -> Mapping[str, str | list[str]]:
-    """Split `env:prod,team:a`. A repeated name has all of its values, a tag without a value an empty one."""
+    """Parse tags such as `env:prod,team:a`; return the values by name.
+
+    A name that occurs several times gets a list of all its values. A tag without a value gets an empty text.
+    """
     found: dict[str, list[str]] = {}
     for tag in text.split(","):
         name, _, value = tag.strip().partition(":")

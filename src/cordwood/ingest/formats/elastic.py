@@ -1,7 +1,7 @@
-"""Elasticsearch's bulk format: a line with an action, then a line with its document, and so on.
+"""Elasticsearch's bulk format, in which a line with an action is followed by a line with its document.
 
-Time, message and `project` become those of the event, `_id` its id, and all other fields metadata. The label of an
-event is its index.
+The time, the message and `project` of a document become those of the event. `_id` becomes the id of the event, and all
+other fields become metadata. The label of an event is the name of its index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _UNSUPPORTED_ACTIONS = {
 
 
 class _ActionMetadata(msgspec.Struct):
-    """The members of an action line that are used; others (`routing`, `pipeline`, …) are ignored."""
+    """The members of an action line that are used. Other members (`routing`, `pipeline`, …) are ignored."""
 
     index: str | None = msgspec.field(default=None, name="_index")
     id: str | int | None = msgspec.field(default=None, name="_id")
@@ -48,7 +48,7 @@ class _ActionLine(msgspec.Struct):
 
 
 class BulkOperation(msgspec.Struct, frozen=True, gc=False):
-    """An item of the body. `refusal` is the reason if the operation is not supported."""
+    """One operation of a bulk body. `refusal` is the reason for refusing the operation, or empty."""
 
     action: str
     index: str
@@ -66,7 +66,7 @@ _action_decoder = msgspec.json.Decoder(_ActionLine)
 
 
 def read_bulk(default_index: str, body: Body) -> BulkBody:
-    """Decode a body. `default_index` is that of the URL, for actions without an index."""
+    """Decode a bulk body. `default_index` comes from the URL, and applies to actions that name no index."""
     bulk = BulkBody(max_item_bytes=body.max_item_bytes)
     lines = _numbered_lines(body)
     for number, line in lines:

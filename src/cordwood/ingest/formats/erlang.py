@@ -1,4 +1,4 @@
-"""Batches of the loggers of Elixir and Erlang, as JSON or in Erlang's external term format (BERT).
+"""Batches of events from the loggers of Elixir and Erlang, as JSON or in Erlang's external term format (BERT).
 
 `{"batch": […]}` has one event per item. Only data is decoded: functions, references, processes and ports are refused.
 An atom becomes a string, or null, true or false. The depth, the number of terms and the length of integers are limited.
@@ -17,7 +17,7 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 
 TERM_FORMAT_VERSION: Final = 131
 COMPRESSED_TAG: Final = 80
-# The bytes before a compressed term: the version, the tag, and the length after decompression.
+# The number of bytes before a compressed term: the version, the tag, and the length after decompression.
 COMPRESSED_HEADER_BYTES: Final = 6
 
 _MAX_LEVELS: Final = 100
@@ -34,11 +34,14 @@ _MAX_EXACT_INTEGER: Final = 2**64 - 1
 
 
 class BadTerm(ValueError):
-    """Raised for bytes that end early or contain a term that is not data, such as a function."""
+    """Raised for bytes that end early, exceed a limit, or contain a term that is not data, such as a function."""
 
 
 class Atom(str):
-    """The name of an atom. It differs from a text: the atom `nil` is null, the text "nil" is a text."""
+    """The name of an atom.
+
+    Its type tells it apart from a text: the atom `nil` becomes null, the text "nil" stays a text.
+    """
 
     __slots__ = ()
 
@@ -125,7 +128,7 @@ class _TermReader:
         return number if math.isfinite(number) else text
 
     def _read_big_integer(self, size: int) -> object:
-        """Read an integer of any length; one beyond JSON's exact numbers becomes a text of digits."""
+        """Read a big integer. If it does not fit in 64 bits, return a text with its digits."""
         is_negative = self._read_integer(1)
         if size > _MAX_INTEGER_BYTES:
             raise BadTerm(f"an integer has more than {_MAX_INTEGER_BYTES} bytes")
@@ -137,7 +140,10 @@ class _TermReader:
         return Atom(self._read_bytes(self._read_integer(length_size)).decode(letters, "replace"))
 
     def _read_byte_list(self, _: int) -> object:
-        """Read a list of small integers, which is Erlang's form of a text."""
+        """Read a list of bytes, which is Erlang's form of a text.
+
+        If a byte is not printable, return the list of numbers.
+        """
         found = self._read_bytes(self._read_integer(2))
         return found.decode("ascii") if _PRINTABLE_BYTES.issuperset(found) else list(found)
 
@@ -160,7 +166,10 @@ class _TermReader:
         return found
 
     def _check_count(self, size: int) -> int:
-        """Check a count against the bytes that are left before memory for it is allocated."""
+        """Return a number of terms; raise BadTerm if it exceeds the bytes or terms that are left.
+
+        Call this before allocating memory for the terms.
+        """
         if size > min(self._left, len(self._data) - self.at):
             raise BadTerm("it ends early, or has too many terms")
         return size
@@ -173,7 +182,7 @@ def _map_key(key: object) -> str:
 
 
 def _convert_bert_tuple(values: list[object]) -> object:
-    """Convert BERT's special tuples: nil, true, false, and a dictionary as a list of pairs."""
+    """Convert one of BERT's special tuples, which stand for nil, true, false, or a dictionary as a list of pairs."""
     match values:
         case [Atom() as word] if word in _ATOM_VALUES:
             return _ATOM_VALUES[word]

@@ -1,9 +1,8 @@
 """The Fluent Forward protocol: messages in MessagePack, each with a tag and entries of a time and a record.
 
 A message is `[tag, time, record, options]`, `[tag, entries, options]` or `[tag, packed, options]`, where `packed` is
-the concatenation of the entries and may be compressed. Common records are decoded by msgspec. Others are decoded in
-Python, because they contain bytes that are not UTF-8, keys that are not texts, or binary values, and no event may be
-lost because of these.
+the concatenation of the entries and may be compressed. msgspec decodes most records. Records with bytes that are not
+UTF-8, with keys that are not texts, or with binary values are decoded in Python, so that no event is lost.
 """
 
 import base64
@@ -21,21 +20,22 @@ from cordwood.ingest.event_values import MAX_LEVELS
 from cordwood.ingest.items import TOO_DEEP
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 
-# The keys of records with the message, in order of precedence: those of Fluentd, Fluent Bit and Docker.
+# The keys under which Fluentd, Fluent Bit and Docker store the message of a record, in order of precedence.
 MESSAGE_KEYS: Final = ("message", "log", "msg")
 
 _encode = msgspec.json.Encoder().encode
 
 _EVENT_TIME_TYPE: Final = 0
 _NANOSECONDS_PER_SECOND: Final = 10**9
-# The unit of a number is inferred from its size: nanoseconds of an earlier time would look like another unit.
+# The first second from which times are given in nanoseconds. The unit of a number is inferred from its size, so an
+# earlier time in nanoseconds would be taken for a time in another unit.
 _MIN_SECONDS_FOR_NANOSECONDS: Final = 10**8
 _EXCERPT_LENGTH: Final = 256 * 1024
 _MAX_TAG_LENGTH: Final = 256
 _MAX_MESSAGE_ELEMENTS: Final = 4
 _MAX_CHUNK_ID_LENGTH: Final = 256
 _MAX_OPTION_BYTES: Final = 64 * 1024
-# The entries and the bytes that are decoded and stored at once.
+# The maximum number of entries, and of their bytes, that are decoded and stored at once.
 _SLICE_ENTRIES: Final = 2000
 _SLICE_BYTES: Final = 2**20
 
@@ -48,18 +48,19 @@ class IncompleteData(Exception):
     """Raised when the data ends within a value."""
 
 
-# By first byte of a scalar of fixed size: how many bytes follow.
+# By the first byte of a scalar of fixed size: the number of bytes that follow.
 _SCALAR_SIZES: Final = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
     0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
 }  # fmt: skip
-# By first byte: the size of the length field, and how many more bytes follow it: the type of an extension.
+# By the first byte of a text, binary value or extension: the size of its length field, and the number of bytes for the
+# type of an extension.
 _LENGTH_FORMATS: Final = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
     0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
 }  # fmt: skip
 _TEXT_CODES: Final = frozenset(code for code, (_, extra) in _LENGTH_FORMATS.items() if not extra)
-# By first byte of an array or map: the size of the length field, and the number of values per element.
+# By the first byte of an array or map: the size of its length field, and the number of values per element.
 _CONTAINER_FORMATS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
@@ -85,7 +86,10 @@ class ValueScanner:
 
 
 def _read_head(data: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return the end of the head of the value at `position`, and the number of values that it contains."""
+    """Return the end of the head of the value at `position`, and the number of values inside the value.
+
+    For a value that contains no others, the head is the whole value.
+    """
     first = data[position]
     if first < 0x80 or first >= 0xE0:
         return position + 1, 0
@@ -111,7 +115,7 @@ def _read_number(data: bytes | bytearray, position: int, width: int) -> int:
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """A time with nanoseconds, from extension type 0."""
+    """A time with nanoseconds, which senders encode as extension type 0 of MessagePack."""
 
     seconds: int
     nanoseconds: int
@@ -129,14 +133,14 @@ _NUMBER_FORMATS: Final = {
 
 
 class _ValueDecoder:
-    """Decodes values of complete data."""
+    """Decodes MessagePack values from data that is complete."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
         self.position = position
 
     def read_value(self, levels: int = MAX_LEVELS) -> Any:
-        """Return the next value. In texts and bytes, invalid UTF-8 is replaced by U+FFFD."""
+        """Return the next value. Binary values become texts, and invalid UTF-8 is replaced by U+FFFD."""
         data, position = self.data, self.position
         if position >= len(data):
             raise IncompleteData
@@ -196,7 +200,7 @@ def _decode_extension(kind: int, content: bytes) -> Any:
 
 
 # The first bytes of binary values and extensions, for which msgspec's decoding is not suitable. The same bytes may also
-# occur within a text or a number. The search begins after the time of an entry, which may be an extension itself.
+# occur within a text or a number. The search begins after the time of the entry, because this time may be an extension.
 _BINARY_MARKER_PATTERN: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
 _MARKER_SEARCH_START: Final = 11
 _decode_common = msgspec.msgpack.Decoder(
@@ -209,9 +213,11 @@ _MAX_BYTES_AT_ONCE: Final = 4 * 2**20
 
 
 class ForwardMessage(msgspec.Struct):
-    """A message. `packed` has its entries from `position` to `end`; `compression` is their compression.
+    """A message. `packed_entries` has its entries from `entries_start` to `entries_end`.
 
-    `count` is the number of entries, or None if it is unknown; `stated_entry_count` is the number that the sender states.
+    `entry_count` is the number of entries, or None if it is unknown. `stated_entry_count` is the number that the sender
+    states. `compression` names the compression of the entries, and is empty if there is none. `chunk_id` is the id that
+    the sender expects in the acknowledgement.
     """
 
     tag: str
@@ -255,7 +261,7 @@ def _read_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMess
         message = ForwardMessage(tag, _text_content(data, position, after))
         reader.position = after
     else:
-        # A single event is encoded as an entry, so that there is one way to decode entries.
+        # Encode the single event as an entry, so that the entries of all messages are decoded in the same way.
         reader.position = _find_value_end(data, _find_value_end(data, position))
         message = ForwardMessage(tag, b"\x92" + data[position : reader.position], entry_count=1)
         rest -= 1
@@ -302,10 +308,10 @@ def _apply_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardM
 
 
 def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBody]:
-    """Yield the entries in slices of bounded size, which may be stored one by one. Refuse entries that are compressed.
+    """Yield the decoded entries of a message in slices of bounded size, which may be stored one by one.
 
-    The id of each event is derived from the chunk, its position and its content, so that a repeated chunk is
-    recognised.
+    Entries that are still compressed are refused. The id of each event is derived from the id of the chunk, from the
+    event's position in the chunk, and from its content, so that a repeated chunk is recognised.
     """
     parsed, held_bytes = ParsedBody(item_indexes=[], max_item_bytes=item_bytes), 0
     if message.compression:
@@ -331,12 +337,16 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
         yield parsed
 
 
-# The only byte that MessagePack never uses. It marks data that cannot be split into entries.
+# No value of MessagePack begins with this byte. It marks data that cannot be split into entries.
 _UNDECODABLE_MARK: Final = b"\xc1"
 
 
 def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
-    """Yield the entries. If data cannot be split into entries, the rest is the last one, with a mark before it."""
+    """Yield the entries of a message, each as bytes.
+
+    If the rest of the data cannot be split into entries, yield its beginning with `_UNDECODABLE_MARK` before it, and
+    stop.
+    """
     found = _split_with_msgspec(message)
     if found is not None:
         yield from map(bytes, found)
@@ -356,7 +366,7 @@ def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
 
 
 def _split_with_msgspec(message: ForwardMessage) -> list[msgspec.Raw] | None:
-    """Split the entries with msgspec; return None if their number is unknown, too large, or not the stated one."""
+    """Split the entries with msgspec; return None if their number is unknown, wrong or too large."""
     count = message.stated_entry_count if message.entry_count is None else message.entry_count
     if count is None or not 0 <= count <= _MAX_ENTRIES_AT_ONCE or len(message.packed_entries) > _MAX_BYTES_AT_ONCE:
         return None
@@ -391,7 +401,7 @@ def _add_entry(entry: bytes, index: int, message: ForwardMessage, parsed: Parsed
 
 
 def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
-    """Return time, metadata and message of an entry, and the metadata as JSON."""
+    """Return the time, the metadata and the message of an entry, and the metadata as JSON."""
     try:
         decoded_entry = _decode_common(entry)
         if _BINARY_MARKER_PATTERN.search(entry, _MARKER_SEARCH_START) is None or not _has_bytes_or_time(
@@ -399,7 +409,7 @@ def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | Non
         ):
             return _read_decoded_entry(decoded_entry, tag)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
-        # The entry is decoded in Python below.
+        # msgspec cannot decode the entry, so it is decoded in Python below.
         pass
     return _read_decoded_entry(_ValueDecoder(entry).read_value(MAX_LEVELS + 2), tag)
 
@@ -421,7 +431,10 @@ def _read_decoded_entry(entry: Any, tag: str) -> "tuple[Any, dict[str, Any], str
 
 
 def _unpack_entry(entry: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Return time, metadata and record of an entry. Fluent Bit may send a list of time and metadata."""
+    """Return the time, the metadata and the record of an entry.
+
+    Instead of the time, Fluent Bit may send a list of the time and the metadata.
+    """
     if not isinstance(entry, list | tuple) or len(entry) != 2:
         raise ValueError("it has not two elements.")
     time, record = entry

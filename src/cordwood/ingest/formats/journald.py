@@ -1,7 +1,7 @@
 """The journal export format, as `systemd-journal-upload` sends it: entries of fields, separated by empty lines.
 
-A field is a line `NAME=value`. A value that is not printable text follows a line with its name and a 64-bit length in
-little-endian order, and ends with a line end.
+A field with a printable text is a line `NAME=value`. Any other field begins with a line that has only its name. The
+length of the value follows as a 64-bit integer in little-endian order, then the value, and then a line end.
 """
 
 import re
@@ -19,7 +19,7 @@ JOURNAL_MEDIA_TYPE: Final = "application/vnd.fdo.journal"
 
 # Journald itself allows 1,024 fields in an entry.
 _MAX_FIELDS: Final = 1024
-# How many bytes are kept of an entry that is too large.
+# The number of bytes that are kept of an entry that is too large.
 _KEPT_BYTES_OF_LARGE_ENTRY: Final = 4096
 _LENGTH_BYTES: Final = 8
 _MAX_NAME_BYTES: Final = 64
@@ -32,7 +32,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JournalEntry(msgspec.Struct):
-    """An entry. A field that was sent several times has a list of values. `problem` is the reason not to store it."""
+    """An entry of a journal. A field that was sent several times has a list of values.
+
+    If the entry cannot be stored, `problem` is the reason. `text` is then the text of the entry, or only its beginning
+    if `is_cut` is true.
+    """
 
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
     field_count: int = 0
@@ -103,11 +107,11 @@ class JournalDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the entry that is not complete yet."""
+        """The number of buffered bytes of the incomplete entry."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[JournalEntry]:
-        """Return the entries that a chunk completes."""
+        """Add a chunk of data; return the entries that it completes."""
         self._buffer += data
         entries: list[JournalEntry] = []
         while self._decode_next(entries):
@@ -154,7 +158,7 @@ class JournalDecoder:
         return True
 
     def _skip_value(self) -> None:
-        """Discard what has arrived of a long line, if nothing more of its entry is stored."""
+        """Discard the buffered part of an incomplete line, if its entry is too large to be stored."""
         if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_NAME_BYTES):
             self._skips_line = True
             self._at = len(self._buffer)
@@ -197,7 +201,7 @@ class JournalDecoder:
             self._entry.add_field(name.decode(), value.decode("utf-8", "replace"))
 
     def _refuse_entry(self, problem: str, *, is_cut: bool = False) -> None:
-        """Record the reason why the entry cannot be stored, unless there is one already."""
+        """Record the reason why the entry cannot be stored, unless it already has a reason."""
         entry = self._entry
         entry.problem = entry.problem or problem
         if is_cut and not entry.is_cut:
@@ -220,7 +224,7 @@ class JournalDecoder:
 
 
 def read_journal(body: Body) -> ParsedBody:
-    """Decode a body of entries."""
+    """Decode a body in the journal export format."""
     parsed = ParsedBody.for_body(body)
     for index, entry in enumerate(_entries(body)):
         if index >= body.max_items:

@@ -1,4 +1,4 @@
-"""JSON bodies: events and NDJSON, events with type casts, objects that are stored whole, and CloudEvents.
+"""JSON bodies: events and NDJSON, events with type casts, objects that are stored whole, Logpush, Vector, CloudEvents.
 
 A JSON body is one event, an array of events, or an object with an array `batch`. NDJSON has one event per line: lines
 that cannot be decoded are quarantined, and the others are stored.
@@ -30,7 +30,7 @@ from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _event_decoder = msgspec.json.Decoder(PostedEvent)
 
-# How many characters are searched for the first bracket. More white space is not expected before it.
+# The number of characters in which the first bracket is searched. More white space before it is not expected.
 _MAX_LEADING_BLANKS = 64
 _array_decoder = msgspec.json.Decoder(list[PostedEvent])
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +46,7 @@ def read_ndjson(body: Body) -> ParsedBody:
 
 
 def non_blank_lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty with their index from 0; raise BodyTooLarge if there are too many."""
+    """Yield each line that is not blank, with its index from 0; raise BodyTooLarge if there are too many."""
     check_lines(text, limit)
     found = 0
     for index, line in enumerate(text.split("\n")):
@@ -82,7 +82,7 @@ _batch_decoder = msgspec.json.Decoder(_BatchDocument)
 
 
 def read_json_events(body: Body) -> ParsedBody:
-    # An ASCII body is decoded as bytes: a string would double its memory.
+    # Decode an ASCII body as bytes, because a string would double its memory.
     plain = body.data if body.data.isascii() else body.text
     check_objects(plain, body.max_items)
     try:
@@ -92,7 +92,7 @@ def read_json_events(body: Body) -> ParsedBody:
 
 
 def _decode_common_layouts(text: bytes | str) -> ParsedBody:
-    """Decode the common forms without running Python code for each event."""
+    """Decode an array of events, or an object with `batch`, without running Python code for each event."""
     if text[:_MAX_LEADING_BLANKS].lstrip()[:1] in {"[", b"["}:
         return ParsedBody(_array_decoder.decode(text))
     return ParsedBody(_batch_decoder.decode(text).batch)
@@ -120,7 +120,7 @@ def read_typecasts(body: Body) -> ParsedBody:
 
 
 def _apply_casts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
-    """Return the event as JSON with its casts applied; raise ValueError if one fails."""
+    """Return the event as JSON with its casts applied; raise ValueError if a cast fails."""
     try:
         event, directions = decode_values(body), decode_values(typecasts)
     except (msgspec.DecodeError, RecursionError):
@@ -135,7 +135,7 @@ def _apply_casts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
 
 
 def _cast_at_path(event: dict[str, Any], path: list[object]) -> None:
-    """Convert a text to a number in every record on the path. A missing path changes nothing."""
+    """Convert the text at a path to a number, in every record to which the path leads. A missing path is ignored."""
     *outer, last = (str(step) for step in path)
     records: list[Any] = [event]
     for step in outer:
@@ -158,7 +158,11 @@ def _cast_number(text: str, path: str) -> float:
 
 
 def read_objects_as_messages(body: Body) -> ParsedBody:
-    """Decode `/json` and `/browser/reports` bodies: the message is the text of the object, the time that of receipt."""
+    """Decode objects for `/json` and `/browser/reports`.
+
+    The text of an object becomes the message of an event, and the object its metadata. The time of the event is the
+    time of receipt.
+    """
     parsed = ParsedBody.for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
         if decode_fields(item, index, parsed) is not None:
@@ -167,7 +171,10 @@ def read_objects_as_messages(body: Body) -> ParsedBody:
 
 
 def read_logpush(body: Body) -> ParsedBody:
-    """Decode Cloudflare Logpush: an event per line or item, at the time when the edge received the request."""
+    """Decode a body of Cloudflare Logpush, which has one event per line or item.
+
+    The time of an event is the time at which Cloudflare's edge received the request.
+    """
     parsed = ParsedBody.for_body(body)
     for index, item in _lines_or_items(body):
         fields = decode_fields(item, index, parsed)
@@ -181,7 +188,10 @@ def read_logpush(body: Body) -> ParsedBody:
 
 
 def read_vector(body: Body) -> ParsedBody:
-    """Decode Vector's events: `message` and `timestamp` become those of the event, other fields metadata."""
+    """Decode the events of Vector.
+
+    `message` and `timestamp` become the event's message and time, other fields its metadata.
+    """
     parsed = ParsedBody.for_body(body)
     for index, item in _lines_or_items(body):
         fields = decode_fields(item, index, parsed)
@@ -228,9 +238,9 @@ def read_cloud_events(body: Body) -> ParsedBody:
 
 
 def _add_attributes(fields: RawFields, attributes: dict[str, str]) -> None:
-    """Add the attributes of a CloudEvent.
+    """Add the attributes of a CloudEvent to its fields.
 
-    A field `timestamp` takes precedence over the time of the headers, and that over the `time` of the object.
+    The time of the event is its field `timestamp`, else the time in the headers, else its field `time`.
     """
     if attributes:
         fields["cloud_event"] = msgspec.Raw(_encode(attributes))

@@ -26,7 +26,8 @@ from cordwood.model.event import SERVICE_LABELS
 from cordwood.model.json_checks import describe_json_error
 
 TENANT_HEADER: Final = "x-scope-orgid"
-# The maximum number of fields of a protobuf entry, including those of nested messages.
+# The maximum number of protobuf fields of a body, divided by the maximum number of its entries. Fields of nested
+# messages are counted, too.
 _FIELDS_PER_ENTRY: Final = 16
 # The maximum size of labels, which are copied into each event of their stream.
 _MAX_LABEL_BYTES: Final = 64 * 1024
@@ -78,12 +79,12 @@ _levels_decoder = msgspec.json.Decoder(_LevelFields)
 
 
 def read_quarantined_streams(body: Body) -> LabelledBody:
-    """Decode an array of streams, which is what the quarantine stores of a push."""
+    """Decode an array of push streams, which is the form in which a quarantined entry is replayed."""
     return read_json_push(msgspec.structs.replace(body, data=b'{"streams":%b}' % body.data))
 
 
 def read_json_push(body: Body) -> LabelledBody:
-    """Decode a push in JSON. Entries that cannot be decoded are quarantined."""
+    """Decode a push request in JSON. Entries that cannot be decoded are quarantined."""
     _check_brackets(body.data, body.max_items)
     reading = _PushReader(body)
     for stream, entries in _decode_streams(body):
@@ -111,9 +112,10 @@ _NEXT_BRACKET_PATTERN: Final = re.compile(rb'(?:[^"\[{]++|"[^"\\]*+(?:\\.[^"\\]*
 
 
 def _check_brackets(data: bytes, limit: int) -> None:
-    """Raise BodyTooLarge for a document with more arrays or objects than `limit` entries need, before it is decoded.
+    """Raise BodyTooLarge for a document with more arrays or objects than `limit` entries need.
 
-    Each entry is an array, each stream an object with its labels and an array, the metadata of an entry an object.
+    This check is made before the document is decoded. Each entry is an array, and its metadata an object. Each stream
+    is an object that contains an object with labels and an array of entries.
     """
     arrays, objects = 2 * limit + 1, 3 * limit + 1
     if data.count(b"[") <= arrays and data.count(b"{") <= objects:
@@ -153,7 +155,7 @@ _REQUEST: FieldTypes = {1: ("streams", message_decoder(_STREAM), True)}
 
 
 def read_protobuf_push(body: Body) -> LabelledBody:
-    """Decode a push in protobuf that was already decompressed with Snappy."""
+    """Decode a push request in protobuf that was already decompressed with Snappy."""
     try:
         _check_messages(body.data, body.max_items)
         request: Any = decode_message(body.data, _REQUEST, body.max_items * _FIELDS_PER_ENTRY)
@@ -168,7 +170,7 @@ def read_protobuf_push(body: Body) -> LabelledBody:
 
 
 def _check_messages(data: bytes, limit: int) -> None:
-    """Raise BodyTooLarge for more streams or entries than the limit, before they are decoded."""
+    """Raise BodyTooLarge for more streams or entries than the limit. Call this before decoding them."""
     found = 0
     for number, (_, stream) in enumerate(iterate_fields(data), 1):
         if isinstance(stream, bytes):
@@ -227,7 +229,7 @@ def _labels_too_large_fault() -> BodyTooLarge:
 
 
 class _PushReader:
-    """Collects the events of a push. It holds the values that the entries of the current stream share."""
+    """Collects the events of a push request. It holds the values that the entries of the current stream share."""
 
     def __init__(self, body: Body) -> None:
         self.labelled = LabelledBody(max_item_bytes=body.max_item_bytes)
@@ -246,7 +248,7 @@ class _PushReader:
         self._digest = blake2b(digest_size=_ID_BYTES)
 
     def begin_stream(self, labels: LabelPairs) -> None:
-        """Begin a stream with these labels."""
+        """Begin a stream. Entries that are added next belong to it and get its labels."""
         service = next((labels[name] for name in SERVICE_LABELS if labels.get(name)), None)
         self._part = self.labelled.part_for_labels(*(label for label in (self._tenant, service) if label))
         self._project = labels.get("project")
@@ -257,7 +259,7 @@ class _PushReader:
         self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_ID_BYTES)
 
     def add_json_entry(self, entry: _PushEntry | msgspec.Raw) -> None:
-        """Add an entry, or quarantine one that cannot be decoded."""
+        """Add an entry as an event, or quarantine the entry if it cannot be decoded."""
         if isinstance(entry, msgspec.Raw):
             given = bytes(entry)
             try:
@@ -284,7 +286,10 @@ class _PushReader:
         self._add_event(time, entry.get("line", ""), metadata, _level_of_labels(pairs) or self._level)
 
     def _check_metadata(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
-        """Return the reason why the metadata of an entry cannot be stored, or None, and its log level."""
+        """Check the metadata of an entry.
+
+        Return the reason why it cannot be stored, or None, and the log level of the entry.
+        """
         if memoryview(metadata).nbytes > self._body.max_item_bytes:
             return f"The metadata of the entry is larger than {self._body.max_item_bytes} bytes.", None
         try:
@@ -322,15 +327,15 @@ class _PushReader:
         return self._index - 1
 
     def _event_metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
-        """Return the metadata of an event: that of the stream, that of the entry, and the level."""
+        """Return the metadata of an event, made of its stream's labels, its own metadata, and its log level."""
         own = b',"structured_metadata":' + bytes(metadata) if metadata is not _EMPTY else b""
         named = b',"level":' + _encode(level) if level else b""
         return msgspec.Raw(self._shared + own + named + b"}")
 
     def _event_id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
-        """Return an id that is the same in a repeated push, or None if the event has no time and gets that of receipt.
+        """Return an id that is the same if the push is repeated, or None for an entry without a valid time.
 
-        Equal entries of one push are numbered.
+        Equal entries of one push get different numbers in their ids, so that none of them counts as a duplicate.
         """
         if not isinstance(time, int) or time <= 0:
             return None

@@ -1,7 +1,7 @@
 """OTLP over HTTP in JSON and protobuf: log records, spans and metrics.
 
-A span becomes an event at its start time, whose id is made of the trace id, the span id and the kind. Each data point
-of a metric becomes an event at its time.
+A span becomes an event at its start time, with an id made of the trace id, the span id and the kind. Each data point of
+a metric becomes an event at its time.
 """
 
 import base64
@@ -31,7 +31,8 @@ _decode = msgspec.json.Decoder().decode
 
 JsonObject = Mapping[str, Any]
 
-# The maximum number of fields of a protobuf record, including those of nested messages.
+# The maximum number of protobuf fields of a body, divided by the maximum number of its records. Fields of nested
+# messages are counted, too.
 _FIELDS_PER_RECORD = 16
 
 _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -51,7 +52,7 @@ _TEMPORALITIES = ("unspecified", "delta", "cumulative")
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """A signal of OTLP: the names of its request and of the nested arrays, and how a record becomes events."""
+    """A signal of OTLP, such as logs: the names in its requests, and the function that makes events of a record."""
 
     request_name: str
     resources_key: str
@@ -70,7 +71,8 @@ def read_json_request(signal: Signal, body: Body) -> ParsedBody:
         raise BadBody(f"The body is not a valid {signal.request_name}: it must be a JSON object.")
     underscored = re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", signal.resources_key)
     if underscored in request:
-        # Names from the .proto file are refused: they would be skipped as unknown fields, with all records in them.
+        # Refuse names as the .proto file spells them. They would be skipped as unknown fields, and the records in them
+        # lost.
         raise BadBody(
             f"The body is not a valid {signal.request_name}: OTLP's JSON writes {signal.resources_key}, in lowerCamelCase."
         )
@@ -131,7 +133,10 @@ def _iterate_records(signal: Signal, request: JsonObject) -> Iterator[tuple[obje
 
 
 def _require_objects(signal: Signal, parent: JsonObject, name: str) -> list[JsonObject]:
-    """Return the messages; raise BadBody if one is not an object, because it could stand for any number of records."""
+    """Return the objects of an array; raise BadBody if an element is not an object.
+
+    Such an element cannot be quarantined as an item, because it could contain any number of records.
+    """
     found = _require_array(signal, parent, name)
     if not all(isinstance(one, dict) for one in found):
         raise BadBody(f"The body is not a valid {signal.request_name}: {name} holds something that is not an object.")
@@ -160,7 +165,7 @@ def _shared_metadata(resource: JsonObject, of_scope: JsonObject, of_resource: Js
 def _posted_event(
     message: str | None, timestamp: int | None, resource: JsonObject, metadata: JsonObject, given_id: str | None = None
 ) -> PostedEvent:
-    """Return an event of any signal, without metadata fields that have no value."""
+    """Return an event of any signal. Metadata fields that have no value are left out."""
     project = resource.get("project")
     return PostedEvent(
         id=given_id,
@@ -184,7 +189,7 @@ def _objects_in_array(parent: JsonObject, name: str) -> Iterable[JsonObject]:
 
 
 def _attributes(owner: object) -> dict[str, object]:
-    """Return key-value pairs as an object, with their keys unchanged."""
+    """Return the attributes of a message, which are key-value pairs, as an object with unchanged keys."""
     if not isinstance(owner, dict):
         return {}
     return _convert_pairs({"values": owner.get("attributes")})
@@ -246,7 +251,10 @@ def _known_time_ns(value: object) -> int | None:
 
 
 def _hex_id(value: object) -> str | None:
-    """Return an id in hex. OTLP's JSON has ids in hex, the standard mapping of protobuf in base64."""
+    """Return a trace or span id in hex.
+
+    OTLP's JSON has it in hex, and the standard JSON mapping of protobuf in base64.
+    """
     if not isinstance(value, str) or not value.strip("0"):
         return None
     if len(value) in {16, 32} and all(letter in "0123456789abcdefABCDEF" for letter in value):
@@ -312,7 +320,7 @@ def _log_message(body: object, record: JsonObject) -> str | None:
 
 
 def _severity(value: object) -> int | None:
-    """Return the severity of a number, or of an enum name such as SEVERITY_NUMBER_WARN2."""
+    """Return the severity number for a number, or for an enum name such as SEVERITY_NUMBER_WARN2."""
     if isinstance(value, int):
         return value or None
     name = str(value or "").removeprefix("SEVERITY_NUMBER_")
@@ -321,7 +329,7 @@ def _severity(value: object) -> int | None:
 
 
 def _level(severity: int | None, severity_text: object) -> str | None:
-    """Return the level: one of six words for the 24 severity numbers or, without a number, the sender's text."""
+    """Return the log level: one of six words for the 24 severity numbers, or else the text of the sender."""
     if severity is not None and 1 <= severity <= 4 * len(_SEVERITIES):
         return _SEVERITIES[(severity - 1) // 4].lower()
     return str(severity_text).lower() if severity_text else None
@@ -355,13 +363,14 @@ def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonOb
         **shared_metadata,
     }
     name = span.get("name")
-    # The id makes a retry a duplicate. It includes the kind, because both sides of a call may use the same span id.
+    # With this id, a span that is sent again is a duplicate. The id includes the kind, because both sides of a call may
+    # use the same span id.
     given_id = f"{trace_id}-{span_id}-{kind or _SPAN_KINDS[0]}" if trace_id and span_id else None
     yield _posted_event(None if name is None else str(name), start, resource, metadata, given_id)
 
 
 def _present_fields(span: JsonObject, *names: str) -> JsonObject:
-    """Return the named fields under the names of metadata fields, with None for a field without a value."""
+    """Return the named fields with their names in snake case, and None for a field without a value."""
     return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 
@@ -417,7 +426,10 @@ def _metric_events(metric: JsonObject, resource: JsonObject, shared_metadata: Js
 
 
 def _data_points(data: JsonObject) -> list[JsonObject]:
-    """Return the data points; raise BadBody if one is not an object, as it could stand for any number of points."""
+    """Return the data points; raise BadBody if an element is not an object.
+
+    Such an element cannot be quarantined as an item, because it could contain any number of points.
+    """
     points = data.get("dataPoints") or []
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         raise BadBody(
@@ -456,7 +468,7 @@ def _point_value(as_integer: object, as_double: object) -> object:
 
 
 def _convert_numbers(values: object) -> list[object] | None:
-    """Return a list of numbers, of which 64-bit integers may be strings."""
+    """Return a list of numbers, in which 64-bit integers may be sent as strings; return None if it is empty."""
     if not isinstance(values, list) or not values:
         return None
     return [_integer_or_unchanged(one) if isinstance(one, str) else _finite_or_text(one) for one in values]

@@ -1,4 +1,4 @@
-"""The protobuf wire format, and decoding of OTLP's and other messages to the structure of their JSON encoding."""
+"""Decode protobuf messages, such as those of OTLP, to the structure of their JSON encoding, and encode responses."""
 
 import base64
 import itertools
@@ -14,7 +14,7 @@ FieldDecoder = Callable[[WireValue], object]
 # By field number: the name in JSON, the decoder, and whether the field is repeated.
 FieldTypes = dict[int, tuple[str, FieldDecoder, bool]]
 
-# An iterator that ends after as many items as fields may still be decoded for the current request.
+# An iterator that yields once for each field that may still be decoded in the current request, and then ends.
 _field_budget: ContextVar[Iterator[None]] = ContextVar("fields_left")
 _BUDGET_USED_UP: Final = object()
 
@@ -38,7 +38,7 @@ def message_decoder(field_types: FieldTypes) -> FieldDecoder:
 
 
 def iterate_fields(message: bytes) -> Iterator[tuple[int, WireValue]]:
-    """Yield field numbers with values: integers as on the wire, and everything else as bytes."""
+    """Yield the number and the value of each field: a varint as an integer, any other value as bytes."""
     position, end = 0, len(message)
     while position < end:
         key, position = _read_varint(message, position)
@@ -69,7 +69,7 @@ def _decode_nested_message(data: bytes, field_types: FieldTypes) -> DecodedMessa
             found = message.setdefault(name, [])
             if isinstance(found, list):
                 one = read(value)
-                # A packed field contains many numbers.
+                # The decoder of a packed field returns a list of numbers.
                 found.extend(one) if isinstance(one, list) else found.append(one)
         else:
             message[name] = read(value)
@@ -98,20 +98,20 @@ def decode_packed_varints(value: WireValue) -> object:
 
 
 def _count_packed_numbers(numbers: int) -> None:
-    """Count packed numbers as fields, because each takes as much memory once it is decoded."""
+    """Count packed numbers as fields, because a decoded number takes as much memory as a field."""
     left = _field_budget.get()
     if any(next(left, _BUDGET_USED_UP) is _BUDGET_USED_UP for _ in range(numbers)):
         raise BadProtobuf("it has too many fields")
 
 
 def decode_int64(value: WireValue) -> int:
-    """Return an int64 from its varint."""
+    """Return the int64 that a varint encodes."""
     number = decode_unsigned(value)
     return number - 2**64 if number >= 2**63 else number
 
 
 def decode_zigzag(value: WireValue) -> int:
-    """Return a sint32 or sint64 from its zigzag encoding."""
+    """Return the sint32 or sint64 that a zigzag-encoded varint stands for."""
     number = decode_unsigned(value)
     return number >> 1 ^ -(number & 1)
 
@@ -176,7 +176,7 @@ _RPC_TYPE_PREFIX = b"type.googleapis.com/google.rpc."
 
 
 def encode_export_response(rejected: int, error: str) -> bytes:
-    """Encode an export response of any signal, which is empty if nothing was rejected."""
+    """Encode the response to an export request of any signal. It is empty if no record was rejected."""
     if not rejected:
         return b""
     return encode_bytes_field(1, b"\x08" + encode_varint(rejected) + encode_bytes_field(2, error.encode()))
@@ -249,7 +249,10 @@ _RESOURCE: FieldTypes = {1: ("attributes", _ATTRIBUTES_DECODER, True)}
 
 
 def _export_request_fields(resources: str, scopes: str, records: str, record: FieldTypes) -> FieldTypes:
-    """Return the fields of an export request: resources with scopes, which have records."""
+    """Return the field types of an export request.
+
+    It contains resources, which contain scopes, which contain records.
+    """
     of_scope: FieldTypes = {
         1: ("scope", message_decoder(_SCOPE), False),
         2: (records, message_decoder(record), True),

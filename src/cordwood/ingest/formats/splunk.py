@@ -1,7 +1,7 @@
-"""The events of Splunk's HTTP Event Collector: concatenated JSON objects, or raw lines.
+"""The format of Splunk's HTTP Event Collector: concatenated JSON objects, or raw lines.
 
-An event that is a text is the message; one that is an object is stored as `metadata.event`. The labels of an event are
-its index and its source type.
+If the member `event` is a text, it becomes the message. If it is an object, it is stored as `metadata.event`. The
+labels of an event are its index and its source type.
 """
 
 from collections.abc import Mapping
@@ -28,14 +28,17 @@ EVENT_REQUIRED = "Event field is required."
 EVENT_BLANK = "Event field cannot be blank."
 NOT_JSON = "The events end here with something that is not a JSON object."
 
-# Fields that may also be parameters of the URL, for all events of the body.
+# Fields that a sender may also send as parameters of the URL, for all events of the body.
 URL_FIELDS = ("time", "host", "source", "sourcetype", "index")
 _EMPTY = msgspec.Raw(b"")
 _MESSAGE_FIELDS = ("message", "line", "log", "msg")
 
 
 class HecBody(LabelledBody):
-    """A decoded body. `stopped_at_index` is the position of the event at which decoding had to stop; the rest is lost."""
+    """A decoded body.
+
+    `stopped_at_index` is the position at which decoding had to stop; the rest of the body is lost.
+    """
 
     event_count: int = 0
     stopped_at_index: int | None = None
@@ -113,7 +116,7 @@ def _event(fields: RawFields) -> PostedEvent:
 
 
 def _members_or_empty(value: msgspec.Raw | None) -> RawFields:
-    """Return the members of an object, or none for any other value."""
+    """Return the members of an object, or an empty dict for any other value."""
     if value is None or not bytes(value).startswith(b"{"):
         return {}
     try:

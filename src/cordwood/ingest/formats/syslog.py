@@ -1,6 +1,7 @@
-"""Syslog: RFC 5424, also as logplex sends it, and RFC 3164; one message per line, or with octet counts.
+"""Syslog messages of RFC 5424 (also as logplex sends them) and RFC 3164, one per line or with octet counts.
 
-A message with a priority and an unknown header is stored with the rest as its text, as RFC 3164 requires of relays.
+If a message has a priority but an unknown header, all text after the priority becomes the text of the event, as RFC
+3164 requires of relays.
 """
 
 import json
@@ -22,9 +23,10 @@ def _reject_json_constant(name: str) -> object:
     raise ValueError(name)
 
 
-# Unlike msgspec's decoder, this one accepts text after the value. `NaN` is rejected, so the next brace is tried.
+# Unlike msgspec's decoder, this decoder accepts text after the JSON value. It rejects `NaN`, so that the next brace is
+# tried.
 _json_decoder = json.JSONDecoder(parse_constant=_reject_json_constant)
-# How many opening braces are tried as the start of JSON. Each attempt may read the whole message.
+# The maximum number of opening braces that are tried as the start of JSON. Each attempt may read the whole message.
 _MAX_BRACES_TRIED = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
@@ -41,7 +43,7 @@ _RFC_5424_LINE = re.compile(
     r" (?P<process_id>\S+) (?P<message_id>\S+) ?(?P<rest>.*)",
     re.DOTALL,
 )
-# RFC 3164, which `logger` and many devices still send, and in which rsyslog may use a time of RFC 3339.
+# A line of RFC 3164, which `logger` and many devices still send. rsyslog may send it with a time of RFC 3339.
 _RFC_3164_LINE = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<hostname>\S+)"
     r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
@@ -79,7 +81,7 @@ class SyslogMessage(msgspec.Struct, frozen=True):
 def read_syslog_messages(
     messages: Iterable[SyslogMessage], peer: str
 ) -> Iterator[tuple[str, PostedEvent | RefusedItem]]:
-    """Decode messages of a socket; yield each with the name of its app. `peer` is the sender's address."""
+    """Decode messages of a socket; yield each result with the name of its app. `peer` is the sender's address."""
     for index, message in enumerate(messages):
         line = message.data.decode("utf-8", "replace").rstrip("\r\n\0")
         if message.is_cut:
@@ -93,7 +95,10 @@ def read_syslog_messages(
 
 
 def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
-    """Split a body into messages: by octet counts if it begins with one and all are consistent, else by lines."""
+    """Split a body into messages, either by octet counts or by lines.
+
+    Octet counts are used if the body begins with a count and all counts are consistent.
+    """
     data = text.encode()
     frames, position = _split_by_octet_counts(data, limit)
     if not frames:
@@ -103,14 +108,14 @@ def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
         for index, line in non_blank_lines(data[position:].decode("utf-8", "replace"), limit):
             yield len(frames) + index, line
     else:
-        # The sender counts characters instead of bytes, or does not count the line end. The wrong counts at the
-        # beginning of lines are removed.
+        # The counts are wrong: the sender counts characters instead of bytes, or does not count the line end. Split by
+        # lines, and remove the counts at the beginnings of the lines.
         for index, line in non_blank_lines(text, limit):
             yield index, _LEADING_OCTET_COUNT.sub("", line)
 
 
 def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
-    """Return the messages by octet counts, and the end of the last message."""
+    """Split the data by octet counts; return the messages, and the end of the last message."""
     frames: list[bytes] = []
     position = 0
     while count := _OCTET_COUNT.match(data, _WHITESPACE.match(data, position).end()):  # type: ignore[union-attr] # it always matches

@@ -23,7 +23,7 @@ def read_plain_line(line: str) -> PostedEvent:
     return PostedEvent(timestamp=time[1] if time else None, event_message=line)
 
 
-# Values are bare or in quotes, with backslash escapes. A key without a value is true.
+# A pair of logfmt. The value is bare, or in quotes with backslash escapes. A key without a value gets the value true.
 _LOGFMT_PAIR_PATTERN: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
 _ESCAPE_PATTERN: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPE_CHARACTERS: Final = {"n": "\n", "t": "\t", "r": "\r"}
@@ -32,7 +32,10 @@ _MESSAGE_FIELDS: Final = ("msg", "message", "event_message")
 
 
 def read_logfmt_line(line: str) -> PostedEvent | None:
-    """Return an event with the pairs of a line as metadata; None unless it is all pairs, two or more with a value."""
+    """Return a logfmt line as an event with its pairs as metadata, or None for any other line.
+
+    A logfmt line has only pairs. At least two of the pairs, and at least half of them, have a value.
+    """
     pairs = _parse_logfmt_pairs(line)
     if pairs is None:
         return None
@@ -67,7 +70,7 @@ def _unquote(value: str) -> str:
 
 
 _QUOTED_PATTERN: Final = r'"((?:[^"\\]|\\.)*+)"'
-# The common and the combined log format of Apache and nginx, which further fields may follow.
+# A line in the common or the combined log format of Apache and nginx. Further fields may follow.
 _ACCESS_LINE_PATTERN: Final = re.compile(
     r"(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]{20,40})\] "
     rf"{_QUOTED_PATTERN.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"

@@ -1,4 +1,7 @@
-"""Decode log drains and webhooks of Vercel, Netlify and GitHub. A payload becomes metadata and a message."""
+"""Decode log drains and webhooks of Vercel, Netlify and GitHub.
+
+A payload becomes the metadata and message of an event.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -25,7 +28,7 @@ _MAX_LEVELS = 100
 
 
 def read_vercel(body: Body) -> ParsedBody:
-    """Decode Vercel's log drain and its older form, Zeit. An empty body is Vercel's connection test."""
+    """Decode Vercel's log drain, or its older form Zeit. An empty body is Vercel's connection test."""
     parsed = ParsedBody.for_body(body)
     if not body.data.strip():
         return parsed
@@ -65,7 +68,7 @@ def read_netlify(body: Body) -> ParsedBody:
 
 
 def read_github(body: Body) -> ParsedBody:
-    """Decode a GitHub webhook: one event with the delivery's id, without URLs of GitHub's API."""
+    """Decode a GitHub webhook as an event with the id of the delivery. Keys that end in `_url` are left out."""
     parsed = ParsedBody.for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(_json_payload(body)), body.max_items)):
         record = _record(item, index, parsed)
@@ -97,7 +100,7 @@ def _json_payload(body: Body) -> str:
 
 
 def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
-    """Yield the objects of an array or of lines, or a single object."""
+    """Yield the objects of a body, which is an array, a list of lines, or a single object."""
     text = without_unpaired_surrogates(body.text)
     is_lines = body.media_type != "application/json" and text.lstrip()[:1] != "["
     for index, item in (
@@ -135,7 +138,7 @@ def _object_or_empty(value: object) -> Record:
 
 
 def _parse_lambda_message(message: str) -> Record:
-    """Combine the report of a function's runtime with the lines of the function."""
+    """Return the report of a function's runtime and the lines of the function, which one message contains together."""
     report = _RUNTIME_REPORT.search(message)
     if report is None:
         return {"parse_status": "error"}
