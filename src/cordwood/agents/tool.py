@@ -195,8 +195,8 @@ async def _fetch_rows(
 def _service_truncation_reason(truncated: str | None, count: int, limit: int) -> str | None:
     """Return the reason why the service cut the rows, or None.
 
-    A streamed answer has no header that states this, because headers are sent before the rows. So the rows may also be
-    cut if there are as many as the limit.
+    A streamed answer has no header with the reason, because headers are sent before the rows. So an answer with as many
+    rows as the limit is also reported as possibly cut.
     """
     if truncated is not None:
         return f"the service cut them at {truncated}"

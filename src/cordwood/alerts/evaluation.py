@@ -101,9 +101,9 @@ def evaluate_groups(
 
 
 def group_fingerprint(alert: Alert, values: Iterable[object]) -> str:
-    """Return the identity of a group, a digest of its complete values.
+    """Return the identity of a group, which is a digest of its complete values.
 
-    Its labels may have only the beginning of a value.
+    The labels of the group are not sufficient, because long values are shortened in them.
     """
     digest = blake2b(alert.id.bytes, digest_size=12)
     digest.update(msgspec.json.encode(list(values)))
@@ -194,7 +194,10 @@ def _column_value(row: AnswerRow, name: str) -> object:
 
 
 def _to_number(value: object) -> float | None:
-    """Return a value as a number, or None. Texts are parsed, because answers contain large decimals as texts."""
+    """Return a value as a number, or None if it is not a number.
+
+    Texts are parsed, because answers contain large decimals as texts.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -486,7 +489,7 @@ def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict:
 
 
 def _end_group(update: StateUpdate, instance: GroupState, now_us: int) -> None:
-    """End a group. If it was firing, send its end to the targets that were notified of the firing state."""
+    """End a group. If it was firing, add a change for each target that was notified of the firing state."""
     _remove_group(update, instance)
     if instance.phase is not GroupPhase.FIRING:
         return
@@ -534,7 +537,7 @@ def make_change(instance: GroupState, state: NotifiedState, ended_us: int | None
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """A silence, which prevents notifications for groups whose labels include those in `labels`.
+    """A silence, which suspends firing notifications for groups whose labels include those in `labels`.
 
     It applies to one alert, or to all alerts if `alert` is empty.
     """

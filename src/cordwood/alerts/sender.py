@@ -59,7 +59,7 @@ class TargetDeliveryState(msgspec.Struct):
 class NotificationSender:
     """Sends one notification at a time to each target.
 
-    The target's route raises DeliveryFailed if the target refuses it.
+    The delivery function of a target raises DeliveryFailed if the target refuses a notification.
     """
 
     def __init__(

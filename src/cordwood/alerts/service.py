@@ -179,7 +179,7 @@ class _AlertEvaluator:
     async def _current_and_earlier_answers(
         self, alert: Alert, now_us: int
     ) -> tuple[CompleteAnswer, CompleteAnswer | None]:
-        """Return the current answer, and that of the period before if the alert compares the two."""
+        """Return the current answer, and the answer for the period before if the alert compares the two."""
         answer = await self._run_query(alert, now_us)
         if alert.before_seconds is None:
             return answer, None

@@ -234,7 +234,10 @@ class Intake:
     async def replay(
         self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None
     ) -> IngestOutcome:
-        """Store a quarantined item and mark it as replayed; raise ItemNotReplayable if it would be quarantined again."""
+        """Store a quarantined item, and mark it as replayed.
+
+        Raise ItemNotReplayable if it would be quarantined again.
+        """
         batches = await self._run_in_decoder_thread(self._prepare_replay, stream, item, pins or {})
         events, _ = await self._group_commit.append(batches)
         late = count_past_retention(stream, batches[0].events, self._clock_us())

@@ -34,7 +34,7 @@ class ForeignProject(Exception):
 def with_pinned_project(event: Event, project_path: Sequence[str], project: str) -> Event:
     """Set the project in every record of an event's metadata; raise ForeignProject if one names another project.
 
-    The metadata is encoded again, so of duplicate keys in an object only one remains.
+    The metadata is encoded again. If an object has duplicate keys, only one of them remains.
     """
     metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _NO_FIELDS
     held = _set_project(metadata, project_path, project)

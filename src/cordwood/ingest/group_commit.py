@@ -39,7 +39,7 @@ class GroupCommit:
         self._waiting_events = 0
         self._changed = threading.Condition()
         self._closing = False
-        # The error of the last write, or None.
+        # The error message of the last write, or None if that write succeeded.
         self.fault: str | None = None
         # Called in the storing thread with the names of the streams whose events were stored, and the newest time of
         # receipt.

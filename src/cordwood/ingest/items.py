@@ -339,7 +339,7 @@ _JSON_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 class JsonItem(msgspec.Struct, frozen=True):
-    """An item, with the number of its first line from 1."""
+    """An item, with the number (from 1) of the line on which it begins."""
 
     line: int
     text: str

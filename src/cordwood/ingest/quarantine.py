@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ItemTruncator:
-    """Truncates large quarantined items, so that they do not fill the disk. Notes this in their reasons."""
+    """Truncates quarantined items that could fill the disk, and adds a note to their reasons."""
 
     def __init__(
         self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEventLimiter = UNLIMITED_LARGE_EVENTS

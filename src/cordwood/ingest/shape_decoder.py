@@ -143,7 +143,8 @@ class ShapeDecoder:
     def decode(self, event: Event, *, is_complete: bool = True) -> DecodedRecords | None:
         """Return the decoded event if it matches the shape, else None.
 
-        If `is_complete` is false, the event must also have a value at each of the needed paths.
+        If `is_complete` is false, the event must also have a value at each of the needed paths. If it has none, its
+        derived fields have to be filled first.
         """
         if event.project is not None and not self._has_project:
             return None

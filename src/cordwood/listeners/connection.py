@@ -51,7 +51,7 @@ class ConnectionBudget:
         self._limit = limit
         self._max_of_one = max(1, limit // 2)
         self._clock = clock
-        # In order of arrival.
+        # The open connections, in order of arrival.
         self._open: dict[LimitedConnection, None] = {}
         self._by_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None

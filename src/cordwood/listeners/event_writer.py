@@ -69,7 +69,7 @@ class ListenerEventWriter:
     async def store_parts(self, parts: Mapping[StreamLabels, ParsedBody], body_bytes: int) -> None:
         """Store each part in the stream of its labels; return once all parts are durable.
 
-        The call is cancelled if the service stops before.
+        The call is cancelled if the service stops before that.
         """
         by_stream = await self._merge_by_stream(parts)
         await asyncio.gather(*(self.store_part(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))

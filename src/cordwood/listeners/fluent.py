@@ -24,7 +24,7 @@ from cordwood.listeners.connection import UNRESERVED_BYTES, ConnectionMemory, Se
 from cordwood.listeners.event_writer import ListenerEventWriter, merge_parsed_bodies
 from cordwood.web.request_body import BodyBounds, inflate
 
-# A PING message consists of a host name, a salt, two digests and a user name.
+# The maximum size of a PING message, which consists of a host name, a salt, two digests and a user name.
 _MAX_PING_BYTES: Final = 8192
 _SALT_BYTES: Final = 16
 _PING_ELEMENTS: Final = 6

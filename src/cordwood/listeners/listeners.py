@@ -1,4 +1,4 @@
-"""All listeners beside HTTP except OTLP over gRPC: syslog and Fluent Forward.
+"""The listeners for syslog and Fluent Forward.
 
 They are bound to the addresses in the settings, opened when the service is ready, and drained when it stops.
 """
@@ -150,7 +150,10 @@ class BoundListener(msgspec.Struct, frozen=True):
 
 
 class Listeners:
-    """The listeners of the service. Call `start` and the methods that are used after it on the event loop."""
+    """The listeners of the service for syslog and Fluent Forward.
+
+    Call `start`, and the methods that are used after it, on the event loop.
+    """
 
     def __init__(self, options: ListenOptions) -> None:
         self._options = options

@@ -235,8 +235,8 @@ class _GrpcAsgiExchange:
         if message is None:
             return {"type": "http.disconnect"}
         if message.startswith(_GZIP_MAGIC):
-            # Only its bytes show whether the message is compressed. The header can be added here, because the route
-            # reads it after the body.
+            # Only the bytes of the message show whether it is compressed. The header can be added here, because the
+            # route reads it after the body.
             self._headers.append((b"content-encoding", b"gzip"))
         return {"type": "http.request", "body": message}
 

@@ -37,8 +37,9 @@ def _parse_networks(texts: str) -> tuple[IpNetwork, ...]:
     return tuple(map(ip_network, texts.split()))
 
 
-# The networks of each kind of address. An address has the first kind of which a network contains it. The unspecified
-# addresses (0.0.0.0 and ::) are listed as loopback addresses, because a connection to them reaches this machine.
+# The networks of each kind of address. An address belongs to the first kind in this list that has a network containing
+# the address. The unspecified addresses (0.0.0.0 and ::) are listed as loopback addresses, because a connection to them
+# reaches this machine.
 _NETWORKS_BY_KIND: Final = (
     (AddressKind.LOOPBACK, _parse_networks("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
     (

@@ -68,7 +68,7 @@ class _HttpSender:
         self._context = context
 
     def post(self, target: AlertTarget, bodies: Iterable[bytes], headers: MakeHeaders, deadline: Deadline) -> None:
-        """Post each body; raise DeliveryFailed at the first one that the target does not accept."""
+        """Post each body; raise DeliveryFailed at the first body that the target does not accept."""
         left = list(bodies)
         while left:
             with self._connector.open_connection(target.host, target.port, deadline) as plain:

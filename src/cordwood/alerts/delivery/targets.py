@@ -95,7 +95,7 @@ class AlertTarget(msgspec.Struct, frozen=True):
 
     @property
     def max_changes(self) -> int:
-        """The maximum number of changes in one notification. Further changes are sent in the next one."""
+        """The maximum number of changes in one notification. Further changes are sent in the next notification."""
         return MAX_CHANGES[self.kind]
 
     def public_fields(self) -> Mapping[str, str]:

@@ -299,7 +299,7 @@ def row_text(record: CsvRecord, delimiter: str) -> str:
 
 
 def read_csv(body: Body) -> ParsedBody:
-    """Decode a CSV body. The parameters `delimiter` and `types` of its Content-Type are options."""
+    """Decode a CSV body with the options `delimiter` and `types`, which are parameters of its Content-Type."""
     return read_csv_with_options(_options(body), body)
 
 

@@ -1,7 +1,7 @@
 """Elasticsearch's bulk format, in which a line with an action is followed by a line with its document.
 
-The time, the message and `project` of a document become those of the event. `_id` becomes the id of the event, and all
-other fields become metadata. The label of an event is the name of its index.
+The time, the message and `project` of a document become those of the event, and all other fields become its metadata.
+The `_id` of the action becomes the id of the event. The label of an event is the name of its index.
 """
 
 from collections.abc import Iterator, Sequence

@@ -249,10 +249,7 @@ _RESOURCE: FieldTypes = {1: ("attributes", _ATTRIBUTES_DECODER, True)}
 
 
 def _export_request_fields(resources: str, scopes: str, records: str, record: FieldTypes) -> FieldTypes:
-    """Return the field types of an export request.
-
-    It contains resources, which contain scopes, which contain records.
-    """
+    """Return the field types of an export request, in which resources contain scopes, and scopes contain records."""
     of_scope: FieldTypes = {
         1: ("scope", message_decoder(_SCOPE), False),
         2: (records, message_decoder(record), True),

@@ -112,7 +112,7 @@ def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
 
 
 def _record(item: str, index: int, parsed: ParsedBody) -> Record | None:
-    """Decode an item; quarantine one that is not an object or is nested too deeply."""
+    """Decode an item; quarantine it and return None if it is not an object or is nested too deeply."""
     if decode_fields(item, index, parsed) is None:
         return None
     try:
