@@ -1,7 +1,7 @@
 """Admission check: accept a single query made only of allow-listed syntax and functions; refuse everything else.
 
-The placement, clauses and constant arguments of aggregate and analytic functions are checked too, because engines are
-less strict than BigQuery.
+The check also covers the placement, clauses and constant arguments of aggregate and analytic functions, because engines
+are less strict than BigQuery.
 """
 
 import re
@@ -263,7 +263,7 @@ def _find_join_mistake(node: exp.Expr) -> str | None:
 
 
 def _is_dotted_path(source: exp.Expr) -> bool:
-    """Return whether a source is a path such as `t.items`, which may be an array column of a table before it."""
+    """Return whether a source in FROM is a path such as `t.items`, which may be an array column of an earlier table."""
     return isinstance(source, exp.Table) and source.args.get("db") is not None
 
 
@@ -322,7 +322,7 @@ _MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "HOUR": 87_840_000,
 }
 
-# Functions for which sqlglot stores an interval's count and unit, without an Interval node.
+# Functions whose nodes hold the count and unit of an interval as arguments, without an Interval node.
 _INTERVAL_FUNCTIONS: Final = (
     *(exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub),
     *(exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub),
@@ -374,7 +374,7 @@ def _find_window_clause_mistake(window: exp.Expr, function: exp.Expr) -> str | N
         return "framing clause is not allowed"
     if isinstance(function, _PERCENTILE_FUNCTIONS) and has_order:
         return "ORDER BY is not allowed"
-    # OVER with the name of a window is accepted without ORDER BY, because the named window may contain it.
+    # OVER with the name of a window is accepted without ORDER BY, because the named window may have an ORDER BY.
     if isinstance(function, _FUNCTIONS_THAT_NEED_ORDER) and not has_order and window.args.get("alias") is None:
         return "ORDER BY is required"
     return None

@@ -34,8 +34,8 @@ RegexCheck = Callable[[str], str | None]
 def bind_parameters(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> Question:
     """Return the statement with typed values for its slots.
 
-    Raise BadParameter with the parameter's name, its value and the allowed values. `is_regex` checks a regular
-    expression and returns its error message, or None.
+    Raise BadParameter, with the parameter's name, its value and the allowed values, if a value is invalid. `is_regex`
+    checks a regular expression, and returns its error message, or None if it is valid.
     """
     values = {slot.name: _bind_slot(slot, raw, now_us, is_regex) for slot in statement.slots}
     return Question(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
@@ -111,7 +111,7 @@ def _read_float(text: str) -> float:
 def _read_decimal(text: str, max_digits: int) -> Decimal:
     """Parse a decimal number; raise OverflowError if it has more digits before the point than the type allows.
 
-    Without this limit, an engine would write out every zero of a large exponent.
+    Without this limit, an engine would write out every zero of a number with a large exponent.
     """
     if not _NUMBER_PATTERN.fullmatch(text):
         raise ValueError(text)

@@ -13,15 +13,16 @@ from sqlglot.errors import SqlglotError
 
 from cordwood.errors import CompilerFailed, CompileTooLong, PlanTooLarge, QueryRefused
 
-# Nodes that all passes together may visit or create; this many take 0.7 s. The largest known client query needs 8,700.
+# The number of nodes that all passes together may visit or create, which takes 0.7 s. The largest known client query
+# needs 8,700 nodes.
 MAX_NODES: Final = 100_000
-# Characters that the printer may write; nested expressions are counted once for each level. The largest known client
-# query needs 206,000.
+# The number of characters that the printer may write. Nested expressions are counted once for each level. The largest
+# known client query needs 206,000 characters.
 MAX_CHARACTERS: Final = 4_000_000
-# Seconds of CPU time. Wall-clock time would make a loaded machine refuse a query that an idle one compiles.
+# Seconds of CPU time. By wall-clock time, a busy machine would refuse a query that an idle machine compiles.
 MAX_SECONDS: Final = 2.0
-# Seconds of CPU time for saved queries, which operators write. MAX_NODES also applies to them, and is reached earlier
-# unless the machine is very slow.
+# Seconds of CPU time for saved queries, which operators write. MAX_NODES also applies to saved queries, and is reached
+# earlier unless the machine is very slow.
 MAX_SAVED_SECONDS: Final = 10.0
 
 # Number of nodes between two checks of the clock.
@@ -32,7 +33,7 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 class _GarbageCollectionTime(threading.local):
-    """Measures the CPU seconds that the current thread spends in garbage collections.
+    """Counter of the CPU seconds that each thread spends in garbage collections.
 
     A collection frees the garbage of all threads, so its time is not charged to the compilation that triggered it.
     """
@@ -156,7 +157,7 @@ def compilation_scope() -> Iterator[None]:
     except RecursionError as error:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        # The compiler's caller logs the cause for the operator and gives the client an incident id.
+        # The compiler's caller logs the cause for the operator, and sends the client an incident id.
         raise CompilerFailed(
             "The compiler broke on this query.", hint="Write it in another way, and report it."
         ) from error

@@ -30,7 +30,7 @@ from cordwood.sql.resolve.queries import (
 from cordwood.sql.stages import ParsedQuery, ResolvedQuery, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]
-# Rows on one page of a followed query.
+# The maximum number of rows on one page of a followed query.
 FOLLOWED_PAGE_ROWS = 500
 
 
@@ -41,7 +41,7 @@ _AD_HOC_ENDPOINT_ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 def parse_and_check_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
     """Return the program of an endpoint; raise BadEndpointFile with the position if its SQL has an error.
 
-    With `streams` given, every table must be a sub-query or one of these streams.
+    If `streams` are given, every table must be a sub-query or one of these streams.
     """
     try:
         with explain_raised_faults(endpoint.sql), compilation_scope():
@@ -134,7 +134,7 @@ def compile_sandbox_tree(
     """Compile a sandbox query whose tree `parse_query` returns, for query languages other than SQL.
 
     The tree is admitted and resolved like the tree of an SQL query. `internal_functions` are the names of internal
-    functions that it may call.
+    functions that the tree may call.
     """
     visible = _visible_shapes(shapes, redaction)
 

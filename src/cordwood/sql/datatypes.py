@@ -111,7 +111,7 @@ def field_type(datatype: Datatype | None, name: str) -> Datatype | None:
 
 
 def _array_field_type(array: Datatype, name: str) -> Datatype | None:
-    """Return the type of the array of one field of all structs in an array; fields that are arrays are concatenated."""
+    """Return the type of an array of one field's values in all structs of an array; array values are concatenated."""
     field = field_type(array.element, name)
     return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)
 
@@ -154,7 +154,7 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 def datatype_of(node: exp.Expr | None) -> Datatype | None:
-    """Return the type that `annotate` stored on a node; None if it is unknown."""
+    """Return the type that `annotate_types` stored on a node; None if it is unknown."""
     return node.meta_get(_DATATYPE_KEY) if node is not None else None
 
 
@@ -340,7 +340,8 @@ _ARRAY_ARGUMENT: Final = (
     CheckedArgument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
-# Arguments whose types are checked, by sqlglot's class of the call. `Argument.key` is the argument's key in the node.
+# Arguments whose types are checked, by sqlglot's class of the call. `CheckedArgument.key` is the argument's key in the
+# node.
 CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[CheckedArgument, ...]]] = {
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_arguments("this")),
     **dict.fromkeys(

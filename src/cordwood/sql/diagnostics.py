@@ -27,7 +27,7 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 
 def _parameter_start(node: exp.Expr, text: str) -> int | None:
-    """Return the offset of the first @name with the parameter's name, because sqlglot stores no position for it."""
+    """Return the offset of the first `@name` in the text, because sqlglot stores no positions of parameters."""
     return next((match.start() for match in _PARAMETER_PATTERN.finditer(text) if match[1] == node.name), None)
 
 

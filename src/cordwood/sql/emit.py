@@ -98,7 +98,7 @@ def _mark_optional_predicates(tree: exp.Expr) -> None:
     The SQL of each call then contains only the operand of OR that the value of `@p` needs. If it contained both, an
     engine would plan both.
     """
-    # Innermost first, because replacing a condition copies the nodes in it.
+    # Begin with the innermost WHERE, because replacing a condition copies the nodes in the condition.
     for where in reversed(list(tree.find_all(exp.Where))):
         for condition in list(and_conditions(where)):
             parameter = _parameter_compared_with_null(condition.this) if isinstance(condition, exp.Or) else None

@@ -1,8 +1,8 @@
 """Followed queries: each row is made from one event, so that the query can run on events as they arrive.
 
-The check refuses clauses that need several events. Then every read of a stream is restricted to a range of receive
-times, and hidden columns with the position of each row's event are added to the answer: the event's receive time, its
-timestamp, and a digest of its id. They are added after redaction, so that visible columns do not change. A digest
+A check refuses clauses that need several events. Then every read of a stream is restricted to a range of receive times.
+Hidden columns with the position of each row's event are added to the answer: the event's receive time, its timestamp,
+and a digest of its id. The hidden columns are added after redaction, so that visible columns do not change. A digest
 replaces the id because the order of rows must not reveal ids.
 """
 
@@ -30,8 +30,9 @@ from cordwood.sql.nodes import (
 from cordwood.sql.query_templates import sort_key
 from cordwood.sql.stages import AdmittedTree, ResolvedQuery
 
-# The parameters of the range of receive times: from FIRST_RECEIPT_PARAMETER to LAST_RECEIPT_PARAMETER. Of the events received exactly at
-# FIRST_RECEIPT_PARAMETER, only those whose (timestamp, digest of the id) is greater than (AFTER_TIME_PARAMETER, AFTER_KEY_PARAMETER) are read.
+# The parameters of the range of receive times: from FIRST_RECEIPT_PARAMETER to LAST_RECEIPT_PARAMETER. Of the events
+# received exactly at FIRST_RECEIPT_PARAMETER, only those are read whose (timestamp, digest of the id) is greater than
+# (AFTER_TIME_PARAMETER, AFTER_KEY_PARAMETER).
 FIRST_RECEIPT_PARAMETER: Final = "cordwood_first_receipt"
 LAST_RECEIPT_PARAMETER: Final = "cordwood_last_receipt"
 AFTER_TIME_PARAMETER: Final = "cordwood_after_time"
@@ -74,8 +75,8 @@ def refuse_order_and_limit(admitted: AdmittedTree) -> None:
 def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
     """Restrict a query to a range of receive times, order it by receipt and add hidden columns; mutates the tree.
 
-    ORDER BY and LIMIT of the outermost query are dropped: in a saved query they only select a page. Raise QueryRefused
-    if a row needs more than one event.
+    ORDER BY and LIMIT of the outermost query are dropped, because in a saved query they only select a page. Raise
+    QueryRefused if a row needs more than one event.
     """
     tree = resolved.tree
     for key in _PAGING_CLAUSES:
@@ -92,7 +93,7 @@ def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
 
 
 class _FollowedQueryRewriter:
-    """Checks one tree and adds the hidden columns to it; each CTE that reads events is rewritten once."""
+    """Rewriter that checks one tree and adds the hidden columns to it. It rewrites each CTE that reads events once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -136,7 +137,7 @@ class _FollowedQueryRewriter:
         query.set("order", None)
 
     def _event_source(self, select: exp.Select) -> exp.Expr:
-        """Return the only relation that reads events. Relations joined to it, such as its arrays, read no events."""
+        """Return the only relation of the SELECT that reads events; refuse a SELECT without exactly one."""
         sources = [relation for relation in relations_of(select) if _reads_events(relation)]
         if not sources:
             self._refuse(select, "a SELECT that reads no events")
@@ -193,7 +194,7 @@ def refused_clause_error(part: str, span: Span | None) -> QueryRefused:
 
 
 def _own_expressions(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the columns and conditions of the SELECT, and the arrays that it unnests."""
+    """Yield the selected expressions, the conditions of WHERE and ON, and the arrays that joins unnest."""
     yield from select.expressions
     where = select.args.get("where")
     if where is not None:

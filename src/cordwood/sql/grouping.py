@@ -29,7 +29,7 @@ def selected_value(select: exp.Expr, key: exp.Expr) -> exp.Expr:
 
 
 def find_ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
-    """Return the first ungrouped column and its name; None if there is none, or if grouping cannot be decided."""
+    """Return the first ungrouped column and its name; None if there is none, or if the grouped columns are unknown."""
     group, having = select.args.get("group"), select.args.get("having")
     expressions = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
     is_grouped = group is not None or having is not None or any(map(has_aggregate, expressions))

@@ -57,7 +57,7 @@ def _possibly_read_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
 
 
 class _EndpointLinker:
-    """Links each endpoint once to the endpoints that it reads, which are linked before it."""
+    """Linker that gives each endpoint the endpoints that it reads; those are linked first, and each only once."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
@@ -144,9 +144,10 @@ def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
 
 
 def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None:
-    """Raise QueryRefused if the first of `endpoints` cannot read `included`; the others are those that it also reads.
+    """Raise QueryRefused if the first of `endpoints` cannot read `included`.
 
-    Parameters with the same name in several of these endpoints are one parameter, so they must have the same type.
+    The other `endpoints` are those that the first one also reads. Parameters of the same name in several of these
+    endpoints get one value, so they must have the same type.
     """
     endpoint = endpoints[0]
     if included.dialect is not endpoint.dialect:

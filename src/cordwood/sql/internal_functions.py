@@ -1,8 +1,8 @@
 """Internal functions that BigQuery does not have: other dialects are translated to them, and engines implement them.
 
-Besides their names and result types, this module has what the implementations of all engines must share: the patterns
-of durations and sizes in texts, and the limits of flattening an event into attributes. An attribute is one value within
-an event, as text, with a key such as `request.path`.
+This module has the names and result types of these functions. It also has constants that the implementations of all
+engines must share: the patterns of durations and sizes in texts, and the limits of flattening an event into attributes.
+An attribute is one value within an event, as text, with a key such as `request.path`.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,8 +81,8 @@ INTERNAL_FUNCTION_NAMES: Final = frozenset(internal_function_name(name).upper() 
 
 # A whole duration in Go's notation: an optional sign and at least one number with a unit.
 DURATION_PATTERN: Final = "[+-]?(?:[0-9]+(?:[.][0-9]+)?(?:ns|us|µs|μs|ms|s|m|h))+"
-# For each unit, a pattern that captures its number, and the seconds of the unit. `m` must not match the beginning of
-# `ms`.
+# For each unit, a pattern that captures the number before the unit, and the length of the unit in seconds. The unit `m`
+# must not match the beginning of `ms`.
 DURATION_UNIT_PATTERNS: Final = (
     ("([0-9.]+)h", "3600"),
     ("([0-9.]+)m(?:[^s]|$)", "60"),
@@ -91,7 +91,7 @@ DURATION_UNIT_PATTERNS: Final = (
     ("([0-9.]+)[uµμ]s", "0.000001"),
     ("([0-9.]+)ns", "0.000000001"),
 )
-# Texts without a unit that are durations, as an SQL list.
+# The texts that are durations although they have no unit, as an SQL list.
 ZERO_DURATIONS_SQL: Final = "('0', '+0', '-0')"
 
 SIZE_PATTERN: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
@@ -113,9 +113,11 @@ BYTES_BY_SIZE_UNIT: Final[Mapping[str, int]] = {
 MAX_FLATTENED_CHARACTERS: Final = 16_384
 MAX_FLATTENED_MEMBERS: Final = 512
 MAX_FLATTENED_KEY_BYTES: Final = 128
-# The characters between the key and the value of a member in compact JSON; engines count members by them.
+# The characters between the key and the value of a member in compact JSON. Engines count these characters to count
+# members.
 MEMBER_SEPARATOR: Final = '":'
-# At most this many levels are expanded by nested calls, which hold every level in memory. More levels need a loop.
+# The maximum number of levels that are expanded by nested calls, which hold every level in memory. More levels are
+# expanded by a loop.
 _MAX_NESTED_LEVELS: Final = 8
 
 

@@ -1,12 +1,12 @@
 """Lowering of a tree to engine SQL: each node is visited once, children first, and its rule replaces it by a fragment.
 
-A fragment is a node that holds engine SQL: a template with placeholders, and the trees that fill them. The text of a
-template is written by the rules only. Names, texts, bytes and slots are always nodes that fill placeholders.
+A fragment is a node that holds engine SQL: a template with placeholders, and the trees that fill them. Only rules write
+the text of a template. Names, texts, bytes and slots are always nodes that fill placeholders.
 `tree_printer` prints trees with fragments.
 
 Only this module and the printer read templates. This module derives from a template's text how large the plan will be,
-and whether a rewrite would change the result. What a fragment computes is never derived from its text: passes recognise
-it by its operation (see `nodes`).
+and whether a rewrite would change the result. Passes never derive from the text what a fragment computes; they
+recognise a fragment by its operation (see `nodes`).
 """
 
 import re
@@ -31,7 +31,7 @@ RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])
 # The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own errors.
 RAISED_ERROR_PREFIX: Final = "cordwood: "
 
-# The metadata key of nodes whose error becomes NULL, as in SAFE.F(…).
+# The metadata key of nodes whose errors become NULL, as in SAFE.F(…).
 _NULL_ON_ERROR_KEY: Final = "safe"
 
 
@@ -77,7 +77,7 @@ class LoweringRules(msgspec.Struct, frozen=True):
 
 
 def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
-    """Set the parent of a replacement before its children are lowered, because their rules look at the parent."""
+    """Set the parent of a replacement before its children are lowered, because their rules look at their ancestors."""
     if replacement is not node:
         replacement.parent, replacement.arg_key, replacement.index = node.parent, node.arg_key, node.index
     return replacement
@@ -141,7 +141,7 @@ def returns_null_on_error(node: exp.Expr) -> bool:
 def is_evaluated_anyway(node: exp.Expr) -> bool:
     """Return whether engines evaluate the node even if its branch of IF, CASE or COALESCE is not chosen.
 
-    They do so for a node in a sub-query or aggregate within the branch. Such a node must not raise errors.
+    Engines do so for a node in a sub-query or aggregate within the branch. Such a node must not raise errors.
     """
     in_query = False
     while node.parent is not None and not isinstance(node.parent, exp.CTE):
@@ -152,7 +152,8 @@ def is_evaluated_anyway(node: exp.Expr) -> bool:
     return False
 
 
-# sqlglot's compiled classes cannot be subclassed, so our own classes of nodes are Anonymous nodes with these names.
+# sqlglot's compiled classes cannot be subclassed, so the compiler's own kinds of nodes are Anonymous nodes with these
+# names.
 # Admitted queries cannot contain these names.
 FRAGMENT_NODE_NAME: Final = "$fragment"
 OPTIONAL_PREDICATE_NODE_NAME: Final = "$optional"
@@ -220,7 +221,7 @@ def placeholder_list(count: int, first: int = 0) -> str:
 def name_part(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
     """Return a name as a part of a fragment, which is always printed in quotes.
 
-    The printer converts the name to the engine's spelling. With `is_verbatim`, it prints the name unchanged.
+    The printer converts the name to the engine's spelling. If `is_verbatim` is set, it prints the name unchanged.
     """
     identifier = exp.Identifier(this=name, quoted=True)
     return mark_verbatim_name(identifier) if is_verbatim else identifier
@@ -255,17 +256,17 @@ def optional_predicate_node(parameter: exp.Parameter, test: exp.Expr, predicate:
 
 
 def block_filter_node(filter_: BlockFilter) -> exp.Expr:
-    """Return a placeholder for the condition that restricts a scan to the filter's blocks; each call fills it in."""
+    """Return a placeholder, filled for each call, for the condition that restricts a scan to the filter's blocks."""
     return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: filter_})
 
 
 def uncovered_blocks_node(stream: str, *, at_edges: bool = False) -> exp.Expr:
-    """Return a placeholder for the condition that no partial answer covers an event; each call fills it in."""
+    """Return a placeholder, filled for each call, for the condition that no partial answer includes an event."""
     return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: UncoveredBlocks(stream, at_edges)})
 
 
 def partial_rows_node(columns: int) -> exp.Expr:
-    """Return a placeholder for the SELECT of the rows of the partial answers; each call fills it in."""
+    """Return a placeholder, filled for each call, for the SELECT of the rows of the partial answers."""
     return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: PartialRows(columns)})
 
 
@@ -281,7 +282,7 @@ def replace_fragment_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Exp
 
 
 def verbatim_sql_node(text: str) -> exp.Expr:
-    """Return SQL that the engine wrote itself, to be printed unchanged: braces in it are not placeholders."""
+    """Return a node of SQL that the engine wrote itself. It is printed unchanged: its braces are not placeholders."""
     return exp.Anonymous(this=VERBATIM_SQL_NODE_NAME, **{_VERBATIM_SQL_KEY: text})
 
 
@@ -335,7 +336,7 @@ def measure_fragment(node: exp.Expr) -> TemplateSize:
 
 
 def has_calls(node: exp.Expr) -> bool:
-    """Return whether the template has parentheses; if not, it is an operator, a cast or a path."""
+    """Return whether the template has parentheses; without parentheses, it is an operator, a cast or a path."""
     return "(" in fragment_template(node)
 
 

@@ -8,16 +8,17 @@ A resolved tree has the following form, which `resolve` guarantees to `target.lo
 
 Columns
     Every `exp.Column` has exactly `this` and `table`, both quoted, both in the spelling of their
-    definition; `table` is the alias (or name) of a relation in the nearest FROM that has it, or of an
-    enclosing one when correlated. Only columns named by a set operation's ORDER BY have no `table`.
+    definition; `table` is the alias (or name) of a relation in the nearest FROM that has this relation.
+    In a correlated sub-query, this may be the FROM of an enclosing query. Only columns named by a set
+    operation's ORDER BY have no `table`.
     A column is a physical column of a stream (its `type` is set), a column of a sub-query, CTE or
     derived table, or the element or the offset of an UNNEST. `exp.Dot` remains only for the fields of
     true STRUCT values, never for a path into an event.
 
 Events (nodes with an operation; made and read by the functions below)
     `event_path(value, steps)`: a `PathRead` below an expression whose value is an event's. Its type is
-    VARIANT: the expression that uses it determines as which type it is read. Its `meta[KINDS]` are the
-    kinds of value that stored events have at the path; None if they are unknown.
+    VARIANT: the expression that uses the path determines the type as which the value is read. Its
+    `meta[KINDS_KEY]` are the kinds of value that stored events have at the path; None if they are unknown.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
     `record_test(value)`: a `RecordTest`, BOOL.
     `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/redaction_pass.py.
@@ -25,8 +26,8 @@ Events (nodes with an operation; made and read by the functions below)
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
     `meta["stream"]` is the stream's name. `exp.Table` of a CTE: the CTE's own spelling, with an alias.
-    An `exp.CTE` with `materialized` False only filters and is read more than once: it is run for each
-    reference.
+    An `exp.CTE` that only filters and is read more than once has `materialized` False: the engine runs it
+    again for each reference.
     `exp.Subquery` with an alias, or around a parenthesised join without one.
     `exp.Unnest`: one expression (an array, or `RecordElements`); its alias has `this` (the relation)
     and one column (the element); `offset`, if present, is the identifier of the offset's column.
@@ -42,12 +43,12 @@ Selects
 
 Slots
     `exp.Parameter(this=Var(name))` with its `type` set. The time of the call is the slot `NOW_SLOT_NAME`, a
-    TIMESTAMP, and `CURRENT_DATE(zone)` and related functions are DATE(slot, zone) and so on, except in
-    stand-alone SQL, where they stay as written.
+    TIMESTAMP. `CURRENT_DATE(zone)` becomes DATE(slot, zone), and related functions are replaced likewise.
+    In stand-alone SQL, these functions stay as written.
 
 Positions
     Identifiers and function nodes keep sqlglot's `meta` `start` and `end` (offsets in the author's
-    text); a node made by a pass copies the `meta` of what it replaces.
+    text); a node made by a pass copies the `meta` of the node that it replaces.
 """
 
 from collections.abc import Iterator, Mapping
@@ -70,7 +71,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class PathRead(Operation, frozen=True):
-    """The value at a path below an event's value, the first operand; NULL if missing. There is at least one step."""
+    """The value at a path of at least one step below the first operand, an event's value; NULL if it is missing."""
 
     steps: tuple[str, ...]
 
@@ -79,14 +80,14 @@ class RecordElements(Operation, frozen=True):
     """An event's value as a repeated record of BigQuery, which is an array.
 
     An object becomes an array with the object as its only element. An array is unchanged. NULL, missing and scalar
-    values become the empty array. `only_arrays` is set if only arrays have been seen at the value's path.
+    values become the empty array. `has_only_arrays` is set if only arrays have been seen at the value's path.
     """
 
     has_only_arrays: bool
 
 
 class EventAsText(Operation, frozen=True):
-    """An event's value as text. The expression reads nothing but this text, so a scan may provide the text alone."""
+    """An event's value as text. The expression uses the value only as text, so a scan may provide the text alone."""
 
 
 class TextAsEventValue(Operation, frozen=True):
@@ -96,7 +97,7 @@ class TextAsEventValue(Operation, frozen=True):
 class RecordTest(Operation, frozen=True):
     """A test of whether an event's value is an object; never NULL.
 
-    With `only_objects`, only objects have been seen at the value's path, so a test for NULL suffices.
+    `has_only_objects` is set if only objects have been seen at the value's path, so that a test for NULL is enough.
     """
 
     has_only_objects: bool = False
@@ -113,7 +114,7 @@ class RedactedText(RedactedValue, frozen=True):
 
 
 class RedactedEventText(RedactedValue, frozen=True):
-    """The redacted text of an event's value, as an event's value again."""
+    """The redacted text of an event's value, converted back to an event's value."""
 
 
 class RedactedEvent(RedactedValue, frozen=True):
@@ -123,7 +124,7 @@ class RedactedEvent(RedactedValue, frozen=True):
 class RedactedSecret(RedactedValue, frozen=True):
     """An event's value, redacted because its key names a secret.
 
-    With `may_be_record`, objects or arrays have been seen at its path.
+    `may_be_record` is set if objects or arrays have been seen at the value's path.
     """
 
     may_be_record: bool
@@ -144,7 +145,7 @@ class Interval(Operation, frozen=True):
 
 
 class CheapCast(Operation, frozen=True):
-    """The same value as another type; cheap enough to be repeated in the SQL."""
+    """A cast of the operand to another type, which is cheap enough to be repeated in the SQL."""
 
 
 class RedactionCall(Operation, frozen=True):
@@ -156,7 +157,8 @@ class RedactionCall(Operation, frozen=True):
 class TextRedactionCall(RedactionCall, frozen=True):
     """The redacted text of the only operand.
 
-    `optimistic_function_name` is the name of the engine's function that raises an error at a match instead of redacting it.
+    `optimistic_function_name` is the name of the engine's function that raises an error at a match instead of redacting
+    the match.
     """
 
     optimistic_function_name: str
@@ -202,7 +204,7 @@ def find_operations(tree: exp.Expr, kind: type[OperationType]) -> Iterator[tuple
 # The name of the slot for the time of the call.
 NOW_SLOT_NAME: Final = "now"
 
-# Comparison operators, spelled alike in BigQuery and in the engines.
+# Comparison operators, which have the same spelling in BigQuery and in the engines.
 COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
@@ -221,7 +223,7 @@ _RELATION_CLASSES: Final = (exp.Table, exp.Subquery, exp.Unnest)
 
 
 def replace_node(node: exp.Expr, replacement: exp.Expr) -> None:
-    """Replace a node in constant time; `Expr.replace` visits all siblings in a list of arguments."""
+    """Replace a node in constant time, whereas sqlglot's `Expr.replace` visits all siblings in a list of arguments."""
     parent, key, index = node.parent, node.arg_key, node.index
     siblings = parent.args.get(key) if parent is not None and key is not None else None
     if index is None or not isinstance(siblings, list) or siblings[index] is not node:
@@ -241,7 +243,7 @@ def set_type(node: exp.Expr, type_: exp.DType) -> exp.Expr:
 
 
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
-    """Return a read of the path `steps` below an event's value; if that is a read of a path, both become one path."""
+    """Return a read of the path `steps` below an event's value; if `value` is a path itself, the paths are joined."""
     root, outer_steps = root_and_steps(value)
     return set_type(operation_node(PathRead(outer_steps + steps), root), exp.DType.VARIANT)
 
@@ -278,7 +280,7 @@ def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
 
 
 def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
-    """Return whether `value` is `outer`, an event's value, or a value at a path below it."""
+    """Return whether `value` is the same event value as `outer`, or a value at a path below `outer`."""
     (root, steps), (outer_root, outer_steps) = root_and_steps(value), root_and_steps(outer)
     return root == outer_root and steps[: len(outer_steps)] == outer_steps
 
@@ -314,7 +316,7 @@ def non_recursive_cte(table: exp.Expr) -> exp.CTE | None:
 
 
 def referenced_cte(table: exp.Expr) -> exp.CTE | None:
-    """Return the CTE that the table refers to, which may be recursive; None for a stream, whatever its name."""
+    """Return the CTE that the table refers to, which may be recursive; None for a stream, even one named like a CTE."""
     node: exp.Expr | None = table.parent if table.meta_get("stream") is None else None
     while node is not None:
         with_ = node.args.get("with_")
@@ -338,7 +340,7 @@ def parameter_node(name: str, type_: exp.DType) -> exp.Expr:
 
 
 def digest_call(text: exp.Expr) -> exp.Expr:
-    """Return a call of MD5 for a text: equal for equal texts, and with an order that does not reveal the texts."""
+    """Return an MD5 call on a text: equal texts have equal digests, and the digests' order does not reveal texts."""
     return set_type(exp.MD5(this=text), exp.DType.TEXT)
 
 
@@ -350,7 +352,7 @@ def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
 
 
 def and_conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
-    """Yield the conditions of a WHERE clause that AND joins."""
+    """Yield the conditions of a WHERE clause that are joined by AND."""
     pending = [] if where is None else [where.this]
     while pending:
         node = pending.pop().unnest()
@@ -367,7 +369,7 @@ _INTERNAL_PREFIX: Final = "$"
 
 
 def internal_function_name(name: str) -> str:
-    """Return the internal name of a function that BigQuery does not have; admitted queries cannot contain it."""
+    """Return the internal name of a function that BigQuery does not have. Admitted queries cannot contain this name."""
     return _INTERNAL_PREFIX + name
 
 
@@ -395,7 +397,7 @@ def struct_field_values(node: exp.Expr) -> list[exp.Expr]:
 def struct_field_name(datatype: Datatype, index: int) -> str:
     """Return the name of the struct's field at this position.
 
-    Fields without a name, or with that of an earlier field, are named by position.
+    A field without a name, or with the same name as an earlier field, is named by its position.
     """
     names = [name.lower() for name, _ in datatype.fields]
     name = datatype.fields[index][0]

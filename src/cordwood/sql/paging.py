@@ -43,12 +43,13 @@ _CLAUSES_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
 class Page(msgspec.Struct, frozen=True):
     """The page that a statement answers: its size, and the number of rows before it.
 
-    `rows` is None for the endpoint's maximum, and otherwise the next power of `PAGE_SIZE_STEP`: a separate statement for
-    each possible size would fill the statement cache. With `is_after_row`, the page begins at the time and id of the
-    last row of the page before, and `skip` counts the rows with that time and id that were already sent; otherwise
-    `skip` counts all rows that were already sent. `remaining_rows` is the rest of the query's own LIMIT if it is less
-    than a page. With `is_paging_requested`, the caller asked for pages, so the answer gets a total order whatever that costs.
-    With `is_followed`, it is a page of a followed query instead, in the order of receipt.
+    `rows` is None for the endpoint's maximum. Otherwise, it is the page size rounded up to a power of `PAGE_SIZE_STEP`,
+    because a statement for each possible size would fill the cache. If `is_after_row` is set, the page begins at the
+    time and id of the last row of the previous page, and `skipped_rows` counts the rows with this time and id that were
+    already sent. Otherwise, `skipped_rows` counts all rows that were already sent. `remaining_rows` is the rest of the
+    query's own LIMIT if it is less than a page. If `is_paging_requested` is set, the caller asked for pages, so the
+    answer gets a total order whatever this costs. If `is_followed` is set, the page belongs to a followed query, and
+    its rows are in the order of receipt.
     """
 
     rows: int | None = None
@@ -72,12 +73,13 @@ FIRST_PAGE: Final = Page()
 
 
 class Paging(msgspec.Struct, frozen=True):
-    """What is needed to continue an answer with its next page.
+    """The data of a statement that are needed to continue its answer with the next page.
 
-    With `is_by_time`, the last columns of the statement are the time and id of each row, and `boundary_parameters` names the
-    parameters for the time and id of the last row of a page. With `has_array_elements`, rows with the same time and id have
-    no order, so a page must not end between them. `limit` is the query's own LIMIT, or the parameter in it; likewise
-    `offset`, which applies to the first page only: later pages count it in `skip`.
+    If `is_by_time` is set, the last columns of the statement are the time and id of each row, and `boundary_parameters`
+    are the names of the parameters for the time and id of the last row of a page. If `has_array_elements` is set, rows
+    with the same time and id have no order, so a page must not end between them. `limit` is the number in the query's
+    own LIMIT, or the name of the parameter in it. `offset` is the name of the parameter in the query's OFFSET. OFFSET
+    applies only to the first page; later pages include it in `Page.skipped_rows`.
     """
 
     is_by_time: bool
@@ -88,9 +90,10 @@ class Paging(msgspec.Struct, frozen=True):
 
 
 class _TimeOrder(msgspec.Struct, frozen=True):
-    """An order by the time of events and then by their ids, with the columns that hold them in the outermost SELECT.
+    """An order by the time of events and then by their ids, with the columns of time and id in the outermost SELECT.
 
-    `others` are the ids of joined events. With `has_array_elements`, an event yields a row for each element of its arrays.
+    `other_id_columns` are the ids of joined events. If `has_array_elements` is set, an event yields a row for each
+    element of its arrays.
     """
 
     time_column: exp.Column
@@ -117,9 +120,9 @@ def _boundary_parameters(parameters: Mapping[str, Parameter]) -> tuple[str, str]
 
 
 class PageBuilder:
-    """Rewrites a resolved query for one page: call `restrict_events` before redaction, and `order` after it.
+    """Rewriter of a resolved query for one page: call `restrict_events` before redaction, and `order_rows` after it.
 
-    `pages_on_request` is set if this statement has no pages, but would have pages if the caller requested them.
+    `pages_on_request` is set if the statement has no pages, but would have pages if the caller requested them.
     """
 
     def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
@@ -143,12 +146,12 @@ class PageBuilder:
     def _is_order_costly(self) -> bool:
         """Whether a total order may cost far more than the query, or is needed for few of its calls.
 
-        Ordering by all columns of an answer costs most. If LIMIT is a parameter, most calls need one page only.
+        An order by all columns of the answer costs most. If LIMIT is a parameter, most calls need only one page.
         """
         return bool(self._row_count_parameters) or (self._time_order is None and not self._row_ids)
 
     def _may_have_more_pages(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
-        """Return whether the query may have more rows than a page, or this is a later page."""
+        """Return whether the query may have more rows than a page, or the page is not the first one."""
         if not isinstance(self._tree, exp.Select | exp.SetOperation):
             return False
         if any(parameters[name].type is not Kind.INT64 for name in self._row_count_parameters):
@@ -233,7 +236,7 @@ class PageBuilder:
     def _column_sort_keys(self) -> list[exp.Expr]:
         """Return the columns of the answer as sort keys, except those that the query already orders by.
 
-        Columns with sub-queries are left out, because ClickHouse cannot order by correlated ones.
+        Columns with sub-queries are left out, because ClickHouse cannot order by correlated sub-queries.
         """
         order, select = self._tree.args.get("order"), outermost_select(self._tree)
         used = {key.this.name for key in (order.expressions if order else ()) if isinstance(key.this, exp.Literal)}
@@ -242,7 +245,7 @@ class PageBuilder:
 
 
 def _find_row_positions(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
-    """Return the order by time, or None if the query has another order, and the ids that identify each row."""
+    """Return the order by time (None if the query has another order), and the ids that together identify a row."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
     columns = _EventColumnFinder()
@@ -293,7 +296,7 @@ def _is_row_wise(tree: exp.Expr) -> bool:
 
 
 class _EventColumnFinder:
-    """Finds columns of events that queries pass on unchanged; caches the results.
+    """Finder of columns of events that queries pass on unchanged. It caches the results.
 
     Without the cache, a query that reads a CTE twice, through forty CTEs, would reach the first CTE by 2^40 paths.
     """
@@ -305,7 +308,7 @@ class _EventColumnFinder:
         self._depth = 0
 
     def time_order(self, tree: exp.Select) -> _TimeOrder | None:
-        """Return the order of a query that sorts by the time of events, or does not sort; None for any other query."""
+        """Return the order by time if the query sorts by the time of events, or does not sort; None otherwise."""
         order = tree.args.get("order")
         if order is None:
             columns = (
@@ -399,7 +402,7 @@ class _EventColumnFinder:
         )
 
     def relations(self, select: exp.Select) -> Mapping[str, exp.Expr]:
-        """Return the relations of FROM by name; none if there is any join except inner and outer joins."""
+        """Return the relations of FROM by name; an empty mapping if a join is neither an inner nor an outer join."""
         relations = self._relations.get(id(select))
         if relations is None:
             joins = select.args.get("joins") or []
@@ -438,7 +441,7 @@ def _query_of_relation(relation: exp.Expr) -> exp.Expr | None:
 
 
 def _union_branches(query: exp.Expr) -> Iterable[exp.Select]:
-    """Yield the SELECTs of a union; none for any other set operation."""
+    """Return the SELECTs of a union; an empty list for any other set operation."""
     pending = [query]
     found = []
     while pending:

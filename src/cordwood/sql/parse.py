@@ -49,7 +49,7 @@ _BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING_BRACKETS: Final = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS: Final = frozenset({")", "]", "}"})
-# Words after which sqlglot parses parentheses twice.
+# Words after which sqlglot parses parentheses twice: see MAX_PARSER_WORK.
 _WORDS_PARSED_TWICE: Final = frozenset(
     [
         "array",
@@ -202,7 +202,7 @@ def _tokenize(text: str) -> list[Token]:
 
 
 def _blank_comments(tokens: list[Token], text: str) -> str:
-    """Return the text with comments replaced by blanks, because the parser does not read `GROUP /* x */ BY`."""
+    """Return the text with comments replaced by blanks, because the parser cannot read `GROUP /* x */ BY`."""
     parts: list[str] = []
     position = 0
     for token in tokens:
@@ -227,7 +227,7 @@ def tokenizer_fault(error: TokenError, text: str) -> BadQuerySyntax:
 
 
 def check_statement_start(first: Token, text: str) -> None:
-    """Raise QueryRefused for a statement that is not a query, and BadQuerySyntax for a text that begins otherwise."""
+    """Raise QueryRefused for a statement that is not a query, and BadQuerySyntax for a text that is not a statement."""
     word = first.text.lower()
     if word in _QUERY_STARTS:
         return
@@ -302,9 +302,9 @@ def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
 
 
 def _replace_dotted_names(tokens: list[Token]) -> dict[str, str]:
-    """Replace backquoted names that contain dots, which the parser would split; return the names by replacement.
+    """Replace backquoted names that contain dots, which the parser would split; return the name of each replacement.
 
-    The replacements have a prefix with which no other token of the text begins, so no other name is equal to one.
+    The replacements have a prefix with which no other token of the text begins, so no other name equals a replacement.
     """
     dotted = [token for token in tokens if token.token_type == TokenType.IDENTIFIER and "." in token.text]
     if not dotted:
@@ -371,7 +371,7 @@ def syntax_fault(error: ParseError) -> BadQuerySyntax:
 
 
 def check_depth(tree: exp.Expr) -> None:
-    """Raise QueryRefused if the tree is too deep for later passes, which are recursive. Does not recurse itself."""
+    """Raise QueryRefused if the tree is too deep for later passes, which are recursive. This check uses a loop."""
     level = [tree]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in node.iter_expressions()]

@@ -51,7 +51,7 @@ FUNCTIONS_WITHOUT_WRITTEN_NAME: Final = _split_words("""
     TsOrDsToTimestamp Unnest WeekStart Xor
 """)
 
-# BigQuery's supported functions as they are written, with their namespace.
+# The supported functions of BigQuery: their names as queries write them, with the namespace.
 PERMITTED_FUNCTIONS: Final = _split_words("""
     ABS ACOS ACOSH ANY_VALUE APPROX_COUNT_DISTINCT APPROX_QUANTILES APPROX_TOP_COUNT APPROX_TOP_SUM ARRAY
     ARRAY_AGG ARRAY_CONCAT ARRAY_CONCAT_AGG ARRAY_FIRST ARRAY_LAST ARRAY_LENGTH ARRAY_REVERSE ARRAY_SLICE

@@ -1,7 +1,7 @@
 """The physical plan of a statement: variants that an engine may run, as printed segments and typed placeholders.
 
-The variants are fixed when the statement is compiled. For each call, `Plan.choose_variant` selects a variant by the state of
-the store, and `print_segments` writes its SQL: the only place where a statement's SQL is assembled.
+The variants are fixed when the statement is compiled. For each call, `Plan.choose_variant` selects a variant by the
+state of the store, and `print_segments` writes its SQL. The SQL of statements is assembled nowhere else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ import msgspec
 
 
 class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
-    """A condition `(test OR predicate)` that is true if the parameter is NULL.
+    """A condition `(null_test OR predicate)` that is true if the parameter is NULL.
 
-    `null_test` checks whether the parameter is NULL. The SQL of a call contains only `null_test` or only `predicate`, depending
-    on the parameter's value, because an engine would plan both.
+    `null_test` checks whether the parameter is NULL. The SQL of a call contains only `null_test` or only `predicate`,
+    depending on the parameter's value, because an engine would plan both.
     """
 
     parameter: str
@@ -39,8 +39,8 @@ class BlockFilter(msgspec.Struct, frozen=True, tag=True):
 class UncoveredBlocks(msgspec.Struct, frozen=True, tag=True):
     """A condition for the flushed events of a stream that a scan must read because no partial answer includes them.
 
-    With `at_edges`, these are the events outside of the included hours, in blocks of which partial answers include some
-    hours. Otherwise, they are the events of blocks of which partial answers include nothing.
+    If `at_edges` is set, these are events of blocks that partial answers include only for some hours: the events
+    outside of these hours. Otherwise, these are the events of the blocks that no partial answer includes at all.
     """
 
     stream: str
@@ -56,7 +56,7 @@ class PartialRows(msgspec.Struct, frozen=True, tag=True):
 Segment = str | OptionalPredicate | BlockFilter | UncoveredBlocks | PartialRows
 Segments = tuple[Segment, ...]
 
-# The numbers of the blocks to read, by filter; None means all blocks.
+# The numbers of the blocks to read, by block filter. None means all blocks.
 BlockNumbersByFilter = Mapping[BlockFilter, Sequence[int] | None]
 _NO_BLOCK_FILTERS: Final[BlockNumbersByFilter] = {}
 
@@ -95,7 +95,7 @@ class TimeComparison(StrEnum):
 
 
 class MergeAggregate(StrEnum):
-    """The aggregate that merges partial results of a column; `KEY` for a column by which the rows are grouped."""
+    """The aggregate that merges partial results of a column; `KEY` marks a column by which the rows are grouped."""
 
     KEY = "key"
     SUM = "sum"
@@ -111,9 +111,9 @@ class MergeAggregate(StrEnum):
 class PartialPlan(msgspec.Struct, frozen=True):
     """The plan of an aggregation over one stream that reuses partial answers of blocks.
 
-    `blocks` is a query that aggregates each hour of each block separately, without the time bounds of WHERE. Its
-    columns are those that `merge_aggregates` describes, the hour, and the block's number. `bounds_query` is a query for the values of
-    the time bounds in microseconds, and `comparisons` has the operator that compares an event's time with each of them.
+    `blocks_query` aggregates each hour of each block separately, without the time bounds of WHERE. Its columns are
+    those that `merge_aggregates` describes, the hour, and the block's number. `bounds_query` returns the values of the
+    time bounds in microseconds. `comparisons` has, for each bound, the operator that compares an event's time with it.
     The `variants` aggregate the events that no partial answer includes, and merge the result with the rows of the
     partial answers.
     """
@@ -145,9 +145,9 @@ class Plan(msgspec.Struct, frozen=True):
         return next(matches, None)
 
     def choose_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
-        """Return the variant that reads these events; if the plan has none for flushed events, the one for all events.
+        """Return the variant that reads these events. For flushed events, the variant for all events may replace it.
 
-        Return None if the plan has no such variant: it may have no optimistic variant, or none for recent events.
+        Return None if the plan has no such variant. It may lack optimistic variants, or a variant for recent events.
         """
         variant = self.find_variant(reads, optimistic=optimistic)
         if variant is None and reads is EventRange.FLUSHED:
@@ -163,15 +163,15 @@ def fixed_plan(sql: str) -> Plan:
 def print_segments(
     segments: Segments, values: Mapping[str, object] | None = None, blocks: BlockNumbersByFilter = _NO_BLOCK_FILTERS
 ) -> str:
-    """Write the SQL of segments; without `values`, optional predicates are written in full: `(test OR predicate)`."""
+    """Write the SQL of segments. Without `values`, optional predicates are written as `(null_test OR predicate)`."""
     return "".join(_print_each_segment(segments, values, blocks))
 
 
 class PartialAnswerSql(msgspec.Struct, frozen=True):
     """The SQL by which `fill_segments` replaces placeholders of a plan with partial answers.
 
-    `blocks` and `edge_blocks_condition` are the conditions of `UncoveredBlocks`, without and with `at_edges`. `partial_rows_select` is the SELECT of
-    the rows of partial answers.
+    `uncovered_blocks_condition` replaces an `UncoveredBlocks` without `at_edges`, and `edge_blocks_condition` replaces
+    one with `at_edges`. `partial_rows_select` is the SELECT of the rows of partial answers.
     """
 
     uncovered_blocks_condition: str

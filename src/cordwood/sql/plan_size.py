@@ -20,7 +20,7 @@ from cordwood.sql.lowering import fragment_parts, is_fragment, measure_fragment
 
 # Ten times the points that the largest known client query needs; one to two seconds of planning in the slower engine.
 MAX_POINTS: Final = 3_200_000
-# Maximum length of the printed SQL. Planners use some 300 bytes for each character.
+# Maximum length of the printed SQL. Planners use about 300 bytes of memory for each character.
 MAX_CHARACTERS: Final = 350_000
 
 _POINTS_PER_RELATION: Final = 1_500
@@ -53,9 +53,9 @@ class PlanSize(msgspec.Struct):
 
     `half_relations` is twice the number of relations in the part that planners join with those of the enclosing query.
     `expanded_characters` is the number of characters if every column is replaced by its expression, as planners do when
-    they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query. `columns` has the expanded
-    characters of each column of a query, by name. `free_relations` are the relations to which columns in the part
-    refer, but which are read outside of it.
+    they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query.
+    `expanded_characters_by_column` has this number for each column of a query, by name. `free_relations` are the
+    relations to which columns in the part refer, but which are in a FROM outside of the part.
     """
 
     points: int = 0
@@ -67,7 +67,7 @@ class PlanSize(msgspec.Struct):
     expanded_characters_by_column: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "PlanSize", count: int = 1) -> None:
-        """Add the size of a part `count` times; the relations in it are joined once."""
+        """Add the size of a part `count` times; its joined relations are added only once."""
         self.points = min(self.points + other.points * count, _MAX_SUM)
         self.characters = min(self.characters + other.characters * count, _MAX_SUM)
         self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _MAX_SUM)
@@ -77,15 +77,15 @@ class PlanSize(msgspec.Struct):
             self.free_relations |= other.free_relations
 
     def add_with_columns(self, other: "PlanSize") -> None:
-        """Add the size of a part that is planned once, and take over its columns."""
+        """Add the size of a part that is planned once, and copy the sizes of its columns if it has any."""
         self.add(other)
         self.expanded_characters_by_column = other.expanded_characters_by_column or self.expanded_characters_by_column
 
     @property
     def total_points(self) -> int:
-        """The estimated size: the points, plus a fraction of the expanded columns.
+        """The estimated size: the points, plus a fraction of the expanded characters.
 
-        Only a fraction counts, because planners plan common parts once.
+        Only a fraction of the expanded characters counts, because planners plan common parts once.
         """
         return self.points + self.expanded_characters // _EXPANDED_CHARACTERS_PER_POINT
 
@@ -140,7 +140,8 @@ def _table_names(tree: exp.Expr) -> Iterable[str]:
 class _PlanMeter(msgspec.Struct):
     """The state of one walk over a statement in which every CTE's name is unique.
 
-    `expanded_characters_by_relation` has the columns of each visible relation by alias; `correlated` counts the correlated sub-queries so far.
+    `expanded_characters_by_relation` has the expanded characters of each column of each visible relation, by alias.
+    `correlated_count` is the number of correlated sub-queries so far.
     """
 
     reference_counts: Mapping[str, int]
@@ -176,7 +177,7 @@ class _PlanMeter(msgspec.Struct):
                     size.add(self.measure(part), count)
 
     def _measure_scalar_sub_query(self, size: PlanSize) -> PlanSize:
-        """Return the size of a sub-query used as a value; a correlated one is planned twice."""
+        """Return the size of a sub-query that is used as a value; a correlated sub-query is planned twice."""
         if size.free_relations:
             size.points = min(2 * size.points, _MAX_SUM)
             size.half_relations += _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
@@ -276,7 +277,7 @@ class _PlanMeter(msgspec.Struct):
             )
 
     def _measure_cte(self, cte: exp.Expr) -> PlanSize:
-        """Return what a CTE adds to the size at its definition; store what each reference to it adds in `cte_sizes`."""
+        """Return the size that a CTE adds at its definition; store in `cte_sizes` the size that each reference adds."""
         name = cte.alias
         self.cte_sizes[name] = PlanSize(
             _POINTS_PER_RELATION, half_relations=_HALF_RELATIONS_PER_RELATION, relation_count=1
@@ -355,7 +356,7 @@ _ROLE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _NodeRole]] = {
 def _set_operation_columns(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
     """Return the columns of a set operation, by the names of the left side.
 
-    Each has the size of both sides, because planners push filters into both.
+    The size of each column is the sum of both sides, because planners push filters into both sides.
     """
     if not left or not right:
         return left or right
@@ -363,7 +364,7 @@ def _set_operation_columns(left: Mapping[str, int], right: Mapping[str, int]) ->
 
 
 def _planning_count(node: exp.Expr, part: exp.Expr) -> int:
-    """Return how often the engine plans a part that is written once."""
+    """Return how often the engine plans a part that occurs once in the tree."""
     if part.arg_key == "this":
         if isinstance(node, exp.Nullif):
             return 2

@@ -14,7 +14,7 @@ from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_KEY
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.parse import parse
 
-# The parser's metadata that is kept when positions are removed.
+# The keys of the parser's metadata that are kept when positions are removed.
 _METADATA_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_KEY)
 
 
@@ -29,9 +29,9 @@ class SubQuerySource(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
-    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` are the streams that
-    form its table, by the names that callers see. `included` has the programs of the endpoints that the query reads, by
-    name. `page` is the part of the answer for which a statement is compiled.
+    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` are the
+    streams that form its table, by the names that callers see. `included_programs` has the programs of the endpoints
+    that the query reads, by name. `page` is the part of the answer for which a statement is compiled.
     """
 
     endpoint: Endpoint
@@ -67,7 +67,7 @@ def program_of_tree(endpoint: Endpoint, tree: exp.Expr) -> Program:
 
 
 def program_with_positions(program: Program) -> Program:
-    """Return the same program with positions in its trees: slower to compile, but needed to report errors."""
+    """Return the same program with positions in its trees. It is slower to compile, but needed to report errors."""
     positioned = _build_program(program.endpoint, program.tree, has_positions=True)
     return msgspec.structs.replace(
         positioned,
@@ -79,7 +79,7 @@ def program_with_positions(program: Program) -> Program:
 
 
 def _remove_positions(tree: exp.Expr) -> None:
-    """Remove positions: they double the time of a copy, and errors of sandbox queries must not point into saved SQL."""
+    """Remove positions, which double the time of a copy. Errors in sandbox queries must not point into saved SQL."""
     for node in tree.walk():
         metadata = {key: node.meta_get(key) for key in _METADATA_WITHOUT_POSITIONS if node.meta_get(key) is not None}
         node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one

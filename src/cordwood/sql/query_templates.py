@@ -101,7 +101,7 @@ def parse_template(template: str) -> exp.Expr:
 
 
 def _keep_written_name(function: exp.Func, template: str) -> None:
-    """Store the function's name as written: otherwise, `admit` would look for it in the author's text, not here."""
+    """Store the function's name from the template, because `admit` would look for the name in the author's text."""
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]
         function.meta.setdefault("bigquery_name", word.upper())

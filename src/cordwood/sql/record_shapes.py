@@ -32,10 +32,11 @@ _child_keys_cache: BoundedCache[int, tuple[KindsByPath, KeysByPath]] = BoundedCa
 
 
 class RecordShapes(msgspec.Struct):
-    """Looks up keys and kinds of values in shapes, and records every lookup.
+    """Lookup of keys and kinds of values in shapes, with a record of every lookup.
 
-    Keys are looked up only in the events that the caller may see, and kinds in the events of all projects.
-    `shape_lookups` has every lookup with its result, and `unseen_paths` the paths that were read but never seen.
+    Keys are looked up only in the events that the caller may see, but kinds in the events of all projects.
+    `shape_lookups` has every lookup with its result. `unseen_paths` has the paths that the query reads, but that were
+    never seen, each with a similar path.
     """
 
     shapes: Mapping[str, Shape]
@@ -43,11 +44,11 @@ class RecordShapes(msgspec.Struct):
     shape_lookups: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
     def kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
-        """Return the kinds seen at the path; None if a stream has no shape, or its shape omits the path."""
+        """Return the kinds of value seen at the path; None if a stream has no shape, or its shape omits the path."""
         return self._record_lookup("kinds", self._find_kinds(lineage), lineage)
 
     def keys(self, lineage: Lineage) -> tuple[str, ...]:
-        """Return every key seen in objects at the path, sorted, so that the order of arrival has no effect."""
+        """Return every key seen in objects at the path, sorted, so that the events' order of arrival has no effect."""
         return self._record_lookup("keys", self._find_keys(lineage), lineage)
 
     def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
@@ -56,13 +57,13 @@ class RecordShapes(msgspec.Struct):
         return self._record_lookup("keys_within", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:
-        """Return the length of the longest path below this one; None if unknown."""
+        """Return the length of the longest path below this path; None if it is unknown."""
         return self._record_lookup("depth", self._find_depth(lineage), lineage)
 
     def keys_for(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
-        """Return the keys to which a name refers: with `exact`, the name itself, else all keys of equal normal form.
+        """Return the keys to which a name refers: if `exact`, the name itself, else all keys with the same normal form.
 
-        Normalization ignores letter case, leading special characters, and which special character is used elsewhere.
+        The normal form ignores letter case and leading special characters, and treats all special characters as equal.
         """
         return self._record_lookup(
             "keys_for", (name,) if exact else self._find_keys_for(lineage, name), lineage, name, exact
@@ -92,14 +93,14 @@ class RecordShapes(msgspec.Struct):
     def elements(self, lineage: Lineage) -> Lineage:
         """Return the lineage of the elements of a repeated record: an object itself, or the elements of an array.
 
-        Only paths where a value may exist are followed; otherwise the origins would double with every level.
+        Only paths where a value may exist are followed. Otherwise, the number of origins would double with every level.
         """
         count_nodes(_COST_PER_ORIGIN * len(lineage.origins))
         origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))
         return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
 
     def child(self, lineage: Lineage, key: str) -> Lineage:
-        """Return the lineage of the value at a key; if it has several origins, only those where a value may exist."""
+        """Return the lineage of the value at a key. Of several origins, only those where a value may exist are kept."""
         count_nodes(_COST_PER_ORIGIN * len(lineage.origins))
         candidates = lineage_below(lineage, (key,))
         if len(candidates.origins) == 1:
@@ -115,7 +116,7 @@ class RecordShapes(msgspec.Struct):
         shape = self.shapes.get(origin.stream)
         kinds = (shape.whole_shape or shape).kinds if shape is not None else {}
         if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
-            # Nothing is known of this path, nor of any path below it.
+            # Nothing is known about this path and the paths below it.
             yield origin
             return
         for path in (origin.path, (*origin.path, ELEMENT_STEP)):
@@ -212,7 +213,7 @@ def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
 
 
 def are_lookups_valid(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) -> bool:
-    """Return whether the recorded lookups give the same results in these shapes, so the statement is still valid."""
+    """Return whether the recorded lookups give the same results in these shapes, so that a statement is still valid."""
     records = RecordShapes(shapes)
     return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())
 

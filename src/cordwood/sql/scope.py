@@ -40,7 +40,7 @@ NO_LINEAGE = Lineage()
 class Field(msgspec.Struct, frozen=True):
     """A name and the expression to which it refers; `value` is copied at every use.
 
-    A `is_name_repeated` field shares its name with another column, so only a star can refer to it.
+    If `is_name_repeated` is set, another column has the same name, so only a star can refer to the field.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Field(msgspec.Struct, frozen=True):
 def copy_value(value: exp.Expr) -> exp.Expr:
     """Return a copy of an expression.
 
-    Columns and paths are constructed anew, which is cheaper than copying them, because they are copied most often.
+    Columns and paths are copied most often. They are constructed anew, because this is faster than `copy_tree`.
     """
     if is_event_path(value):
         return event_path(copy_value(path_root(value)), path_steps(value))
@@ -73,9 +73,10 @@ def copy_value(value: exp.Expr) -> exp.Expr:
 class Relation(msgspec.Struct):
     """A relation of FROM.
 
-    `record` is set for an unnested array: the element, to which the relation's alias refers. `extra_keys` is set for a
-    stream: any name that is not a column is a key of its events. `qualified_name` is the whole name of a stream without
-    an alias, which in backquotes may qualify a column.
+    `record` is set for an unnested array: it is the element, to which the relation's alias refers. `extra_keys` is set
+    for a stream: it is the object of the keys that are not columns, and any other name refers to one of these keys.
+    `qualified_name` is set for a stream without an alias: it is the stream's whole name, which may qualify a column if
+    it is in backquotes.
     """
 
     name: str
@@ -91,9 +92,9 @@ class Relation(msgspec.Struct):
 
 
 class MergedColumn(msgspec.Struct, frozen=True):
-    """A merged column of USING: it replaces those of its `owner_names`.
+    """A column that USING merged: it replaces the columns of the same name in the relations `owner_names`.
 
-    A star expands it before the relation at index `relation_index`.
+    In the expansion of a star, it comes before the columns of the relation at index `relation_index`.
     """
 
     column: Field
@@ -102,7 +103,7 @@ class MergedColumn(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct):
-    """The relations of one FROM that have been read so far; `merged` are the columns of USING."""
+    """The relations of one FROM that have been read so far; `merged_columns` are the columns of USING."""
 
     parent: "Scope | None" = None
     relations: list[Relation] = msgspec.field(default_factory=list)
@@ -113,7 +114,7 @@ class Scope(msgspec.Struct):
         return next((relation for relation in self.relations if lower in relation.qualifiers), None)
 
     def find_columns(self, name: str) -> list[tuple[Relation, Field]]:
-        """Return the columns of this name with their relations; a merged column once, with its first relation."""
+        """Return the columns of this name with their relations; a merged column is listed with its first relation."""
         lower = name.lower()
         matches: list[tuple[Relation, Field]] = []
         returned_ids: set[int] = set()
@@ -126,7 +127,7 @@ class Scope(msgspec.Struct):
         return matches
 
     def find_merged_column(self, relation: Relation, name: str) -> MergedColumn | None:
-        """Return the merged column to which this column of the relation belongs; None if it is not merged."""
+        """Return the merged column that replaces the relation's column of this name; None if it was not merged."""
         lower, owner = name.lower(), relation.name.lower()
         matches = (
             merged

@@ -19,19 +19,20 @@ from cordwood.sql.paging import Paging
 from cordwood.sql.plan import EventRange, MergeAggregate, Plan, TimeComparison
 from cordwood.sql.tree_printer import PrintedTree
 
-# Each lookup in the shapes with its result; a statement is valid as long as all lookups give the same results.
+# Maps each lookup in the shapes of streams to its result. A statement stays valid while every lookup gives the same
+# result.
 ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 
 class ParsedQuery(msgspec.Struct, frozen=True):
-    """The tree of one text, with positions; parsed but not checked."""
+    """The parsed tree of a query's text, with positions in the text. The tree is not checked yet."""
 
     tree: exp.Expr
     text: str
 
 
 class AdmittedTree(msgspec.Struct, frozen=True):
-    """A single read-only query of permitted nodes and functions."""
+    """The tree of a single read-only query that contains only permitted nodes and functions."""
 
     tree: exp.Expr
     text: str
@@ -41,10 +42,11 @@ class AdmittedTree(msgspec.Struct, frozen=True):
 class ResolvedQuery(msgspec.Struct, frozen=True):
     """A query whose names are columns, paths of events, or typed slots, and whose expressions have types.
 
-    With `redaction`, raw texts of events occur only in the answer: the engine must redact its columns `raw_column_indexes` on
-    output. The tree assumes that `textless_paths`, paths of streams, hold no texts; the caller that runs the statement
-    must check that this is still true at the time of the answer. A query that `is_followed` can run on arriving events
-    alone. Only a query that `is_saved`, not a caller's own, may be answered from partial answers.
+    If `redaction` is set, raw texts of events occur only in the answer's columns `raw_column_indexes`, and the engine
+    must redact these columns on output. The tree assumes that the streams' paths `textless_paths` hold no texts. The
+    caller that runs the statement must check that this is still true at the time of the answer. A query with
+    `is_followed` can run on newly arrived events alone. Only a query with `is_saved` may be answered from partial
+    answers; a caller's own query may not.
     """
 
     tree: exp.Expr
@@ -63,8 +65,8 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
 class AttributeMapColumn(msgspec.Struct, frozen=True, tag=True):
     """A column with the map of an event's attributes, which the engine computes from other columns of the row.
 
-    `metadata_position`, `extras` and `project_position` are the positions of these columns, which are selected once even if several
-    columns need them. Objects are flattened `levels` levels deep.
+    `metadata_position`, `extras_position` and `project_position` are the positions of these other columns. They are
+    selected once, even if several maps need them. Objects are flattened `levels` levels deep.
     """
 
     column_position: int
@@ -93,7 +95,7 @@ class VariantTree(msgspec.Struct, frozen=True):
 
 
 class PartialTrees(msgspec.Struct, frozen=True):
-    """The lowered trees of a `PartialPlan`."""
+    """The lowered trees from which a `PartialPlan` is printed."""
 
     stream: str
     merge_aggregates: tuple[MergeAggregate, ...]
@@ -106,8 +108,8 @@ class PartialTrees(msgspec.Struct, frozen=True):
 class LoweredQuery(msgspec.Struct, frozen=True):
     """A query lowered to the target's SQL, ready to be printed.
 
-    `tree` reads all events and redacts; `variant_trees` are equivalent trees for states of the store in which fewer
-    reads or no redaction suffice.
+    `tree` reads all events and redacts private text. `variant_trees` are equivalent trees for states of the store in
+    which fewer reads, or no redaction, are enough.
     """
 
     tree: exp.Expr
@@ -131,12 +133,12 @@ class Slot(msgspec.Struct, frozen=True):
 class Statement(msgspec.Struct, frozen=True, dict=True):
     """A compiled query: an engine's plan, its slots, and properties of its answer.
 
-    `column_types` are BigQuery's; an engine with less specific types (text for BYTES and JSON) uses them to encode
-    values. `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads
-    only recent events is sufficient if it finds that many rows. `paging` states how the pages of an answer are
-    continued; `pages_on_request` is set if the answer has no pages, but would have them if the caller requested pages.
-    `completions` are the columns that are completed after they are fetched. `shape_lookups` are all lookups in the
-    shapes of streams: shapes with the same results compile to the same statement.
+    `column_types` are BigQuery's types; an engine with less specific types (text for BYTES and JSON) uses them to
+    encode values. `notices` are reported in the receipt. `row_limit` is the literal row limit of the SQL, if any: a
+    variant that reads only recent events is enough if it finds that many rows. `paging` says how the next page of the
+    answer is found. `pages_on_request` is set if the answer has no pages, but would have pages if the caller requested
+    them. `completions` are the columns that the engine computes after it has fetched the rows. `shape_lookups` are all
+    lookups in the shapes of streams: shapes with the same results compile to the same statement.
     """
 
     plan: Plan
@@ -163,14 +165,15 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def answer_column_count(self) -> int:
-        """The number of columns of the answer: all but the two that locate the next page."""
+        """The number of the answer's columns, without the two columns that locate the next page when paging by time."""
         return len(self.column_names) - (2 if self.paging is not None and self.paging.is_by_time else 0)
 
     @cached_property
     def digest(self) -> bytes:
         """A digest of every field except the shape lookups, whose effects are in the other fields.
 
-        It needs no change when a field is added to the class, and is equal only for equal statements.
+        The method encodes all fields, so it need not be changed when a field is added. Only equal statements have
+        equal digests.
         """
         digested = msgspec.structs.replace(self, shape_lookups={})
         return sha256(msgspec.msgpack.encode(digested, order="deterministic")).digest()
@@ -184,14 +187,14 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class StreamTable(msgspec.Struct, frozen=True):
-    """The table of a stream's events: `columns` by their SQL name; all other top-level keys are in `extras`."""
+    """The table of a stream's events: its `columns` by SQL name, and its column `extras` for other top-level keys."""
 
     table: str
     columns: Mapping[str, Kind]
     extras: str
 
 
-# The columns of every stream; all other top-level keys are in `extras`.
+# The columns of every stream. All other top-level keys of events are in the column `extras`.
 _EVENT_COLUMNS: Final = {
     "id": Kind.STRING,
     "timestamp": Kind.TIMESTAMP,

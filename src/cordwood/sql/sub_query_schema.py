@@ -22,7 +22,7 @@ PathKinds = Mapping[EventPath, frozenset[ValueKind]]
 class SubQueryColumn(msgspec.Struct, frozen=True):
     """A column of a sub-query.
 
-    `kind` is None for an event's value, whose type varies; `fields` are the paths seen below the column.
+    `kind` is None for a value of an event, because its type varies. `fields` are the paths seen below the column.
     """
 
     name: str

@@ -52,9 +52,10 @@ def _find_insertion_points(tokens: list[Token], pipes: list[int]) -> Iterator[in
 
 
 def copy_shared_nodes(tree: exp.Expr) -> None:
-    """Copy nodes with two parents: sqlglot shares a column that AGGREGATE groups by between two clauses.
+    """Copy each node that occurs under two parents, so that every node has one parent.
 
-    A node stores only one parent, so resolving it in one clause would leave the other unresolved.
+    For a column that AGGREGATE groups by, sqlglot puts the same node into two clauses. The node stores only one of the
+    parents, so resolving it in one clause would leave the other clause unresolved.
     """
     for node in list(tree.walk()):
         if any(child.parent is not node for child in node.iter_expressions()):
@@ -94,7 +95,7 @@ def _select_star_tokens(pipe: Token) -> tuple[Token, ...]:
 
 # The name of the result in the STRUCT into which WITH(name AS value, …, result) is rewritten.
 _WITH_RESULT_NAME: Final = "$with"
-# The limit on inlined nodes: values may refer to earlier ones, so that their size can double each time.
+# The limit on inlined nodes: a value may refer to earlier values, so that the size can double with each value.
 _MAX_INLINED_NODES: Final = 10_000
 
 
@@ -202,7 +203,11 @@ _JSON_ROOT_PATH: Final = "$"
 
 
 def insert_missing_tokens(tokens: list[Token]) -> list[Token]:
-    """Parenthesise the value of `JSON '…'.a` and `SAFE.F(…)[0]`; complete JSON_QUERY(x) and JSON_OBJECT(…)."""
+    """Insert the parentheses and arguments without which the parser misreads some calls.
+
+    Parentheses are inserted around the value of `JSON '…'.a` and `SAFE.F(…)[0]`, around UNNEST(…) after ALL, and
+    around arguments of JSON_OBJECT(…). The default path is inserted into JSON_QUERY(x).
+    """
     _mark_raw_strings(tokens)
     inserted = dict(_inserted_tokens(tokens))
     if not inserted:
@@ -214,7 +219,7 @@ def insert_missing_tokens(tokens: list[Token]) -> list[Token]:
 
 
 def _mark_raw_strings(tokens: list[Token]) -> None:
-    """Turn JSON paths and time formats into raw strings, because the parser changes these and drops empty ones."""
+    """Turn JSON paths and empty time formats into raw strings: the parser would change the paths and drop formats."""
     openers: list[str] = []
     for previous, token in pairwise(tokens):
         if token.token_type == TokenType.L_PAREN:
@@ -319,7 +324,7 @@ def _complete_json_object(tokens: list[Token], open_index: int) -> Iterator[tupl
 def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Parenthesise the keys of JSON_OBJECT(keys, values).
 
-    The parser would otherwise combine keys and values to pairs, and drop the excess elements of the longer array.
+    Otherwise, the parser would combine keys and values into pairs, and drop the excess elements of the longer array.
     """
     depth = 0
     for index in range(open_index, _find_closing(tokens, open_index)):
@@ -354,14 +359,14 @@ def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[
 _NAMES_DROPPED_BY_PARSER: Final = frozenset(["key", "value"])
 _ARRAY_CONSTRUCTORS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _ARGUMENT_DELIMITERS: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
-# Functions whose arguments need additional tokens, and the functions here that insert them.
+# Functions whose arguments need additional tokens, with the functions of this module that yield these tokens.
 _TOKEN_INSERTERS: Final = {"json_query": _add_default_path, "json_object": _complete_json_object}
 
 
 def set_offset_kinds(tree: exp.Expr) -> None:
-    """Set the offset kind of nested subscripts.
+    """Set the offset kind (OFFSET, ORDINAL, SAFE_OFFSET or SAFE_ORDINAL) of nested subscripts.
 
-    In `a[OFFSET(0)][OFFSET(1)]` the parser recognises only the last OFFSET, and reads the others as functions.
+    In `a[OFFSET(0)][OFFSET(1)]`, the parser recognises only the last OFFSET, and reads the first one as a function.
     """
     for bracket in tree.find_all(exp.Bracket):
         index = bracket.expressions[0] if len(bracket.expressions) == 1 else None
@@ -385,7 +390,7 @@ _OFFSET_KINDS: Final = {
 def name_unnested_paths(tree: exp.Expr) -> None:
     """Name an implicitly unnested array (`FROM t, t.items`) after the last part of its path."""
     for unnest in tree.find_all(exp.Unnest):
-        # The parser stores `offset` for a written UNNEST(), but not for one that it inserts.
+        # The parser stores the argument `offset` only for an UNNEST(…) of the text, not for an UNNEST that it inserts.
         if isinstance(unnest.parent, exp.Join) and "offset" not in unnest.args and unnest.args.get("alias") is None:
             path = unnest.expressions[0]
             last = path.expression if isinstance(path, exp.Dot) else path.this
@@ -416,7 +421,7 @@ def _precedence_level(operator: exp.Expr) -> int:
 
 
 def _operator_chain(node: exp.Expr) -> list[exp.Expr]:
-    """Return the operators of the chain that ends with this one, from left to right; none if it is not the last."""
+    """Return the chain of operators that ends with this node, from left to right; empty if the chain continues."""
     if type(node.parent) in _BITWISE_PRECEDENCE and node.arg_key == "this":
         return []
     chain = [node]
@@ -450,7 +455,7 @@ def _parenthesise_operand(value: exp.Expr) -> exp.Expr:
 
 
 def _find_closing(tokens: list[Token], open_index: int) -> int:
-    """Return the index of the token that closes the parenthesis at `open_index`; past the end if none does."""
+    """Return the index of the token that closes the bracket at `open_index`, or the number of tokens if none does."""
     depth = 0
     for index in range(open_index, len(tokens)):
         depth += (tokens[index].token_type in _OPENING_BRACKETS) - (tokens[index].token_type in _CLOSING_BRACKETS)

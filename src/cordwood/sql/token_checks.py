@@ -27,7 +27,7 @@ _QUOTED_OR_COMMENT_PATTERN: Final = re.compile(
 
 
 def escape_doubled_quotes(text: str) -> str:
-    """Replace each doubled quote inside a literal by an escaped one; positions in the text do not change.
+    """Replace each doubled quote inside a literal by an escaped quote; positions in the text do not change.
 
     Called only for a text that cannot be parsed otherwise, because in BigQuery three quotes in a row begin a literal.
     """
@@ -229,10 +229,10 @@ _EQUIVALENT_TYPES: Final = {
     **dict.fromkeys(["BLOB", "BINARY", "BYTEA", "VARBINARY"], "BYTES"),
     "JSONB": "JSON",
 }
-# The smallest INT64 without its minus sign.
+# The absolute value of the smallest INT64.
 _MAX_ABSOLUTE_INTEGER: Final = 2**63
 _TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
-# Keywords in whose parentheses a text after AS is a value.
+# Keywords in whose parentheses a text literal may follow AS, because there it is not an alias.
 _TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTER_PATTERN: Final = re.compile(r"[a-zA-Z]")
 
@@ -270,7 +270,7 @@ def check_argument_counts(tokens: list[Token], text: str) -> None:
             opened[-1][1] += 1
         elif kind in _CLOSING_TYPE_BY_OPENING.values() and opened:
             start, commas = opened.pop()
-            # A comma before the closing parenthesis is followed by no argument.
+            # Directly after an opening parenthesis or a trailing comma, there is no argument to count.
             is_empty = tokens[index - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA)
             _check_argument_count(tokens, start, commas + (not is_empty), text)
 
@@ -285,14 +285,14 @@ def _check_argument_count(tokens: list[Token], start: int, count: int, text: str
 
 
 def _called_function_name(tokens: list[Token], start: int) -> str:
-    """Return the name before a parenthesis, with its namespace; empty if it cannot be that of a checked function."""
+    """Return the function name before a parenthesis, with its namespace; empty if the parenthesis begins no call."""
     if start == 0 or tokens[start].token_type != TokenType.L_PAREN:
         return ""
     name, before = tokens[start - 1].text.upper(), tokens[max(0, start - 2)]
     if before.token_type == TokenType.DOT:
         namespace = tokens[max(0, start - 3)].text.upper()
         return name if namespace == "SAFE" else f"{namespace}.{name}"
-    # `* REPLACE (…)`, also after EXCEPT (…), lists columns.
+    # After `*` or `* EXCEPT (…)`, REPLACE (…) is a list of columns, not a call of the function.
     return "" if name == "REPLACE" and before.token_type in (TokenType.STAR, TokenType.R_PAREN) else name
 
 
@@ -360,7 +360,7 @@ def _check_adjacent_tokens(previous: Token, token: Token, openers: list[str], te
 
 
 def _check_exclude(previous: Token, token: Token, text: str) -> None:
-    """Refuse EXCLUDE, except in UNPIVOT's EXCLUDE NULLS; in BigQuery a star excludes columns by EXCEPT."""
+    """Refuse EXCLUDE, except in UNPIVOT's EXCLUDE NULLS; in BigQuery, columns are excluded from a star by EXCEPT."""
     if _token_source(previous, text).upper() == "EXCLUDE" and token.text.upper() != "NULLS":
         raise _syntax_error(previous, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
 

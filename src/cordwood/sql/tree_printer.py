@@ -55,7 +55,7 @@ _TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
 _TOKEN_PATTERN: Final = re.compile(rf"{_TOKEN_PREFIX}(\d+_\d+)_")
 _print_serial_numbers: Final = count()
 
-# Limit on printed characters: templates that repeat a part double the length with every nesting.
+# Limit on printed characters: templates that repeat a part can double the length with every nesting.
 MAX_FILLED_CHARACTERS: Final = 1_000_000
 _MAX_WRITTEN_CHARACTERS: Final = 4 * MAX_FILLED_CHARACTERS
 
@@ -81,7 +81,7 @@ class SqlQuoting(Protocol):
         """Return bytes as an SQL expression."""
 
     def slot_placeholder(self, slot: exp.Parameter) -> str:
-        """Return the placeholder of a bound value, whose name is a plain word."""
+        """Return the placeholder of a slot for a bound value. The slot's name is a plain word."""
 
 
 class PrintedTree(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class PrintedTree(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The SQL with its optional predicates in full: `(test OR predicate)`."""
+        """The SQL with each optional predicate in full, as `(null_test OR predicate)`."""
         return print_segments(self.segments)
 
 
@@ -114,7 +114,7 @@ class _VerbatimPart(msgspec.Struct, frozen=True):
 
 
 class _OptionalPart(msgspec.Struct, frozen=True):
-    """A predicate that a statement may leave out: the SQL of the test and of the predicate, with placeholder tokens."""
+    """A predicate that a statement may leave out: the SQL of its NULL test and of itself, with placeholder tokens."""
 
     parameter: str
     null_test: str
@@ -150,7 +150,7 @@ class TokenizedSql:
         self._parts: dict[_TokenPart, int] = {}
         self._slots: set[str] = set()
         self._length = 0
-        # By id: the nodes that hold printed text. They are kept, so that no other node gets the same id.
+        # The nodes that hold printed text, by id. The references keep the nodes alive, so that ids are not reused.
         self._printed: dict[int, exp.Var] = {}
         self.text = self._print_tokenized(tree)
 
@@ -208,7 +208,7 @@ class TokenizedSql:
         return self._quoting.quote_bytes(part)
 
     def _print_tokenized(self, tree: exp.Expr) -> str:
-        """Print a tree. A node that is a part of two fragments is printed for each of them."""
+        """Print a tree with placeholder tokens. A node that is a part of two fragments is printed for each of them."""
         text = self._print_special(tree)
         if text is not None:
             return text
@@ -226,7 +226,7 @@ class TokenizedSql:
         return sql
 
     def _print_special(self, node: exp.Expr) -> str | None:
-        """Return the text of a node that sqlglot must not print; None for other nodes."""
+        """Return the printed text of a node that sqlglot must not print; None for other nodes."""
         if isinstance(node, exp.Anonymous):
             return self._fill_template(node) if node.this == FRAGMENT_NODE_NAME else self._print_plan_node(node)
         if isinstance(node, exp.Literal) and not node.is_string:
@@ -237,7 +237,7 @@ class TokenizedSql:
         return None if part is None else self._token_for(part)
 
     def _tokenized_part(self, node: exp.Expr) -> _TokenPart | None:
-        """Return the part for which a token is printed; None for other nodes."""
+        """Return the part that a token replaces in the printed SQL; None for nodes that are not replaced."""
         if isinstance(node, exp.Identifier):
             return _NamePart(node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.identifier_for(node.name))
         if isinstance(node, exp.Literal):
@@ -247,7 +247,7 @@ class TokenizedSql:
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
-        """Return the placeholder that stands for a segment of the plan, or for verbatim text, in the printed SQL."""
+        """Return the token for a segment of the plan or for verbatim SQL; None for other nodes."""
         if node.this == BLOCK_SEGMENT_NODE_NAME:
             return self._token_for(block_segment_of(node))
         if node.this == VERBATIM_SQL_NODE_NAME:
@@ -349,7 +349,7 @@ def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
 def is_single_operand(text: str, quoted: re.Pattern[str]) -> bool:
     """Return whether the text is a single operand that needs no parentheses.
 
-    It is an atom with any calls and subscripts after it, or parenthesised as a whole.
+    Such a text is an atom, possibly with calls and subscripts after it, or it is parenthesised as a whole.
     """
     atom = _ATOM_PATTERN.match(text)
     end = atom.end() if atom else 0
@@ -362,7 +362,7 @@ def is_single_operand(text: str, quoted: re.Pattern[str]) -> bool:
 
 
 def _find_closing_bracket(text: str, opened: int, quoted: re.Pattern[str]) -> int:
-    """Return the index where the parenthesis at `opened` closes; -1 if nothing closes it. Skip quoted text."""
+    """Return the index of the bracket that closes the one at `opened`, skipping quoted text; -1 if there is none."""
     stack: list[str] = []
     for delimiter in _delimiter_pattern(quoted).finditer(text, opened):
         char = delimiter[1]

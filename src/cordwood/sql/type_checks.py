@@ -1,7 +1,7 @@
 """BigQuery's compile-time type checks: operands, arguments, ungrouped columns, and literals.
 
-Event values, JSON and expressions of unknown type may have any type, so they pass. A text literal or a parameter may be
-converted to a time.
+Event values, JSON and expressions of unknown type may have any type, so the checks accept them. A text literal or a
+parameter may be converted to a time.
 """
 
 import re
@@ -34,7 +34,7 @@ _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
 
 
 class _TypeMistakeError(Exception):
-    """A node with operands of types that it does not accept; `hint` says what to write."""
+    """Error for a node with operands of types that it does not accept; `hint` says what to write instead."""
 
     def __init__(
         self, node: exp.Expr, message: str, hint: str | None = None, fault: type[QueryFault] = BadQuerySyntax
@@ -47,9 +47,9 @@ class _TypeMistakeError(Exception):
 
 
 def check_types(tree: exp.Expr, text: str) -> None:
-    """Raise BadQuerySyntax or BadQueryValue, with the position, for a wrong type, an ungrouped column or an invalid literal.
+    """Raise an error for the first wrong type, ungrouped column or invalid literal in a tree.
 
-    All nodes must be typed.
+    The error is BadQuerySyntax or BadQueryValue, with the position. All nodes must be annotated with types.
     """
     count_nodes(1)
     for node in tree.walk():
@@ -65,7 +65,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
 
 
 def _span_of_mistake(node: exp.Expr, text: str) -> Span | None:
-    """Return the position in the text; None for a node of a saved sub-query, whose text is another one."""
+    """Return the position in the text; None for a node of a saved sub-query, which is not part of the text."""
     cte = node.find_ancestor(exp.CTE)
     is_saved = start_offset(node) is None and cte is not None and start_offset(cte) is None
     return None if is_saved else span_of(node, text) or Span(1, 1)
@@ -97,7 +97,7 @@ def _check_regex_call(node: exp.Expr) -> None:
 
 
 def _check_set_columns(node: exp.Expr) -> None:
-    """Check the column types of a set operation; accept text beside a time, since it may be a literal of a time."""
+    """Check the column types of a set operation. Accept a text beside a time, because it may be a literal of a time."""
     left, right = node.meta_get(SIDE_TYPES_KEY) or ((), ())
     for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
         kinds = _type_family(left_type), _type_family(right_type)
@@ -113,7 +113,7 @@ def _checked_kind(datatype: Datatype | None) -> Kind | None:
 
 
 def _type_family(datatype: Datatype | None) -> Kind | None:
-    """Return the type's family: all numbers are one family, and all dates and times another; None if unknown."""
+    """Return the type's family: numbers are one, and TIMESTAMP, DATETIME and DATE are another; None if unknown."""
     kind = _checked_kind(datatype)
     if kind in NUMBER_KINDS:
         return Kind.FLOAT64
@@ -207,7 +207,7 @@ def _check_in_relation(node: exp.Expr) -> None:
 
 
 def _is_converted(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]) -> bool:
-    """Return whether the side of IN that is a text is constant, so that BigQuery converts it to a time or bytes."""
+    """Return whether one side of IN is a constant text that BigQuery converts to the other side's time or bytes."""
     text = value if kinds[0] is Kind.STRING else array
     other_kind = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
     is_text = Kind.STRING in kinds and (other_kind in TIME_KINDS or other_kind is Kind.BYTES)
@@ -221,7 +221,7 @@ def _check_between(node: exp.Expr) -> None:
 
 
 def _check_arithmetic(node: exp.Expr) -> None:
-    """Check arithmetic on numbers, and on times with intervals."""
+    """Check arithmetic on numbers and on times."""
     sides = node.this, node.expression
     kinds = [_checked_kind_of_node(side) for side in sides]
     if None in kinds or all(kind in NUMBER_KINDS for kind in kinds):
@@ -312,7 +312,7 @@ def _check_arguments(node: exp.Expr) -> None:
 
 
 def _is_convertible_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
-    """Return whether a constant text is converted to the type: a literal to a time or bytes, a parameter to any."""
+    """Return whether a constant text is converted: a literal to a time or bytes, a parameter to any of the types."""
     if value is None or not _reads_no_rows(value):
         return False
     return not kinds.isdisjoint({*TIME_KINDS, Kind.BYTES}) or value.find(exp.Parameter) is not None
@@ -340,7 +340,7 @@ _FUNCTION_NAMES: Final[Mapping[type[exp.Expr], str]] = {exp.GroupConcat: "STRING
 
 
 def _check_time_conversion(node: exp.Expr) -> None:
-    """Refuse DATE(5), TIMESTAMP(TRUE) and the like, whose argument cannot be converted to a time."""
+    """Refuse calls such as DATE(5) and TIMESTAMP(TRUE), whose argument cannot be converted to a time."""
     kind = _checked_kind_of_node(node.this) if isinstance(node.this, exp.Expr) else None
     if kind in NUMBER_KINDS or kind is Kind.BOOL:
         if node.expressions or node.meta_get("bigquery_name") is None:

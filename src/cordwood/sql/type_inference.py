@@ -1,4 +1,4 @@
-"""Type inference: find BigQuery's type of every expression from the tree alone, by scopes of typed names."""
+"""Type inference: find BigQuery's type of every expression in a tree, by scopes in which names have types."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -50,7 +50,7 @@ TypedColumns = list[tuple[str, Datatype | None]]
 
 
 class TypedRelation(msgspec.Struct):
-    """The types of a relation's columns in order. `value` is the type of a whole row, if the rows are single values."""
+    """The types of a relation's columns in order. If the rows are single values, `row_value_type` is their type."""
 
     columns: TypedColumns
     row_value_type: Datatype | None = None
@@ -95,7 +95,7 @@ SIDE_TYPES_KEY: Final = "sides"
 
 
 def annotate_types(tree: exp.Expr) -> TypedRelation:
-    """Annotate a whole statement with types; return the types of its columns."""
+    """Store the type of every expression of a statement on its node; return the types of the statement's columns."""
     return _annotate_query(tree, TypeScope())
 
 
@@ -176,7 +176,7 @@ def _value_table(kind: str, columns: TypedColumns) -> TypedRelation:
 
 
 def _scope_with_aliases(scope: TypeScope, columns: TypedColumns) -> TypeScope:
-    """Return a scope for clauses after SELECT, which also see the selected columns."""
+    """Return a scope for the clauses in which select aliases are visible, such as ORDER BY."""
     return TypeScope(
         scope.ctes, TypeScope(scope.ctes, scope.parent, {"": TypedRelation(columns)}), dict(scope.relations)
     )
@@ -261,7 +261,7 @@ def _expand_star(item: exp.Expr, scope: TypeScope) -> TypedColumns:
 
 
 def _annotate_expression(node: exp.Expr, scope: TypeScope) -> Datatype | None:
-    """Annotate an expression, its children first; return its type."""
+    """Store the types of an expression and of its children, children first; return the expression's type."""
     count_nodes()
     if isinstance(node, exp.Query):
         return _annotate_scalar_query(node, scope)
@@ -283,7 +283,7 @@ def _column_type(node: exp.Expr, scope: TypeScope) -> Datatype | None:
 
 
 def _annotate_scalar_query(node: exp.Expr, scope: TypeScope) -> Datatype | None:
-    """Annotate a query used as a value; return the type of its only column, or of its row."""
+    """Store the types in a query that is used as a value; return the type of its only column, or of its row."""
     relation = _annotate_query(node, TypeScope(scope.ctes, scope))
     datatype = relation.row_value_type or (relation.columns[0][1] if relation.columns else None)
     return _store_type(node, datatype)
@@ -355,7 +355,7 @@ def _division_type(node: exp.Expr) -> Datatype | None:
 
 
 def _float_unless_numeric_type(node: exp.Expr) -> Datatype | None:
-    """Return the type of ROUND, FLOOR, AVG and the like: FLOAT64 for integers, otherwise the argument's type."""
+    """Return the type of ROUND, AVG etc.: the argument's type if NUMERIC, BIGNUMERIC or INTERVAL, else FLOAT64."""
     datatype = _argument_type(node)
     return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
 

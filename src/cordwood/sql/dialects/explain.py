@@ -80,7 +80,8 @@ def explain_raised_faults(text: str) -> Iterator[None]:
 def explain_fault(fault: Fault, text: str) -> Fault:
     """Return an error that explains the likely mistake in the text; the same error if no mistake is recognised.
 
-    The first of these is explained: LQL sent as SQL, syntax of another dialect, a misspelled keyword, an unknown name.
+    The first of these mistakes that is found is explained: LQL sent as SQL, syntax of another dialect, a misspelled
+    keyword, an unknown name.
     """
     if not isinstance(fault, _EXPLAINED_FAULTS) or len(text) > _MAX_CHARACTERS:
         return fault
@@ -156,7 +157,7 @@ def _is_lql(fault: Fault, text: str) -> bool:
 
 
 def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault | None:
-    """Find a misspelled keyword among the word where the parser stopped and the two words before it."""
+    """Return an error if the word where the parser stopped, or one of the two before it, is a misspelled keyword."""
     if not isinstance(fault, BadQuerySyntax) or fault.hint or fault.span is None:
         return None
     positions = [index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span]
@@ -201,7 +202,7 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
 
 
 def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
-    """Return the expression whose alias after AS is this word."""
+    """Return the text of the expression whose alias is this word, as in `expression AS word`; None without one."""
     name, words = source.words[word_index].text, source.words
     for index in range(1, len(words) - 1):
         if words[index].text == "AS" and words[index + 1].text == name and index + 1 != word_index:
@@ -282,7 +283,7 @@ _MAX_OTHER_POSITIONS: Final = 3
 
 @contextmanager
 def add_fault_position(text: str | None) -> Iterator[None]:
-    """Add a position to query errors raised in the block without one: that of the expression that may have failed."""
+    """Add the position of the expression that may have failed to a query error that the block raises without one."""
     try:
         yield
     except QueryFault as fault:
@@ -295,7 +296,7 @@ def add_fault_position(text: str | None) -> Iterator[None]:
 
 
 def _add_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
-    """Return a copy of the error with positions; the original may be shared by callers with other texts."""
+    """Return a copy of the error with positions. The original may be shared by callers whose queries differ in text."""
     located = copy(fault)
     located.span = positions[0]
     others = ", ".join(map(str, positions[1 : 1 + _MAX_OTHER_POSITIONS]))
@@ -307,7 +308,8 @@ def _add_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
 def find_possible_causes(message: str, text: str) -> list[Span]:
     """Return the positions of expressions that may have raised the error, in the order of the text.
 
-    If none matches the message, return the position of a likely expression.
+    If no expression matches the message, return only the position of the first call, or else of the first operator, or
+    else of the second word.
     """
     source = QueryTokens(text)
     named_functions = {word for word in _FUNCTION_NAME_PATTERN.findall(message) if word in PERMITTED_FUNCTIONS}

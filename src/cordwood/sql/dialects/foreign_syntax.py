@@ -61,7 +61,7 @@ def _case_insensitive_regexp(match: SyntaxMatch) -> str:
 
 
 def _json_operator_hint(match: SyntaxMatch) -> str:
-    """Rewrite a chain of JSON operators as one path: of an event's field, or in a call of JSON_VALUE."""
+    """Rewrite a chain of JSON operators as one path, for a field of an event and for a call of JSON_VALUE."""
     source, steps, index = match.source, [], match.first_word_index
     while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
         steps.append(source.text_between(index + 1, index + 1).strip("'\"{}").replace(",", "."))

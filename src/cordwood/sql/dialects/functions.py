@@ -214,7 +214,7 @@ _REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 FOREIGN_FUNCTION_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
-# Templates for BigQuery functions that take the unit as the last argument; other dialects take it as the first one.
+# Templates for BigQuery functions that take the unit as the last argument. In other dialects, the unit comes first.
 UNIT_LAST_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
@@ -297,7 +297,7 @@ def find_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
 
 
 def replacement_call(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
-    """Return the replacement of a call, from the first template whose arguments were all given, or else the last."""
+    """Return the call's replacement: the first template for which the call has all arguments, or else the last one."""
     for template in templates:
         if all(int(placeholder[1]) < len(arguments) for placeholder in _PLACEHOLDER_PATTERN.finditer(template)):
             return _fill_template(template, name, arguments)

@@ -2,8 +2,8 @@
 
 The optimistic variant of a statement only searches each text for the hint, a pattern that matches wherever something
 may have to be redacted, and fails if the hint matches. This takes a small part of the time that redaction takes.
-Queries over texts without anything to redact, such as paths, methods and countries, need nothing else. If the
-optimistic variant fails, the full variant is run, and the engine remembers to run the full variant first from then on.
+For queries over texts without anything to redact, such as paths, methods and countries, this variant is enough. If it
+fails, the full variant is run, and the engine remembers to run the full variant first from then on.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,8 @@ REDACT_TEXT_PREFIX: Final = "redacted_text"
 REDACT_JSON_PREFIX: Final = "redacted_json"
 REDACT_EVENT_PREFIX: Final = "redacted_event"
 
-# The function that returns a text unchanged, but fails with this message if the text may need redaction.
+# The name's prefix of the function that returns a text unchanged, but fails with the message below if the text may need
+# redaction.
 OPTIMISTIC_TEXT_PREFIX: Final = "trusted_text"
 MAY_NEED_REDACTION_MESSAGE: Final = "A text may hold something to redact."
 
@@ -58,7 +59,8 @@ MARKED_DIGIT_REPLACEMENT: Final = rf"\1{DIGIT_MARKER}\2"
 JSON_SEGMENT_PATTERN: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 
 _HEX: Final = "0123456789abcdef"
-# Only letters, so that no later pass matches a digest as a number or an address.
+# The letters that replace a digest's hexadecimal digits, so that no later pass matches the digest as a number or an
+# address.
 _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 
 
@@ -76,7 +78,7 @@ class MaskingSql(Protocol):
         ...
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Split the text at `MATCH_START`, and replace each segment with a `MATCH_PART_SEPARATOR` by the expression `each`."""
+        """Split the text at `MATCH_START`, and replace each segment that has a `MATCH_PART_SEPARATOR` by `each`."""
         ...
 
     def card_digits(self, text: str) -> str:
@@ -84,7 +86,7 @@ class MaskingSql(Protocol):
         ...
 
     def passes_luhn(self, digits: str) -> str:
-        """Return the Luhn check of a card number's digits."""
+        """Return the condition that a card number's digits pass the Luhn check."""
         ...
 
     def keyed_digest(self, value: str) -> str:
@@ -92,12 +94,12 @@ class MaskingSql(Protocol):
         ...
 
     def address_network(self, value: str) -> str:
-        """Return the /24 or /48 network of an address. An IPv4 address within IPv6 is handled by a later pass."""
+        """Return the /24 or /48 network of an address. A later pass handles an IPv4 address within an IPv6 address."""
         ...
 
 
 class MaskingBuilder(msgspec.Struct, frozen=True):
-    """Builds the SQL expressions of one redaction mode for one engine."""
+    """Builder of the SQL expressions of one redaction mode for one engine."""
 
     sql: MaskingSql
     mode: RedactMode
@@ -110,7 +112,8 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
     def mask_builtin(self, text: str, stages: Sequence[DetectionStage], *, digits_are_marked: bool = False) -> str:
         """Apply the built-in stages.
 
-        With `digits_are_marked`, the text has a marker before each digit of a JSON number; these markers are kept.
+        If `digits_are_marked` is set, the text has a marker before each digit of a JSON number, and these markers are
+        kept.
         """
         text = (
             self._remove_marks(text, (MATCH_START, MATCH_PART_SEPARATOR))
@@ -151,7 +154,8 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
         replacement = f"{_group_references(stage.prefix_groups)}{REDACTION_WORD}"
         if not stage.kept_groups:
             return self.sql.replace_matches(text, stage.pattern, replacement)
-        # Put a match that is kept between markers, then restore it without the replacement that follows it.
+        # Replace each match by its kept groups between markers, followed by the replacement. Then, wherever a kept
+        # group is not empty, restore the group and drop the replacement.
         marked = self.sql.replace_matches(
             text,
             stage.pattern,
@@ -162,11 +166,11 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
             f"{MATCH_START}([^{MATCH_PART_SEPARATOR}]+){MATCH_PART_SEPARATOR}{REDACTION_WORD}",
             _group_references((1,)),
         )
-        # Remove the markers of other matches as well, because a later pass may search for markers of its own.
+        # Remove the markers of the other matches as well, because a later pass may insert and search for markers, too.
         return self.sql.remove_mark(restored, MATCH_START + MATCH_PART_SEPARATOR)
 
     def _replace_computed(self, text: str, stage: DetectionStage) -> str:
-        """Replace matches by a value computed from their parts: the kept groups, the prefix, and the whole match."""
+        """Replace each match by a value computed from its parts: the kept groups, the prefix, and the whole match."""
         kept_text, prefix, match, remainder = map(self.sql.match_part, range(1, 5))
         marked = rf"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
         value = self._replacement_sql(f"substring({match}, length({prefix}) + 1)", stage.match_kind)
@@ -250,10 +254,10 @@ def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
 
 
 def skip_text_conversions(tree: exp.Expr) -> None:
-    """Read a redacted text directly where it would be converted to an event's value and back.
+    """Remove the conversions of a redacted text to an event's value and back.
 
-    Filters are never applied to a text before it is redacted: their timing would reveal whether it contains the
-    searched text.
+    Filters are never applied to a text before it is redacted, because their timing would reveal whether the text
+    contains the searched text.
     """
     for reader, _ in list(find_operations(tree, EventAsText)):
         value = fragment_parts(reader)[0].unnest()
@@ -264,7 +268,8 @@ def skip_text_conversions(tree: exp.Expr) -> None:
 class RedactionLowering(msgspec.Struct, frozen=True):
     """The lowering rules of redacted reads.
 
-    `event_to_text` converts an event's value to a text, and `text_to_event` a text to an event's value.
+    `event_to_text` converts an event's value to a text, and `text_to_event` converts a text to an event's value.
+    `secret_rule` lowers a value whose key names a secret.
     """
 
     event_to_text: Conversion

@@ -1,8 +1,9 @@
 """Detection of private texts: the patterns of redaction in the order of their passes, and the hiding of field names.
 
-RE2 has no lookaround. A text that must be kept is therefore matched as a whole, by a group of its own, before anything
-inside it can match: `Chrome/113.0.0.0` is one match, and no address is searched for in it. A prefix that identifies a
-value is a group, too, and is kept. The built-in patterns ignore case, and match the same texts on each engine.
+RE2 has no lookaround. A text that must be kept is therefore matched as a whole, by a group of its own, before a part of
+it can match. For example, `Chrome/113.0.0.0` is one match, and no address is searched for in it. A prefix that
+identifies a value is a group, too, and is kept. The built-in patterns ignore case, and match the same texts on each
+engine.
 """
 
 import re
@@ -31,9 +32,10 @@ class MatchKind(StrEnum):
 class DetectionPass(msgspec.Struct, frozen=True):
     """A pass over a text: a pattern of values to redact.
 
-    Matches of `kept_groups` are kept, and `prefix_groups` precede the value. The rest of a match is the value. Passes
-    of one `stage` are alternatives of one pattern, of which the first that matches wins. `hint` matches every text in
-    which the pass matches, and is faster.
+    A text that one of the `kept_groups` matches is not redacted. A text that one of the `prefix_groups` matches is kept
+    before the value; the rest of the match is the value. The passes of one `stage` become alternatives of one pattern,
+    and the first alternative that matches is used. `hint` is a faster pattern that matches every text in which the pass
+    matches.
     """
 
     stage: int
@@ -54,7 +56,8 @@ _ESCAPE_SEQUENCE: Final = r"(?:\\+(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f][0-9a-f])|%(?
 _WORD_START: Final = rf"{_ESCAPE_SEQUENCE}|_|\b"
 _WORD_END: Final = r"(?:\b|_|[a-z])"
 
-# An escaped letter, digit, dot, colon or @. No encoder escapes these: the writer tried to conceal the value.
+# An escaped letter, digit, dot, colon or @. No encoder escapes these characters, so the escape probably serves to
+# conceal the value.
 _NEEDLESS_ESCAPE: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
 _WORD_CHARACTERS: Final = r"[a-z0-9_.:@%+-]*"
 
@@ -102,7 +105,8 @@ _LEADING_IPV6: Final = (
     rf"{_IPV6_COLON}{_IPV6_COLON}(?:(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}|{_FOUR_NUMBERS}){_IPV6_ZONE}"
 )
 _LOOPBACK_IPV6: Final = rf"{_IPV6_COLON}{_IPV6_COLON}{_IPV6_GROUP}{_IPV6_ZONE}(?:\b|_)"
-# Groups of letters that do not begin with such a prefix: `a::b` of two such groups is kept as code.
+# Groups of letters that do not begin with a prefix of local addresses. Two such groups, as in `a::b`, are kept, because
+# they are probably code.
 _NON_ADDRESS_IPV6_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
 _SCOPE_OPERATOR_CODE: Final = rf"\b{_NON_ADDRESS_IPV6_GROUP}::{_NON_ADDRESS_IPV6_GROUP}\b|\B::[a-f]+\b"
 _HARDWARE_ADDRESS: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
@@ -111,7 +115,7 @@ _CREDENTIAL_WORD: Final = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
     r"|(?:private|secret|access)[_-]?key|authorization|credentials?|amz-signature)"
 )
-# The endings of these words, which suffice for a hint and compile to a smaller pattern.
+# The endings of the words above. They are sufficient for a hint, and compile to a smaller pattern.
 _CREDENTIAL_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGNMENT_SIGN: Final = rf"{_WHITESPACE}*(?:=>?|:|%(?:25)*3[ad]){_WHITESPACE}*"
 _AUTHENTICATION_SCHEME: Final = (
@@ -123,8 +127,8 @@ _PROSE_AFTER_SCHEME: Final = (
     rf"\b(?:bearer|basic){_WHITESPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
     r"|required|invalid|format|must|from|with|type|plan|tier)\b"
 )
-# Prefixes of keys of known issuers; a minimum length is given if the prefix also begins words: `Asia/Kolkata`,
-# `hf_transfer`, `sg.example.com`.
+# Keys of known issuers, recognised by their prefix. A minimum length is given if the prefix also begins other words,
+# such as `Asia/Kolkata`, `hf_transfer` and `sg.example.com`.
 _PROVIDER_KEY: Final = (
     r"(?:(?:sb_secret_|sb_publishable_|sbp_|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
     r"|xox[abeoprs]-|ya29\.|dop_v1_|shpat_)[a-z0-9_./+=-]{7,}[a-z0-9_/+=-]"
@@ -132,19 +136,21 @@ _PROVIDER_KEY: Final = (
     r"|sg\.[a-z0-9_-]{16,}\.[a-z0-9_-]{16,})"
 )
 
-# The same prefixes of keys without the minimum lengths.
+# The same prefixes of keys, without the minimum lengths of the keys.
 _PROVIDER_KEY_HINTS: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
     r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
 )
 
-# RE2 and Python agree on ASCII classes only; all characters outside of ASCII count as letters of a name.
+# RE2 and Python agree only on the classes of ASCII characters. All characters outside of ASCII count as letters of a
+# name.
 _NAME_LETTER: Final = "a-z0-9\u0080-\U0010ffff"
 _MAIL_LOCAL_PART: Final = rf"(?:[{_NAME_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
 # The last label of a domain begins with a letter. If it is numeric, the text after @ is an IP address, and the text
 # before @ is a user.
 _LAST_DOMAIN_LABEL_START: Final = "[a-z\u0080-\U0010ffff]"
-# A quoted local part. It excludes `,` and `:`, so that the text between two JSON strings is not mistaken for one.
+# A quoted local part. It must not contain `,` or `:`, so that the text between two JSON strings is not mistaken for a
+# local part.
 _QUOTED_MAIL_LOCAL_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
 # An unquoted local part may contain one apostrophe: `o'brien@…`.
 _MAIL_ADDRESS: Final = rf"(?:{_MAIL_LOCAL_PART}(?:'{_MAIL_LOCAL_PART})?|{_QUOTED_MAIL_LOCAL_PART})(?:@|%(?:25)*40)[{_NAME_LETTER}-]+(?:{_ENCODED_DOT}[{_NAME_LETTER}-]+)*{_ENCODED_DOT}{_LAST_DOMAIN_LABEL_START}[{_NAME_LETTER}-]*"
@@ -271,7 +277,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
     ),
 )
 
-# A field whose name matches holds a secret, whatever its value.
+# A field whose name matches this pattern holds a secret, whatever its value.
 _SECRET_NAME_PATTERN: Final = rf"(?is)^.*{_CREDENTIAL_WORD}$"
 
 
@@ -281,7 +287,7 @@ _SECRET_NAME_REGEX: Final = re.compile(_SECRET_NAME_PATTERN, re.ASCII)
 
 
 class DetectionStage(msgspec.Struct, frozen=True):
-    """One stage of detection: a pattern, its kept groups, and `hint`, a cheaper and more general pattern."""
+    """One stage of detection: a pattern, its kept and prefix groups, and `hint`, a cheaper and more general pattern."""
 
     pattern: str
     kept_groups: tuple[int, ...]
@@ -313,7 +319,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def stages_before_addresses(self) -> tuple[DetectionStage, ...]:
-        """The stages before the last stage for addresses; in most texts, only that last stage has a match."""
+        """The stages before the last stage for addresses. In most texts, only this last stage has a match."""
         last = max(
             (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.ADDRESS),
             default=0,

@@ -1,14 +1,14 @@
-"""Redaction of a resolved query: every raw value is redacted before anything else can use it.
+"""Redaction of a resolved query: every raw value is redacted before another expression can use the value.
 
 A raw value is a value of an event, or a text column, that is not redacted yet. A sub-query may pass a raw value on
 unchanged, and a path inside a raw value is a raw value, too. Any other use of a raw value is wrapped in its redaction.
 
-Columns that are used only in the answer are redacted by the engine on output (`ResolvedQuery.raw_column_indexes`), so that a top-n
-query redacts n rows rather than all that it sorts.
+Columns that are used only in the answer are redacted by the engine on output (`ResolvedQuery.raw_column_indexes`).
+Thus, a query that sorts rows and returns the first n redacts only these n rows, rather than all rows that it sorts.
 
 A read of an outer raw column in a correlated sub-query is moved into the relation of the column, where it is redacted.
-Engines evaluate a correlated sub-query once for each distinct outer value and join the results by it, so with raw
-values the number of evaluations and the order of rows would reveal which values are equal.
+Engines evaluate a correlated sub-query once for each distinct outer value, and join the results by this value. With raw
+values, the number of evaluations and the order of rows would therefore reveal which values are equal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,8 @@ _ALL_KINDS: Final = frozenset(ValueKind)
 StreamPath = tuple[str, EventPath]
 
 
-# The most paths of one raw value. Each array doubles the possible paths; a name that refers to n keys multiplies by n.
+# The maximum number of paths of one raw value. Each array doubles the number of possible paths, and a name that refers
+# to n keys multiplies it by n.
 _MAX_PATHS: Final = 64
 
 
@@ -79,7 +80,7 @@ class RawValue(msgspec.Struct, frozen=True):
 
     @property
     def last_key_names(self) -> Iterator[str]:
-        """The last key of each path, array elements ignored."""
+        """The last key of each path; steps into array elements are ignored."""
         for _, path in self.paths:
             yield from [step for step in path[1:] if step != ELEMENT_STEP][-1:]
 
@@ -97,10 +98,10 @@ CteColumns = Mapping[str, RawColumns]
 class ScopedRelation(msgspec.Struct, eq=False):
     """A relation in scope.
 
-    `columns` are its raw columns or, for a stream, the stream's name; a stream's columns are raw except those listed in
-    `_UNREDACTED_COLUMNS`. `reader` is the SELECT with the relation in its FROM, and `used_columns` are the columns that are
-    read from it. `lifted` are the values of its raw columns that correlated sub-queries read, by the names of the
-    columns that are added for them.
+    `columns` are its raw columns or, for a stream, the stream's name: all columns of a stream are raw, except those in
+    `_UNREDACTED_COLUMNS`. `reading_select` is the SELECT with the relation in its FROM. `used_columns` are the columns
+    that are read from the relation. `lifted_values` are the values of raw columns that correlated sub-queries read, by
+    the names of the columns that are added to the relation for them.
     """
 
     columns: RawColumns | str
@@ -122,7 +123,7 @@ RelationsByName = dict[str, ScopedRelation]
 
 
 def _kinds_of_path(path: StreamPath, records: RecordShapes) -> frozenset[ValueKind]:
-    """Return the kinds seen at a path; all kinds if unknown."""
+    """Return the kinds of value seen at a path; all kinds if they are unknown."""
     kinds = records.kinds(Lineage(origins=frozenset({Origin(*path)})))
     return _ALL_KINDS if kinds is None else kinds
 
@@ -213,7 +214,7 @@ def are_paths_still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, S
 
 
 def _starred_relation_names(tree: exp.Expr) -> Iterator[str]:
-    """Yield the names of sub-queries that are read by a star or a pivot, which therefore must not output raw values."""
+    """Yield the names of tables that are read by a star or a pivot; such sub-queries must not output raw values."""
     for table in tree.find_all(exp.Table):
         select = table.find_ancestor(exp.Select)
         if table.args.get("pivots") or (select is not None and _has_star(select)):
@@ -225,7 +226,7 @@ def _has_star(select: exp.Select) -> bool:
 
 
 class _ReadRedactor:
-    """The state of one walk over a tree, query by query."""
+    """The redaction of the reads in one tree, in a walk over its queries."""
 
     def __init__(self, redaction: Redaction, records: RecordShapes, expanded_names: frozenset[str]) -> None:
         self._redaction = redaction
@@ -238,7 +239,7 @@ class _ReadRedactor:
         self._lifted_count = 0
 
     def require_all_checked(self, tree: exp.Expr) -> None:
-        """Refuse a tree with a column that was not visited, since it might be read without redaction."""
+        """Refuse a tree with a column that the walk did not visit, because it might be read without redaction."""
         for node in tree.walk(prune=_is_redacted):
             if isinstance(node, exp.Column) and id(node) not in self._checked_columns:
                 raise QueryUnsupported("A column stands where redaction does not look.")
@@ -305,7 +306,7 @@ class _ReadRedactor:
         return raw
 
     def _redact_clause(self, part: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
-        """Redact a clause; of a join only the condition, because its relation has been visited already."""
+        """Redact a clause. Redact only the condition of a join, because its relation has been visited already."""
         if isinstance(part, exp.Join):
             condition = part.args.get("on")
             if condition is not None:
@@ -314,7 +315,7 @@ class _ReadRedactor:
             self._redact_expression(part, ctes, sources)
 
     def _redact_source(self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName, *, is_expanded: bool) -> None:
-        """Visit a relation, and those that are joined to it within the same parentheses."""
+        """Redact the reads in a relation, and in the relations that are joined to it within the same parentheses."""
         self._redact_relation(node, ctes, sources, is_expanded=is_expanded)
         for pivot in node.args.get("pivots") or ():
             self._redact_expression(pivot, ctes, sources)
@@ -334,7 +335,7 @@ class _ReadRedactor:
             passes_raw = not (is_expanded or node.args.get("pivots") or _has_column_aliases(node))
             columns = self.redact_query(node.this, ctes, sources, passes_raw=passes_raw)
         else:
-            # A parenthesised join: its relations are in scope as if there were no parentheses.
+            # This is a parenthesised join. Its relations are in scope as if there were no parentheses.
             self._redact_source(node.this, ctes, sources, is_expanded=is_expanded)
             return
         sources[node.alias_or_name] = ScopedRelation(columns, node, node.find_ancestor(exp.Select))
@@ -360,7 +361,7 @@ class _ReadRedactor:
     def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: RelationsByName) -> bool:
         """Return whether unnested elements may stay raw.
 
-        They may not if a key on their path is hidden, or if a correlated sub-query reads them or their array.
+        They must be redacted if a key on their path is hidden, or if a correlated sub-query reads them or their array.
         """
         if self._has_hidden_key(raw) or _is_outer_source(_only_source_of(node.expressions[0], sources), node):
             return False
@@ -413,7 +414,7 @@ class _ReadRedactor:
     def _raw_coalesce(self, node: exp.Coalesce, sources: RelationsByName) -> RawValue | None:
         """Return COALESCE of event values as one raw value with several paths.
 
-        Return None for any other COALESCE, if a value is secret by its key, or if there are too many paths.
+        Return None for any other COALESCE, if the key of a value names a secret, or if there are too many paths.
         """
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in values if raw is not None and raw.is_event and not self._has_secret_key(raw)]
@@ -431,7 +432,7 @@ class _ReadRedactor:
     def _raw_element(self, node: exp.Bracket, sources: RelationsByName) -> RawValue | None:
         """Return an array's element as a raw value; None if its index reads columns.
 
-        In that case array and index are redacted separately.
+        In the latter case, array and index are redacted separately.
         """
         reads_columns = any(index.find(exp.Column, exp.Query) for index in node.expressions)
         return None if reads_columns else self._raw_elements(node.this, sources)
@@ -443,7 +444,8 @@ class _ReadRedactor:
         if self._has_hidden_key(raw):
             return set_type(exp.Null(), exp.DType.VARIANT)
         if raw.kinds(self.records) == _ONLY_TEXT and not self._has_secret_key(raw):
-            # Redact the text directly: no test of the kind is needed, and the engine stores such values as columns.
+            # Redact the text directly: no test of the value's kind is needed, and the engine stores such values as
+            # columns.
             return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._has_secret_key(raw):
             may_be_record = bool(raw.kinds(self.records) & _OBJECT_OR_ARRAY)
@@ -451,7 +453,7 @@ class _ReadRedactor:
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _has_secret_key(self, raw: RawValue) -> bool:
-        """Return whether the value is redacted because of its key, which readers of the raw value would not know."""
+        """Return whether the value is redacted because of its key, which queries that read the raw value don't know."""
         return self._has_hidden_key(raw) or (
             raw.is_event and any(map(self._redaction.is_secret_name, raw.last_key_names))
         )
@@ -461,7 +463,7 @@ class _ReadRedactor:
         return _is_tested_for_presence(node.parent) and not self._has_hidden_key(raw)
 
     def _is_textless(self, raw: RawValue) -> bool:
-        """Return whether only numbers and booleans were ever seen at the value's paths; the paths are recorded."""
+        """Return whether only numbers and booleans were ever seen at the value's paths; if so, record the paths."""
         kinds = raw.kinds(self.records)
         is_textless = bool(kinds) and kinds <= _NUMBER_OR_BOOL and not self._has_hidden_key(raw)
         if is_textless:
@@ -469,7 +471,7 @@ class _ReadRedactor:
         return is_textless
 
     def _has_hidden_key(self, raw: RawValue) -> bool:
-        """Return whether a key on the path must be hidden, because the presence of the value would reveal it."""
+        """Return whether a key on the path must be hidden, so that even the presence of the value must be hidden."""
         return raw.is_event and any(map(self._redaction.is_hidden_name, raw.key_names))
 
 
@@ -483,7 +485,8 @@ def _relations_of_from(select: exp.Select) -> Iterator[exp.Expr]:
 def _is_qualified(node: exp.Expr) -> bool:
     """Return whether the node is a column that is qualified with its relation or may be unqualified.
 
-    Only columns of set operations and PIVOT may be unqualified: the engine could resolve any other to a raw column.
+    Only columns of set operations and PIVOT may be unqualified. Other unqualified names might be raw columns in the
+    engine.
     """
     if not isinstance(node, exp.Column):
         return False
@@ -513,18 +516,18 @@ def _other_clauses(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 # Clauses that read only their own expressions, in which every text is redacted. The items of ORDER BY are checked one
-# by one. GROUP BY, DISTINCT and a kind (AS STRUCT) read the selected values, and so might any clause not listed here.
+# by one. Any clause that is not listed here may read the selected values, as GROUP BY, DISTINCT and AS STRUCT do.
 _INDEPENDENT_CLAUSES: Final = frozenset(
     {"expressions", "from_", "with_", "joins", "where", "qualify", "windows", "limit", "offset", "order"}
 )
-# An expression with one of these cannot be an ordinal or a column's name for any engine.
+# An expression that contains one of these nodes cannot be an ordinal or a column's name for any engine.
 _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def unused_output_positions(select: exp.Select) -> frozenset[int]:
     """Return the positions, from 1, of selected values by which no clause of the SELECT sorts, groups or compares.
 
-    A SELECT with a clause that is not listed as independent has no such position.
+    A SELECT with a clause that is not in `_INDEPENDENT_CLAUSES` has no such position.
     """
     if any(value and key not in _INDEPENDENT_CLAUSES for key, value in select.args.items()):
         return frozenset()
@@ -538,7 +541,7 @@ def unused_output_positions(select: exp.Select) -> frozenset[int]:
 
 
 def _unsorted_positions(positions: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
-    """Return the positions to which no sort key refers; none if a key may refer to any of them."""
+    """Return the positions to which no sort key refers; an empty set if a key may refer to any position."""
     sorted_by = [_ordinal_of(key) for key in keys if not _depends_on_rows(key)]
     return positions.difference(sorted_by) if positions.issuperset(sorted_by) else frozenset()
 

@@ -1,13 +1,13 @@
 """Name resolution in the clauses of a SELECT: its list with stars expanded, grouping, filters, order and limits.
 
-Some clauses see only columns, others see select aliases first.
+In some clauses, a name refers only to a column. In others, it refers to a select alias first, and else to a column.
 
 Engines differ in which constant keys they treat as ordinals, that is, as positions in the select list: DuckDB accepts
 `-(-1)`, ClickHouse `true` and `-1`. After `resolve`, a constant key is either the plain decimal number of a column or
 in a form that no engine treats as an ordinal.
 
-The ORDER BY of a sub-query costs a sort but guarantees nothing, so it is removed; a query that passes on the rows of a
-sub-query inherits its ORDER BY.
+The ORDER BY of a sub-query costs a sort but does not guarantee the order of the answer, so it is removed. A query that
+passes on the rows of a sub-query inherits the sub-query's ORDER BY.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ def _expand_star(item: exp.Expr, context: NameContext, columns_before: int) -> l
 
 
 def _check_column_count(count: int) -> None:
-    """Refuse more columns than a table of BigQuery can have, before they are created."""
+    """Refuse more columns than a table of BigQuery can have, before the columns are created."""
     if count > _MAX_COLUMNS:
         raise PlanTooLarge(
             f"The query selects more than {_MAX_COLUMNS:,} columns after its stars are expanded.",
@@ -213,7 +213,7 @@ class SelectAliases:
         return exp.Literal.number(positions[0])
 
     def expression_ordinal(self, item: exp.Expr) -> exp.Expr | None:
-        """Return the ordinal of a resolved expression that is also in the select list; None for any other."""
+        """Return the ordinal of a resolved expression that is also in the select list; None for other expressions."""
         if isinstance(item, (exp.Literal, exp.Null, exp.Boolean)):
             return None
         for index, expression in enumerate(self.expressions, start=1):
@@ -271,7 +271,7 @@ def _child_at(parent: exp.Expr, key: str, index: int | None) -> exp.Expr:
 
 
 def resolve_filters(select: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
-    """Resolve HAVING and QUALIFY, which see select aliases first, and named windows, which see only columns."""
+    """Resolve HAVING and QUALIFY, where select aliases take precedence, and named windows, which see only columns."""
     alias_context = NameContext(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
     for key in ("having", "qualify"):
         clause = select.args.get(key)
@@ -373,7 +373,7 @@ _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def _written_ordinal(item: exp.Expr) -> exp.Expr | None:
-    """Return the ordinal that the author wrote, also in parentheses, with leading zeros or in hexadecimal."""
+    """Return a written ordinal, which may have parentheses, leading zeros or hexadecimal digits; None if it is none."""
     item = item.unnest()
     if isinstance(item, exp.Literal) and item.is_int:
         return exp.Literal.number(int(item.this))

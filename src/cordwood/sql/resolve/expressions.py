@@ -23,7 +23,7 @@ from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
 
 
 class NameContext(msgspec.Struct, frozen=True):
-    """The names that an expression can see. `aliases` are those of the select list, if they are visible."""
+    """The names that an expression can see. `aliases` are the aliases of the select list, if they are visible."""
 
     resolution: Resolution
     ctes: CteScope
@@ -125,7 +125,7 @@ class _ExpressionResolver(msgspec.Struct):
         node.meta["lineage"] = self.context.resolution.record_shapes.elements(lineage)
 
     def _single_record(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
-        """Return the value itself for element 0 of an object, since a record is read as an array with one struct.
+        """Return the value itself for element 0 of an object, because a query reads a record as an array of one struct.
 
         Return None for any other element.
         """
@@ -304,7 +304,7 @@ _ROW_USING_PARENT_CLASSES: Final = (
     exp.From,
     exp.Join,
 )
-# A sub-query of one constant row with more nodes than this is not copied into the queries that read it.
+# The maximum number of nodes of a constant row. Larger rows are not copied into the queries that read them.
 _MAX_CONSTANT_NODES: Final = 1_000
 _ROW_USING_CLASSES: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
@@ -339,13 +339,13 @@ def _mark_folded(value: exp.Expr) -> exp.Expr:
 
 
 def are_group_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
-    """Return whether rows are grouped by one of these columns, where a constant would be an ordinal or invalid."""
+    """Return whether GROUP BY may name one of these columns: a constant there would be an ordinal, or invalid."""
     if select is None or select.args.get("group") is None:
         return False
     group = select.args["group"]
     if group.args.get("all") or group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
         return True
-    # A name that is also a select alias refers to the select list.
+    # An unqualified name in GROUP BY that is also a select alias refers to the select list.
     selected = {item.alias_or_name.lower() for item in select.expressions}
     keys = set().union(*(_group_key_names(key, selected) for key in group.find_all(exp.Column)))
     return not keys.isdisjoint(name.lower() for name in columns)
@@ -357,7 +357,7 @@ def _group_key_names(column: exp.Column, selected: set[str]) -> set[str]:
 
 
 def _constant_scalar(sub_query: exp.Expr) -> exp.Expr | None:
-    """Return the value of a resolved scalar sub-query that reads nothing; None for any other sub-query."""
+    """Return the value of a resolved scalar sub-query that reads no table; None for any other sub-query."""
     if isinstance(sub_query.parent, _ROW_USING_PARENT_CLASSES) or sub_query.args.get("limit") is not None:
         return None
     return _constant_row_value(sub_query.this)

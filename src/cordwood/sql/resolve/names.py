@@ -29,8 +29,8 @@ from cordwood.sql.stages import Target
 class OutputColumn(msgspec.Struct, frozen=True):
     """An output column of a query.
 
-    The name may be empty, because a key of an event may be empty. `column` is the column's name within the tree, if
-    another column has the same `name`.
+    The name may be empty, because a key of an event may be empty. `tree_name` is the column's name within the tree; it
+    is set if another column has the same `name`.
     """
 
     name: str
@@ -41,8 +41,8 @@ class OutputColumn(msgspec.Struct, frozen=True):
 class Cte(msgspec.Struct):
     """A named sub-query in scope.
 
-    `name` is its name in the resolved tree; `is_value` is set if its rows are single values (SELECT AS VALUE).
-    `constant_columns` are its columns if it is one row of constants.
+    `name` is the sub-query's name in the resolved tree. `is_value` is set if its rows are single values (SELECT AS
+    VALUE). `constant_columns` are the columns of a sub-query that is one row of constants; otherwise None.
     """
 
     name: str
@@ -55,7 +55,7 @@ QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], lis
 
 
 class CteScope(msgspec.Struct, frozen=True):
-    """The named sub-queries in scope; an inner query that redefines one has a CteScope of its own."""
+    """The named sub-queries in scope. An inner query that redefines a name has a CteScope of its own."""
 
     cte_by_name: Mapping[str, Cte] = msgspec.field(default_factory=dict)
 
@@ -66,9 +66,9 @@ class CteScope(msgspec.Struct, frozen=True):
 class Resolution(msgspec.Struct):
     """The state of one resolution.
 
-    With `may_read_streams`, tables may be streams: those in `known_streams`, or any stream if that is None. Otherwise a
-    query reads only the sub-queries in its CteScope. `find_sub_query` resolves a sub-query of the endpoint, and
-    `find_endpoint` an endpoint that the query reads by name.
+    If `may_read_streams` is set, tables may be the streams in `known_streams`, or any streams if `known_streams` is
+    None. Otherwise, tables may only be sub-queries. `find_sub_query` resolves a sub-query of the endpoint, and
+    `find_endpoint` resolves an endpoint that the query reads by name.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Resolution(msgspec.Struct):
     used_names: set[str] = msgspec.field(default_factory=set)
 
     def unique_name(self, name: str) -> str:
-        """Return a name that is unique in this tree."""
+        """Return the name, with a number if necessary, so that no other name in the tree is equal to it."""
         candidate, count = name, 1
         while candidate.lower() in self.used_names:
             count += 1
@@ -148,7 +148,7 @@ def _resolve_seen_name(resolution: Resolution, parts: NameParts, scope: Scope) -
 
 
 def _resolve_in_relation(resolution: Resolution, parts: NameParts, relation: Relation) -> exp.Expr | None:
-    """Resolve `alias.column…`, `alias.key…` of an unnested record, or the record itself; None for other names."""
+    """Resolve `alias.column…`, `alias.key…` or the alias of an unnested record; return None for other names."""
     if len(parts) == 1:
         return relation.record.copy_expression() if relation.record is not None else None
     if parts[1].meta_get(WHOLE_EXTRAS_KEY) and relation.extra_keys is not None:
@@ -192,7 +192,7 @@ def _check_unambiguous(resolution: Resolution, name: exp.Identifier, column: Fie
 
 
 def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
-    """Return a table's row as a struct, which is the value of the table's alias when it is used without a column."""
+    """Return a table's row as a struct, which is the value of a table's alias that is used as an expression."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.copy_expression())
         for column in (*relation.fields.values(), *extra_fields(resolution, relation))
@@ -238,7 +238,7 @@ def _has_field(resolution: Resolution, relation: Relation, name: exp.Identifier)
 
 
 def _resolve_unseen_name(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
-    """Resolve a name that was never seen, as a key of a record or of a stream's events."""
+    """Resolve a name that no event has had yet, as a key of an unnested record or of a stream's events."""
     for relation in reversed(scope.relations):
         keys = _record_with_any_key(resolution, relation)
         if keys is not None:
@@ -295,7 +295,7 @@ _SCALAR_TYPES = frozenset(
 
 
 def _make_path_read(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts: NameParts) -> exp.Expr:
-    """Return the read of a path into an event. This is the only function that creates paths.
+    """Return the read of a path into an event. In name resolution, only this function creates paths.
 
     A name that refers to several keys becomes COALESCE of their paths.
     """
@@ -303,7 +303,8 @@ def _make_path_read(resolution: Resolution, value: exp.Expr, lineage: Lineage, p
     paths = [(steps, lineage)]
     for part in parts:
         paths = [extended for path in paths for extended in _follow_key(resolution, path, part)]
-        # A name that refers to several keys, which differ only in case or dashes, multiplies the number of paths.
+        # A name can refer to several keys that differ only in case or dashes. Each such name multiplies the paths, so
+        # count the paths.
         count_nodes(len(paths))
     resolution.record_shapes.record_unseen_paths(paths[0][1])
     reads = [_make_event_path(resolution, base, path) for path in paths]
@@ -363,8 +364,8 @@ def _unknown_column_error(resolution: Resolution, part: exp.Identifier, relation
     )
 
 
-# Prefixes of generated aliases, for relations that the author did not name. sqlglot generates the second for the steps
-# of pipe syntax (`|>`).
+# Prefixes of generated aliases, for relations that the author did not name. sqlglot uses the prefix `__tmp` for the
+# steps of pipe syntax (`|>`).
 UNNEST_ALIAS: Final = "_unnested"
 _GENERATED_ALIASES: Final = (UNNEST_ALIAS, "__tmp")
 

@@ -45,7 +45,7 @@ class _SubQueryResolver(msgspec.Struct):
     cte_by_endpoint: dict[str, Cte] = msgspec.field(default_factory=dict)
 
     def resolve_sub_query(self, name: str) -> Cte | None:
-        """Resolve a sub-query; None if no sub-query has the name, or if it is defined later in WITH than its reader."""
+        """Resolve a sub-query; return None for an unknown name, and for a sub-query defined after its reader."""
         lower = name.lower()
         if self._is_defined_later(lower):
             return None
@@ -57,7 +57,7 @@ class _SubQueryResolver(msgspec.Struct):
             return None
         self.in_progress.append(lower)
         copy = copy_tree(sub_query)
-        # Place the copy in a WITH, because an error's hint uses that WITH to explain why a name cannot be read.
+        # Place the copy in a WITH, because the hint of an error reads this WITH to explain why a name is unknown.
         exp.With(expressions=[copy], recursive=self.program.is_recursive)
         cte = _resolve_cte(self.resolution, copy, CteScope(), None, recursive=self.program.is_recursive)
         self.in_progress.pop()
@@ -66,7 +66,7 @@ class _SubQueryResolver(msgspec.Struct):
         return cte
 
     def _is_defined_later(self, lower: str) -> bool:
-        """Return whether the sub-query is not defined before the one being resolved; RECURSIVE permits any order."""
+        """Return whether WITH defines the sub-query too late for its reader; never if RECURSIVE permits any order."""
         if self.program.is_recursive or not self.in_progress or lower not in self.program.sub_queries:
             return False
         names = list(self.program.sub_queries)
@@ -158,7 +158,8 @@ def _start_resolution(
 def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueryResolver]:
     """Return the state that resolves an included endpoint.
 
-    Its text, parameters and sub-queries are its own; the rest is shared with the query that reads it.
+    Text, parameters and sub-queries are those of the included endpoint. The rest of the state is shared with the query
+    that reads the endpoint.
     """
     inner = msgspec.structs.replace(
         resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.sub_query_names
@@ -167,7 +168,7 @@ def _included_resolution(resolution: Resolution, program: Program) -> tuple[Reso
 
 
 def _attach_sub_queries(resolution: Resolution, program: Program) -> _SubQueryResolver:
-    """Connect the resolution with the program's sub-queries and with the endpoints that it reads."""
+    """Connect the resolution with the program's sub-queries, and with the endpoints that the program reads."""
     sub_queries = _SubQueryResolver(program, resolution)
     resolution.find_sub_query = sub_queries.resolve_sub_query
     resolution.find_endpoint = sub_queries.resolve_endpoint
@@ -175,7 +176,7 @@ def _attach_sub_queries(resolution: Resolution, program: Program) -> _SubQueryRe
 
 
 def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueryResolver) -> None:
-    """Add the endpoint's resolved sub-queries before the query's own."""
+    """Add the endpoint's resolved sub-queries to the query's WITH, before the query's own sub-queries."""
     if not sub_queries.resolved_ctes:
         return
     own_with = tree.args.get("with_")
@@ -185,7 +186,7 @@ def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueryResolver) -> None
 
 
 def _finish_resolution(resolution: Resolution, sub_queries: _SubQueryResolver, tree: exp.Expr) -> ResolvedQuery:
-    """Return the resolved query. Its WITH list begins with the sub-queries of the endpoint that it references."""
+    """Return the resolved query. Its WITH begins with those sub-queries of the endpoint that the query references."""
     _prepend_sub_queries(tree, sub_queries)
     remove_inner_orders(tree)
     return ResolvedQuery(
@@ -219,7 +220,7 @@ class _OutlineTarget:
 def _resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[OutputColumn]:
     """Resolve a query in place; return its columns.
 
-    An error of an exceeded budget gets the position of the innermost query.
+    An error for an exceeded budget gets the position of the innermost query in which it was raised.
     """
     count_nodes(1 + len(ctes.cte_by_name))
     try:
@@ -314,7 +315,7 @@ def _refuse_other_clauses(select: exp.Expr, context: NameContext) -> None:
 def _resolve_set_operation(
     resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
 ) -> list[OutputColumn]:
-    """Resolve a set operation; long chains nest on the left, so they are walked without recursion."""
+    """Resolve a set operation. Long chains of operations nest on the left, so a loop resolves them, not recursion."""
     operations = [node]
     while isinstance(operations[-1].this, exp.SetOperation) and not operations[-1].this.args.get("with_"):
         operations.append(operations[-1].this)
@@ -460,7 +461,7 @@ def _column_or_null(name: str | None, alias: exp.Expr) -> exp.Expr:
 
 
 def _output_scope(outputs: list[OutputColumn], parent: Scope | None) -> Scope:
-    """Return the scope of an ORDER BY after a set operation: the operation's columns, which are written unqualified."""
+    """Return the scope of a set operation's ORDER BY, which refers to the operation's columns by unqualified names."""
     fields = {
         output.name.lower(): Field(
             output.name, exp.Column(this=exp.to_identifier(output.name, quoted=True)), output.lineage
@@ -496,7 +497,7 @@ def _check_unique_cte_names(resolution: Resolution, ctes: list[exp.Expr]) -> Non
 
 
 def _order_by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
-    """Order sub-queries by dependency, because in WITH RECURSIVE they may reference later ones."""
+    """Order sub-queries by dependency, because in WITH RECURSIVE a sub-query may reference later sub-queries."""
     by_name = {cte.alias.lower(): cte for cte in ctes}
     ordered: dict[str, exp.Expr] = {}
 
@@ -525,7 +526,8 @@ def _resolve_cte(
         ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
     if not recursive and name.lower() in map(str.lower, resolution.streams):
-        # An engine could resolve the name of a stream that is read to this sub-query, which has the same name.
+        # The query also reads a stream of this name. Rename the sub-query, because an engine could otherwise read the
+        # sub-query where the stream is meant.
         name = resolution.unique_name(cte.alias)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
     values = None if is_value else _constant_cte_columns(cte.this, outputs)
@@ -540,7 +542,7 @@ def _constant_cte_columns(query: exp.Expr, outputs: list[OutputColumn]) -> dict[
 def _recursive_outputs(
     resolution: Resolution, union: exp.Expr, ctes: CteScope, parent: Scope | None
 ) -> list[OutputColumn]:
-    """Return the columns of a recursive sub-query: those of its first part, which is not recursive."""
+    """Return the columns of a recursive sub-query, which are the columns of its first, non-recursive part."""
     used_names = set(resolution.used_names)
     first = copy_tree(union)
     ctes = _resolve_with(resolution, first, ctes, parent)

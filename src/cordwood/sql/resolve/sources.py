@@ -28,9 +28,9 @@ from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, co
 class _FromResolver(msgspec.Struct):
     """The state of reading one FROM from left to right.
 
-    `filters` collects the filters that replace joins with unnested objects. `paths_are_safe` is set if such a filter
-    may be put in WHERE, because no later outer join adds rows with NULL. `first_relation` is the index in the scope of
-    the first relation of this chain of joins.
+    `filters` collects the filters that replace joins with unnested objects. `are_paths_safe` is set if such a filter
+    may be put in WHERE, because no later outer join adds rows with NULL. `first_relation_index` is the index, in the
+    scope, of the first relation of this chain of joins.
     """
 
     resolution: Resolution
@@ -154,7 +154,7 @@ def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: NameConte
 def _rewrite_using_as_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
     """Rewrite USING as ON.
 
-    `sides` has the index of the first relation of the join's left side, and of its right side.
+    `sides` are two indexes in the scope: of the first relation of the join's left side, and of its right side.
     """
     using: list[exp.Expr] = join.args["using"]
     left, right = _scope_of_relations(scope, *sides), _scope_of_relations(scope, sides[1], len(scope.relations))
@@ -281,16 +281,17 @@ def _resolve_parenthesised_join(reader: _FromResolver, source: exp.Expr, inner: 
 
 
 def _is_query(node: exp.Expr) -> bool:
-    """Return whether a node is a SELECT in any number of parentheses; False if tables are joined to it within them."""
+    """Return whether a node is a query in any number of parentheses; False if these contain an alias or a join."""
     while isinstance(node, exp.Subquery) and not node.alias and not node.args.get("joins"):
         node = node.this
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
 def _as_unnest(reader: _FromResolver, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """Return the source, and the UNNEST that it means; None instead of the UNNEST if the source is anything else.
+    """Return the source, and the UNNEST to which it is equivalent; None instead of the UNNEST for other sources.
 
-    A source means an UNNEST if it is one, or if it is a path into a relation to its left (`FROM t, t.metadata`).
+    An UNNEST is returned unchanged. A path into a relation to its left, as in `FROM t, t.metadata`, is equivalent to an
+    UNNEST of the path.
     """
     if isinstance(source, exp.Unnest):
         return source, source
@@ -307,7 +308,7 @@ def _as_unnest(reader: _FromResolver, source: exp.Expr) -> tuple[exp.Expr, exp.E
 
 
 def _resolve_unnest_join(reader: _FromResolver, unnest: exp.Expr, join: exp.Expr) -> None:
-    """Resolve a join with an unnest; an unnest of objects only becomes a path."""
+    """Resolve a join with an UNNEST; if the UNNEST yields only objects, a path replaces the join."""
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.context)
@@ -321,7 +322,7 @@ def _resolve_unnest_join(reader: _FromResolver, unnest: exp.Expr, join: exp.Expr
 
 
 def _unnests_only_objects(reader: _FromResolver, value: exp.Expr, join: exp.Expr) -> bool:
-    """Return whether only objects are unnested, so that a path can replace the unnest."""
+    """Return whether the UNNEST yields only objects and the join permits that a path replaces it."""
     lineage = lineage_of(value)
     if not lineage.is_event or _adds_null_left_rows(join):
         return False
@@ -358,7 +359,7 @@ def _record_filter(resolution: Resolution, value: exp.Expr, lineage: Lineage) ->
 
 
 def _is_implied_filter(filter_: exp.Expr, value: exp.Expr) -> bool:
-    """Return whether the filter only tests that a value which contains `value` is an object."""
+    """Return whether the filter tests that a value containing `value` is an object: the test of `value` implies it."""
     return is_record_test(filter_) and is_within(value, filter_.expressions[0])
 
 
@@ -368,7 +369,7 @@ def _resolve_first_unnest(reader: _FromResolver, unnest: exp.Expr) -> Relation:
 
 
 def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
-    """Return a relation with the element as its only column, and the offset as a second one if it is named."""
+    """Return a relation whose record is the array's element, with the offset as a column if the offset has a name."""
     if len(unnest.expressions) != 1:
         raise reader.resolution.unsupported_error(unnest, "UNNEST of several arrays")
     replace_by_elements(reader.resolution, unnest.expressions[0])
@@ -385,7 +386,7 @@ def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
 
 
 def _unnest_alias(resolution: Resolution, unnest: exp.Expr) -> str:
-    """Return the alias of an unnest, or a unique generated one."""
+    """Return the alias of an UNNEST; if it has none, a unique generated alias."""
     alias = unnest.args.get("alias")
     if alias is not None and alias.columns:
         return str(alias.columns[0].name)

@@ -1,6 +1,6 @@
 """Name resolution of tables, and PIVOT and UNPIVOT.
 
-A table is a sub-query in scope, or, if the query may read them, an endpoint or a stream.
+A table is a sub-query in scope. If the query may read streams, a table may also be an endpoint or a stream.
 """
 
 from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ def _find_cte(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_nam
 
 
 def _find_endpoint(resolution: Resolution, table: exp.Expr, table_name: str) -> Cte | None:
-    """Resolve an endpoint that is read by name; its errors get the position of that name."""
+    """Resolve an endpoint that is read by name; errors in the endpoint's query get the position of this name."""
     try:
         return resolution.find_endpoint(table_name)
     except QueryFault as fault:
@@ -93,7 +93,7 @@ def _find_endpoint(resolution: Resolution, table: exp.Expr, table_name: str) -> 
 
 
 def _resolve_endpoint_reference(scope: Scope, table: exp.Expr, endpoint: Cte, table_name: str) -> None:
-    """Add an endpoint's columns to the scope. Like a stream, it can be referred to by the last part of its name."""
+    """Add an endpoint's columns to the scope, where the last part of the endpoint's name can qualify the columns."""
     alias = table.alias or table_name.rpartition(".")[2]
     qualified_name = "" if table.alias else table_name
     table.set("this", exp.to_identifier(endpoint.name, quoted=True))
@@ -213,7 +213,7 @@ def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool
 
 
 def make_names_unique(query: exp.Expr, outputs: list[OutputColumn]) -> list[OutputColumn]:
-    """Give columns with duplicate names unique ones within the tree, so that a star over them finds each."""
+    """Rename columns with duplicate names within the tree, so that a star can refer to each of them."""
     items = _leftmost_select(query).expressions
     used_names = {output.name.lower() for output in outputs}
     if len(used_names) == len(outputs) or len(items) != len(outputs):
@@ -241,7 +241,7 @@ def _leftmost_select(query: exp.Expr) -> exp.Expr:
 
 
 def _unused_name(name: str, used_names: set[str], next_suffixes: dict[str, int]) -> str:
-    """Return a name that no column has; `next_suffixes` are the next suffixes to try, by name."""
+    """Return the name with a suffix that makes it unique; `next_suffixes` are the next suffixes to try, by name."""
     suffix = next_suffixes.get(name.lower(), 2)
     while f"{name}_{suffix}".lower() in used_names:
         suffix += 1
@@ -304,7 +304,7 @@ def unknown_table_error(resolution: Resolution, ctes: CteScope, table: exp.Expr,
 
 
 def _order_hint(resolution: Resolution, table: exp.Expr, table_name: str) -> str | None:
-    """Return a hint for a reference to a sub-query that contains it or is defined later in WITH; None for others."""
+    """Return a hint if the table names a sub-query that contains this reference or is defined later; None otherwise."""
     lower = table_name.lower()
     cte = table.find_ancestor(exp.CTE)
     while cte is not None:
@@ -451,7 +451,7 @@ def _conditional_aggregate(resolution: Resolution, call: exp.Expr, condition: ex
 
 
 def _rewrite_unpivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
-    """Rewrite UNPIVOT as a join that repeats each row for every group of columns, with the group's values and name."""
+    """Rewrite UNPIVOT as a join that repeats each row for every group of columns, with the group's values and label."""
     values = [value.name for value in _tuple_parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
     groups = [_columns_and_label_of_group(pivoted, item) for item in pivot.args["fields"][0].expressions]
@@ -473,7 +473,7 @@ def _rewrite_unpivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
 
 
 def _ungrouped_fields(pivoted: PivotedRelation, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
-    """Return the fields of the relation that are in no group."""
+    """Return the fields of the relation that are not in any group of columns of the UNPIVOT."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
     return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
 

@@ -1,1 +1,1 @@
-"""Rules for BigQuery's functions that all engines share: they are composed from each engine's templates of SQL."""
+"""Lowering rules for BigQuery's functions that all engines share; rules are composed of each engine's SQL templates."""

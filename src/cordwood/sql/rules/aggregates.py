@@ -166,8 +166,9 @@ def drop_nulls_modifier(node: exp.Expr) -> exp.Expr:
 
 
 def nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
-    """Return the aggregate, but NaN if its only value is not finite, where engines return zero.
+    """Return the aggregate, but NaN for a single value that is not finite, for which engines return zero.
 
-    `single_value` selects any one of the aggregated values: multiplied by zero, it is NaN if it is not finite.
+    `single_value` selects any one of the aggregated values. The SQL adds zero times this value, which is NaN if the
+    value is not finite, and otherwise zero.
     """
     return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)

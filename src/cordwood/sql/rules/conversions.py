@@ -18,8 +18,8 @@ from cordwood.sql.rules.vocabulary import Conversion, SqlVocabulary
 class LiteralRules(msgspec.Struct, frozen=True):
     """The rules of literals.
 
-    `integer_literal` lowers an integer literal, given with its value, and `float_literal` any other number. `bytes_literal` lowers bytes,
-    given as a part of a template and as the text of the literal.
+    `integer_literal` lowers an integer literal, which it gets with the literal's value, and `float_literal` lowers any
+    other number. `bytes_literal` lowers bytes, which it gets as a part of a template and as the text of the literal.
     """
 
     integer_literal: Callable[[exp.Expr, int], exp.Expr]
@@ -65,13 +65,15 @@ def parent_past_sign(node: exp.Expr) -> exp.Expr | None:
     return parent
 
 
-# A cast of a value, the second argument. The first is the node of the cast, which determines whether a failure is NULL.
+# A function that casts its second argument. Its first argument is the node of the cast, which determines whether a
+# failure yields NULL or an error.
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
 # By source and target type: a caster or a template. A template that refers to the value as `@a` may use the value
 # several times, and may fail; a template with `{0}` uses it once.
 CastersByKinds = Mapping[tuple[Kind, Kind], Caster | str]
 
-# The types to which an event's value is cast via its text, so that an invalid value fails like an invalid text.
+# The types to which an event's value is cast via its text, so that an invalid value fails in the same way as an invalid
+# text.
 _KINDS_CAST_VIA_TEXT: Final = (
     *(Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC),
 )
@@ -80,9 +82,9 @@ _KINDS_CAST_VIA_TEXT: Final = (
 class CastRules(msgspec.Struct, frozen=True):
     """The rules of explicit casts for one engine.
 
-    `casters` has the casts between two types that need more than `cast_directly`, the engine's own cast. `cast_to_composite` casts
-    to an ARRAY or STRUCT, and `cast_to_sized_type` to a type with parameters. `bytes_to_text_templates` and `text_to_bytes_templates` have a template for
-    each format of bytes.
+    `casters` has the casts between two types that need more than `cast_directly`, the engine's own cast.
+    `cast_to_composite` casts to an ARRAY or STRUCT, and `cast_to_sized_type` casts to a type with parameters.
+    `bytes_to_text_templates` and `text_to_bytes_templates` have a template for each format of bytes.
     """
 
     vocabulary: SqlVocabulary
@@ -109,7 +111,7 @@ class CastRules(msgspec.Struct, frozen=True):
         return self._translate_cast(mark_null_on_error(node))
 
     def cast_to(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-        """Cast `value` to a type; `node` determines whether a failure is NULL."""
+        """Cast `value` to a type; `node`, the node of the cast, determines whether a failure yields NULL."""
         source = kind_of(value)
         if isinstance(value, exp.Null):
             return self.vocabulary.typed_null(to)
@@ -158,7 +160,7 @@ def _cast_by_bytes_format(node: exp.Expr, templates: Mapping[str, str], format_t
 
 
 class ConditionRules(msgspec.Struct, frozen=True):
-    """The parts of the rules of conditions that are the same for all engines, apart from the SQL in `vocabulary`."""
+    """The rules of conditions that all engines share; an engine's own SQL is in `vocabulary`."""
 
     vocabulary: SqlVocabulary
 
@@ -173,7 +175,7 @@ class ConditionRules(msgspec.Struct, frozen=True):
         return node
 
     def in_event_query_test(self, node: exp.Expr, kind: Kind) -> exp.Expr:
-        """Lower `x IN (query)` for a query whose column has events' values."""
+        """Lower `x IN (query)` for a query whose column has values of events; both sides are read as `kind`."""
         column = set_datatype(fragment("_c"), VARIANT)
         value, item = self.vocabulary.read_as(node.this, kind), self.vocabulary.read_as(column, kind)
         return fragment("{0} IN (SELECT {1} FROM {2} AS _q(_c))", value, item, node.args["query"])
@@ -185,6 +187,6 @@ def comparison_kind(kind: Kind) -> Kind:
 
 
 def mark_argument_null_on_error(node: exp.Expr) -> exp.Expr:
-    """Mark the function inside of SAFE before it is lowered."""
+    """Mark the function inside SAFE, before it is lowered, as a function whose failure yields NULL."""
     mark_null_on_error(node.this)
     return node

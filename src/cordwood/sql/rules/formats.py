@@ -222,19 +222,19 @@ class FormatSql(Protocol):
     def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr: ...
 
     def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
-        """Pad a text to the field's width, and cut it at its precision if the specifier is one of texts."""
+        """Pad a text to the field's width; for a specifier of texts, also cut the text at the precision."""
         ...
 
     def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
-        """Return the precision of an integer's specifier, from the argument that gives it."""
+        """Return the precision of an integer's specifier, computed from the argument `count`."""
         ...
 
     def integer_digits(self, spec: Specifier, letter: str) -> str:
-        """Return the digits of the integer @a, at least as many as the precision, which is @b if it is an argument."""
+        """Return SQL for the digits of the integer @a, at least as many as the precision: a constant, or else @b."""
         ...
 
     def padding_zeros(self, width: int, sign: str, digits: str) -> str:
-        """Return the zeros between sign and digits that fill the width."""
+        """Return SQL for the zeros between `sign` and `digits` that fill the width."""
         ...
 
     def lacks_flag_support(self, spec: Specifier) -> bool:
@@ -242,13 +242,13 @@ class FormatSql(Protocol):
         ...
 
     def fraction_digits(self, spec: Specifier) -> str:
-        """Return the digits of the float @a without its sign, by the specifier {0}."""
+        """Return SQL for the digits of the float @a without its sign; {0} is the specifier."""
         ...
 
     def exact_digits(self, decimals: int, *, with_point: bool) -> str:
-        """Return the digits of the exact number @a without its sign.
+        """Return SQL for the digits of the exact number @a without its sign.
 
-        With `with_point`, they end with a point if there are no decimals.
+        If `with_point` is set, the digits end with a point if there are no decimals.
         """
         ...
 
@@ -331,7 +331,7 @@ class FormatRules(msgspec.Struct, frozen=True):
     def _compose_number(
         self, node: exp.Expr, field: FormatField, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
     ) -> exp.Expr:
-        """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
+        """Return the text of the number @a: sign or prefix, zeros and digits, padded with blanks to the width."""
         words, spec = self.vocabulary, field.spec
         sign = words.conditional("@a < 0", "'-'", f"'{spec.positive_sign}'")
         if spec.letter in _HEX_LETTERS:
@@ -415,7 +415,7 @@ class FormatRules(msgspec.Struct, frozen=True):
             return self.sql.fill_template_unless_null(self.sql.literal_templates[datatype.kind], value)
         text = self._append_fraction(self.cast_to(value, value, STRING), datatype)
         if datatype.kind is Kind.FLOAT64:
-            # Values without a literal form are printed as casts.
+            # NaN and the infinities have no literal form, so they are printed as casts of texts.
             cast = words.concat("'CAST(\"'", "@a", "'\" AS FLOAT64)'")
             return words.fill_template(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
         if datatype.kind is Kind.INTERVAL:

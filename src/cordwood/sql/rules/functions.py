@@ -1,7 +1,7 @@
 """Tables of functions that all engines share: the arguments, failures and limits of each function.
 
-A `FunctionSignature` states which arguments a function takes, how each is read, and with which message the function fails. The
-table of each engine has a template for the function, in which the arguments are `@a`, `@b`…
+A `FunctionSignature` states which arguments a function takes, how each is read, and with which message the function
+fails. The table of each engine has a template for the function, in which the arguments are `@a`, `@b`…
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from cordwood.sql.nodes import constant_int
 from cordwood.sql.rules.vocabulary import SqlVocabulary
 
 # Engines evaluate thousands of rows at a time (DuckDB 2,048 per thread, ClickHouse up to 65,536) and do not limit the
-# memory of the results themselves. Therefore these constants limit the size of what one call may create.
+# memory of the results themselves. Therefore, these constants limit the size of the value that one call may create.
 # The limit on the results of REPEAT, LPAD and RPAD.
 MAX_TEXT_BYTES: Final = 16_384
 # The limit on texts that are split into characters, which take about 50 bytes each.
@@ -30,7 +30,7 @@ MAX_ELEMENTS_PER_ROW: Final = 4_096
 
 
 def max_elements(*bounds: exp.Expr) -> int:
-    """Return the limit on an array's elements between these bounds: lower if it is made for each row."""
+    """Return the limit on the elements of an array between these bounds; it is lower if the bounds vary by row."""
     return MAX_ELEMENTS_PER_ROW if any(part.find(exp.Column) is not None for part in bounds) else MAX_ELEMENTS
 
 
@@ -42,9 +42,10 @@ FunctionKey = type[exp.Expr] | str
 class FunctionSignature(msgspec.Struct, frozen=True):
     """The arguments of a function, and how it fails.
 
-    `failure_message` is the error message where the condition `is_invalid` is true; an engine's `CheckedTemplate` replaces the
-    condition. If `can_engine_fail` is set, an error of the engine itself becomes NULL inside SAFE. `count` is the index of an
-    argument that is invalid only if it is negative, so that a constant that is not negative needs no check.
+    The function fails with `failure_message` if `failure_condition` is true; an engine's `CheckedTemplate` may replace
+    the condition. If `can_engine_fail` is set, an error of the engine itself becomes NULL inside SAFE.
+    `count_argument_index` is the index of an argument that is invalid only if it is negative, so that a constant that
+    is not negative needs no check.
     """
 
     argument_readers: tuple[ArgumentReader, ...]
@@ -57,9 +58,9 @@ class FunctionSignature(msgspec.Struct, frozen=True):
 class CheckedTemplate(msgspec.Struct, frozen=True):
     """A template, and the condition under which the function fails instead.
 
-    Engines evaluate constant expressions when they plan a query, also in branches that are not taken. If the amount of
-    work depends on an argument, the check is therefore applied to this argument, `guarded_argument`; the checked argument is
-    `@checked` in the template.
+    Engines evaluate constant expressions when they plan a query, even in branches that are not taken. If the amount of
+    work depends on an argument, the check is therefore applied to this argument, `guarded_argument`. In the template,
+    `@checked` stands for the checked argument.
     """
 
     failure_condition: str
@@ -68,7 +69,7 @@ class CheckedTemplate(msgspec.Struct, frozen=True):
 
 
 class TransformedArgumentTemplate(msgspec.Struct, frozen=True):
-    """A template whose first argument is replaced by `argument_template`, an expression of the argument that is evaluated once."""
+    """A template whose first argument is transformed: `argument_template` is applied to it, and evaluated once."""
 
     argument_template: str
     template: str | CheckedTemplate
@@ -152,7 +153,10 @@ def _function_rule(words: SqlVocabulary, function: FunctionSignature, template: 
 
 
 def _choose_by_type(template: Template, arguments: list[exp.Expr]) -> str | CheckedTemplate:
-    """Return the template for these arguments; replace the first argument in the list if the template is an `TransformedArgumentTemplate`."""
+    """Return the template for the type of the first argument.
+
+    For a `TransformedArgumentTemplate`, also replace the first argument in the list by the transformed one.
+    """
     if isinstance(template, TemplatesByType):
         template = template.bytes_template if kind_of(arguments[0]) is Kind.BYTES else template.text_template
     if isinstance(template, TransformedArgumentTemplate):
@@ -272,7 +276,7 @@ TIME_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
 
 
 def _read_json_document(words: SqlVocabulary, node: exp.Expr) -> exp.Expr:
-    """Return the first argument as a JSON document; a function without a class has it in a list."""
+    """Return the first argument as a JSON document. For a function without a node class, arguments are in a list."""
     return words.as_json_document(node.this if isinstance(node.this, exp.Expr) else node.expressions[0])
 
 
@@ -298,7 +302,7 @@ ARRAY_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
         (exp.ArrayFirst, exp.ArrayLast),
         FunctionSignature((_THIS_ARGUMENT,), "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"),
     ),
-    # Offsets from zero with both ends included; negative ones count from the end.
+    # The offsets count from zero, and both ends are included. Negative offsets count from the end of the array.
     exp.ArraySlice: FunctionSignature(tuple(map(_argument_reader, ("this", "start", "end")))),
     "ARRAY_IS_DISTINCT": FunctionSignature((_positional_reader(0),)),
 }

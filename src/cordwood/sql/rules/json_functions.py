@@ -1,7 +1,7 @@
 """JSON functions: constant paths, options and documents, and each type's text in TO_JSON and TO_JSON_STRING.
 
-JSON documents that are literals are parsed at compile time. This is stricter than the parsers of the engines. Of
-duplicate keys, the first is kept.
+JSON documents that are literals are parsed at compile time, by a parser that is stricter than those of the engines. If
+an object has duplicate keys, the first value is kept.
 """
 
 import json
@@ -21,7 +21,7 @@ from cordwood.sql.nodes import constant_python_value, constant_text, parse_digit
 from cordwood.sql.rules.time_text import TimePrinter
 from cordwood.sql.rules.vocabulary import SqlVocabulary
 
-# A key, or an array index from zero.
+# Each step is a key, or an array index that counts from zero.
 JsonPathSteps = list[str | int]
 
 # `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`. Wildcards, slices and indexes from the end do not match.
@@ -72,7 +72,7 @@ _UINT64_MAX: Final = 2**64 - 1
 
 
 class _NumberText(str):
-    """A number in its original spelling."""
+    """The text of a number in a JSON document, which is written to the canonical document unchanged."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ def option_value(option: exp.Expr) -> object:
 def canonical_json_text(text: str, *, rounds: bool) -> str | None:
     """Return the JSON document in canonical spelling; None if it is invalid or a number would have to be rounded.
 
-    With `rounds`, numbers are rounded to FLOAT64 instead.
+    If `rounds` is set, numbers are rounded to FLOAT64, and only invalid documents yield None.
     """
     try:
         parsed = json.loads(
@@ -187,11 +187,11 @@ ScalarTemplates = Mapping[Kind, str]
 class JsonPrinter(msgspec.Struct, frozen=True):
     """The printer of values as JSON for one engine, without white space.
 
-    `scalars` has TO_JSON's template over `@a` for each scalar type. `quoted_number_templates` replaces the templates of types whose
-    numbers may be too large for JavaScript, because TO_JSON_STRING prints such numbers as texts. `untyped_template` is the
-    template for a value whose type is not known, and `default_template` the one for types without a template. `parse_json`
-    converts JSON text to a JSON value, and `apply_pretty_print` formats JSON text as TO_JSON_STRING does, by its option
-    `pretty_print`.
+    `scalar_templates` has TO_JSON's template over `@a` for each scalar type. `quoted_number_templates` replaces the
+    templates of types whose numbers may be too large for JavaScript, because TO_JSON_STRING prints such numbers as
+    texts. `untyped_template` is for values whose type is not known, and `default_template` is for types without a
+    template of their own. `parse_json` converts JSON text to a JSON value. `apply_pretty_print` formats JSON text by
+    the option `pretty_print` of TO_JSON_STRING.
     """
 
     vocabulary: SqlVocabulary
@@ -206,7 +206,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
     def print_value(
         self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates | None = None
     ) -> exp.Expr:
-        """Return the JSON text of a value; never NULL: a missing value is `null`."""
+        """Return the JSON text of a value. The text is never NULL: for NULL, it is `null`."""
         if isinstance(node, exp.Null):
             return fragment("'null'")
         return self._print_nullable(
@@ -252,7 +252,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
         )
 
     def json_value(self, value: exp.Expr, *, stringifies_wide: bool = False) -> exp.Expr:
-        """Return a value as JSON; large numbers are written as texts only if `stringifies_wide` is set."""
+        """Return a value as JSON; if `stringifies_wide` is set, numbers too large for JavaScript become texts."""
         scalars = None if stringifies_wide else self.scalar_templates
         return self.parse_json(self.print_value(value, datatype_of(value), scalars))
 
@@ -266,7 +266,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
 
 
 def with_rounding_check(rule: Rule) -> Rule:
-    """Return the rule of FLOAT64(json), which is only supported with rounding."""
+    """Return the rule of FLOAT64(json) with a check of its mode, because only `round` is supported."""
 
     def checked(node: exp.Expr) -> exp.Expr:
         if not rounds_wide_numbers(node, default_mode="round"):
@@ -277,7 +277,7 @@ def with_rounding_check(rule: Rule) -> Rule:
 
 
 def string_function_rule(times: TimePrinter, rule: Rule) -> Rule:
-    """Return the rule of STRING: it prints a time, as in STRING(timestamp[, zone]), and applies `rule` to JSON."""
+    """Return the rule of STRING: it prints a time, as in `STRING(timestamp[, zone])`, and applies `rule` to JSON."""
 
     def checked(node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]

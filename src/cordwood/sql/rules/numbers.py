@@ -1,6 +1,6 @@
-"""Functions of numbers, which fail outside their domain, where engines would return NaN or infinity.
+"""Rules of numeric functions, which must fail outside their domain, where engines would return NaN or infinity.
 
-BigQuery reports an error for FLOAT64 arithmetic that overflows, where engines return infinity.
+FLOAT64 arithmetic that overflows must also fail, as in BigQuery. Engines would return infinity.
 """
 
 import math
@@ -29,7 +29,7 @@ _ROUNDING_MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 
 
 def rounds_to_even(node: exp.Expr) -> bool:
-    """Return whether ROUND rounds half to even; refuse a mode for values other than NUMERIC and BIGNUMERIC."""
+    """Return whether ROUND rounds halves to even; refuse a rounding mode unless the value is NUMERIC or BIGNUMERIC."""
     mode_argument = node.args.get("truncate")
     if mode_argument is None:
         return False
@@ -49,7 +49,7 @@ PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_PATTERN}|{_NUMBER_PATTERN
 
 
 def are_ascending(array: exp.Expr) -> bool:
-    """Return whether the boundaries are constant numbers in ascending order; False also if any is not constant."""
+    """Return whether the boundaries are in ascending order; False if any of them is not a constant number."""
     values = [constant_python_value(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]
     return len(numbers) == len(values) and all(low <= high for low, high in pairwise(numbers))
@@ -57,7 +57,8 @@ def are_ascending(array: exp.Expr) -> bool:
 
 _ARITHMETIC_CLASSES: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
 _TRAVERSED_CLASSES: Final = (*_ARITHMETIC_CLASSES, exp.Neg, exp.Paren)
-# An input with one of these nodes is not evaluated twice, which would be expensive or could give different results.
+# An input that contains one of these nodes must not be evaluated twice, because this would be expensive, or could give
+# different results.
 _NON_REPEATABLE_CLASSES: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
 _MAX_INPUTS: Final = 8
 
@@ -68,7 +69,7 @@ _FLOAT64_MAGNITUDE: Final = 308.3
 
 
 class OverflowCheck(Operation, frozen=True):
-    """Arithmetic that fails if its result is infinite although no input is.
+    """Arithmetic that fails if its result is infinite although all its inputs are finite.
 
     The first operand is the arithmetic expression; the others are its inputs.
     """
@@ -96,7 +97,7 @@ def may_overflow(node: exp.Expr) -> bool:
 
 
 def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
-    """Return whether the inputs can be repeated here: in a grouped query, only within aggregates."""
+    """Return whether the check may repeat the inputs: in a grouped query, only if each contains an aggregate."""
     ancestor = node.parent
     while ancestor is not None and not isinstance(ancestor, (exp.AggFunc, exp.Select)):
         if isinstance(ancestor, exp.Group):
@@ -117,7 +118,7 @@ def _is_outermost(node: exp.Expr) -> bool:
 
 
 def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the inputs of the arithmetic that are not constant; if one of them is infinite, the result may be, too."""
+    """Yield the inputs of the arithmetic that are not constant: an infinite input may make the result infinite."""
     for part in node.iter_expressions():
         if isinstance(part, _TRAVERSED_CLASSES):
             yield from _find_inputs(part)
@@ -126,7 +127,7 @@ def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _max_magnitude(node: exp.Expr) -> float:
-    """Return an upper bound of the value's magnitude, as a power of ten; above FLOAT64's range if it may overflow."""
+    """Return an upper bound of the value's magnitude, as a power of ten. It exceeds FLOAT64's if it may overflow."""
     value = constant_python_value(node)
     if isinstance(value, (int, float)):
         return math.log10(abs(value)) if value else -_FLOAT64_MAGNITUDE
@@ -142,7 +143,7 @@ def _max_magnitude(node: exp.Expr) -> float:
 
 
 def _max_input_magnitude(node: exp.Expr) -> float:
-    """Return the bound for a value that is not arithmetic; for an average, this is the bound for its argument."""
+    """Return the upper bound for a value that is not arithmetic; for an average or a cast, that of its argument."""
     if isinstance(node, exp.Avg):
         return _max_input_magnitude(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
@@ -165,8 +166,9 @@ def _min_magnitude(node: exp.Expr) -> float:
     return 0.0 if kind_of(node) is Kind.INT64 else -_FLOAT64_MAGNITUDE
 
 
-# Functions of a float, in SQL that all engines understand. A function of the first table fails if its result is not
-# finite for a finite argument, one of the second if its condition is true, and one of the third never.
+# Functions of a float, in SQL that all engines understand. A function in the first table fails if its result is not
+# finite for a finite argument. A function in the second table fails if the condition is true. A function in the third
+# table never fails.
 _FUNCTIONS_THAT_MAY_OVERFLOW: Final = {
     exp.Exp: "exp(@a)",
     exp.Cosh: "cosh(@a)",
@@ -192,12 +194,12 @@ _UNCHECKED_FUNCTIONS: Final = {
 
 
 class NumberRules(msgspec.Struct, frozen=True):
-    """The rules of numeric functions that are the same for all engines, apart from the SQL in `words`."""
+    """The rules of numeric functions that all engines share; an engine's own SQL is in `vocabulary`."""
 
     vocabulary: SqlVocabulary
 
     def to_number(self, node: exp.Expr) -> exp.Expr:
-        """Return an event's value as a number; other values unchanged."""
+        """Return an event's value as a number; return other values unchanged."""
         return self.to_float(node) if kind_of(node) is Kind.VARIANT else node
 
     def to_float(self, node: exp.Expr) -> exp.Expr:
@@ -246,7 +248,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         )
 
     def _translate_logarithm(self, node: exp.Expr) -> exp.Expr:
-        """Lower LOG, whose base the parser puts first."""
+        """Lower LOG. The parser puts the base before the value if there is a base."""
         words, other = self.vocabulary, node.args.get("expression")
         base, value = (node.this, other) if other is not None else (None, node.this)
         are_finite = f"{words.is_finite('@a')} AND {words.is_finite('@b')}"

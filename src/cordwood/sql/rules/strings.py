@@ -15,7 +15,8 @@ from cordwood.sql.nodes import constant_text, is_null
 
 # Longer results are not folded but computed by the engine.
 _MAX_FOLDED_LENGTH: Final = 10_000
-# The key in a node's metadata that marks a call as not constant, so that long chains of calls are traversed only once.
+# The key in a node's metadata that marks a call as not constant, so that the folding rules traverse long chains of
+# calls only once.
 _NOT_CONSTANT_KEY: Final = "is_open"
 
 
@@ -79,7 +80,7 @@ def translate_arguments(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
 
 
 def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
-    """Return whether a constant source has a character twice; raise BadQueryValue unless the call is SAFE."""
+    """Return whether a constant source of TRANSLATE repeats a character; if it does, raise unless the call is SAFE."""
     characters = constant_text(source) or ""
     has_duplicate = len(set(characters)) < len(characters)
     if has_duplicate and not returns_null_on_error(node):
@@ -91,7 +92,7 @@ _NET_FUNCTION_NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.R
 
 
 def as_net_call(node: exp.Expr) -> exp.Expr:
-    """Return NET.X(…) as an anonymous call of `NET.X`, whatever class sqlglot parses it into."""
+    """Return the call `NET.X(…)` as an Anonymous node named `NET.X`, whatever its class in sqlglot."""
     inner = node.this
     if isinstance(inner, exp.Anonymous):
         return inherit_metadata(
@@ -108,7 +109,7 @@ def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
     return raise_unsupported(node, f"{node.this}, which needs the list of public suffixes,")
 
 
-# RE2 syntax that Python's `re` lacks, removed before a pattern is compiled with it.
+# RE2 syntax that Python's `re` lacks. It is removed before a pattern is compiled with `re`.
 _NON_PYTHON_SYNTAX: Final = re.compile(
     r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:"
 )
@@ -124,9 +125,9 @@ def count_groups(pattern: str) -> int:
 
 
 def has_optional_group(pattern: str) -> bool:
-    """Return whether the pattern may match without one of its groups.
+    """Return whether the pattern may match while one of its capturing groups does not.
 
-    That is so if the group, or a group around it, is one of several alternatives or is optional.
+    This is possible if the group, or a group around it, is optional or is one of several alternatives.
     """
     opened = [_GroupAnalysis(is_capturing=False)]
     for index in _find_delimiters(pattern):
@@ -184,7 +185,7 @@ def _find_delimiters(pattern: str) -> Iterator[int]:
 
 
 def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
-    """Return an error of the pattern and a hint; None if it has no error that RE2 is known to report."""
+    """Return the message and hint of an error in the pattern; None if it has no error that RE2 is known to report."""
     unsupported = _NON_RE2_SYNTAX.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
     if unsupported is not None:
         subject, hint = _UNSUPPORTED_SYNTAX_ERRORS[
@@ -243,7 +244,7 @@ def has_fixed_empty_matches(pattern: str) -> bool:
 
 
 def has_bad_rewrite(node: exp.Expr) -> bool:
-    """Return whether REGEXP_REPLACE's rewrite has an invalid backslash; raise BadQueryValue unless the call is SAFE.
+    """Return whether REGEXP_REPLACE's rewrite has an invalid backslash; if so, raise unless the call is SAFE.
 
     A backslash must be followed by the number of a group or by another backslash.
     """

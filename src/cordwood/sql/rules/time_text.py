@@ -31,7 +31,7 @@ from cordwood.sql.rules.vocabulary import SqlVocabulary
 # A format element with its spelling, which is empty where it is not needed; or None with the text between elements.
 FormatElement = tuple[str | None, str]
 
-# The type of the formatted value, by the class that sqlglot wraps it in.
+# The type of the formatted value, by the class of the node in which sqlglot wraps the value.
 KIND_BY_CAST: Final[dict[type[exp.Expr], Kind]] = {
     exp.TsOrDsToDate: Kind.DATE,
     exp.TsOrDsToDatetime: Kind.DATETIME,
@@ -66,7 +66,7 @@ def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement
 
 
 def _unescape_elements(format_string: str) -> str:
-    """Return the format in BigQuery's elements; sqlglot converts some of them to Python's."""
+    """Return the format in BigQuery's elements, because sqlglot converts some of them to Python's elements."""
     return _remove_modifiers(format_string.replace("%S.%f", "%E6S").replace("%-d", "%e"))
 
 
@@ -145,7 +145,7 @@ class EngineFormat(msgspec.Struct, frozen=True):
 def _merge_formats(parts: Iterable[EngineFormat | str], call: Callable[[int], str]) -> tuple[list[str], list[exp.Expr]]:
     """Merge adjacent pieces that one call of the engine's function can format; return templates and formats.
 
-    `call` returns the template of such a call; its argument is the index of the format.
+    `call` returns the template of a call of the engine's function, given the index of the call's format.
     """
     templates: list[str] = []
     formats: list[exp.Expr] = []
@@ -176,7 +176,7 @@ _OFFSET_PATTERN: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
 # RE2's `\s` does not include the vertical tab.
 _SPACES_PATTERN: Final = r"[\s\v]*"
 
-# The pattern of each element; the group's index is recorded under the element's letter.
+# The regular expression of each element. In a `FormatPattern`, the index of the element's group is stored by element.
 _PATTERN_BY_ELEMENT: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
@@ -198,7 +198,7 @@ _PATTERN_BY_ELEMENT: Final = {
     "%": "%",
 }
 
-# Elements that are equivalent to another one.
+# Elements that are parsed in the same way as another element.
 _EQUIVALENT_ELEMENTS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
 _ABBREVIATIONS: Final = {
     "D": "%m/%d/%y",
@@ -225,8 +225,8 @@ _UNSUPPORTED_ELEMENTS_BY_KIND: Final = {
 class FormatPattern(msgspec.Struct):
     """The regular expression of a time format.
 
-    `groups` is its number of groups, and `group_index_by_element` has the index, from 1, of the last group of each element.
-    `unknown_element` is the first element that is not known, if any.
+    `group_count` is the number of groups. `group_index_by_element` has the index, counted from 1, of each element's
+    last group. `unknown_element` is the first element that is not known, if any.
     """
 
     pattern: str = ""
@@ -253,7 +253,7 @@ class FormatPattern(msgspec.Struct):
 
 
 def _parse_time_format(format_string: str) -> FormatPattern:
-    """Return the regular expression of a format, up to its first `unknown_element` element."""
+    """Return the regular expression of a format, up to the first unknown element."""
     format_pattern = FormatPattern()
     for element, literal_pattern in _split_parsed_format(format_string):
         if element is None:
@@ -269,8 +269,8 @@ def _parse_time_format(format_string: str) -> FormatPattern:
 
 
 def _split_parsed_format(format_string: str) -> Iterator[tuple[str | None, str]]:
-    """Yield elements, and patterns of the text between them."""
-    # Undo sqlglot's conversion of some elements to Python's.
+    """Yield the elements of a format, and a regular expression for the text between elements."""
+    # Undo sqlglot's conversion of some elements to Python's elements.
     format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
     for match in _PARSED_ELEMENT_PATTERN.finditer(_expand_abbreviations(format_string)):
         element, space, literal = match.groups()
@@ -278,7 +278,7 @@ def _split_parsed_format(format_string: str) -> Iterator[tuple[str | None, str]]
 
 
 def _expand_abbreviations(format_string: str) -> str:
-    """Expand elements that are abbreviations of several."""
+    """Expand the elements that abbreviate several elements, such as `%F` for `%Y-%m-%d`."""
     return re.sub(
         "%([" + "".join(_ALL_ABBREVIATIONS) + "])",
         lambda match: _ALL_ABBREVIATIONS[match[1]],
@@ -302,11 +302,12 @@ _MICROSECONDS_BY_ELEMENT: Final = {"H": 3_600_000_000, "M": 60_000_000}
 class TimeParsingSql(msgspec.Struct, frozen=True):
     """An engine's SQL for the steps of parsing a time; arguments and results are templates.
 
-    `number` converts a text of digits to an integer. `date` makes a date of year, month and day; `weekday` counts from
-    1 for Monday, and `monday` is the Monday of the date's week. `name_position` is the position, from 1, of the name
-    that begins with the first three letters of a text. `units_to_duration` is the duration of a number of units, each of the
-    given number of microseconds; `seconds` is the duration of a text of seconds with a fraction. `time_of_day` is the
-    sum of such durations.
+    `parse_integer` converts a text of digits to an integer. `make_date` makes a date of year, month and day. `weekday`
+    is the number of a date's weekday, where Monday is 1, and `monday_of_week` is the Monday of a date's week.
+    `name_position` is the position, counted from 1, of the name that begins with the first three letters of a text.
+    `units_to_duration` is the duration of a number of units, each of the given number of microseconds.
+    `seconds_to_duration` is the duration of a text of seconds with a fraction. `sum_durations` adds such durations to a
+    time of day.
     """
 
     parse_integer: Callable[[str], str]
@@ -322,7 +323,7 @@ class TimeParsingSql(msgspec.Struct, frozen=True):
 
 
 def _name_list(names: list[str]) -> str:
-    """Return the first three letters of names as the elements of an array."""
+    """Return the first three letters of each name, as SQL for the elements of an array."""
     return ", ".join(f"'{name[:3]}'" for name in names)
 
 
@@ -375,7 +376,7 @@ class ElementGroups(msgspec.Struct, frozen=True):
         return f"({short} + {self.sql.conditional(f'{short} < 69', '2000', '1900')})" if short else "1970"
 
     def _month_sql(self) -> str:
-        """Return the month from the last element of the format that gives a month; January if there is none."""
+        """Return SQL for the month, by the last element of the format that has a month; January if there is none."""
         last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
         if last == "b":
             return self.sql.name_position(_name_list(MONTH_NAMES), self.templates["b"])
@@ -384,7 +385,7 @@ class ElementGroups(msgspec.Struct, frozen=True):
         return self.number_sql_or_default("m", "1")
 
     def _weekday_sql(self, first: int) -> str:
-        """Return the number of days after Monday; `first` if the format has no weekday."""
+        """Return SQL for the number of days after Monday, or `first` if the format has no weekday."""
         if "u" in self.templates:
             return f"({self.number_sql('u')} - 1)"
         if "w" in self.templates:
@@ -457,9 +458,10 @@ def _constant_format(node: exp.Expr, kind: Kind) -> str:
 
 
 class TimePrinterSql(Protocol):
-    """An engine's SQL for times as text; in templates @a is the wall clock to print, and @b the same time in UTC."""
+    """An engine's SQL for times as text. In templates, @a is the wall clock to print, and @b the same time in UTC."""
 
-    # The engine's letters for the elements that its own function prints as BigQuery does, and templates for the others.
+    # The engine's letters for the elements that its own function prints as BigQuery does, and templates for other
+    # elements.
     engine_letters: Mapping[str, str]
     element_templates: Mapping[str, str]
     # The offset of a wall clock from UTC in minutes; its sign, and its hours and minutes with two digits each.
@@ -467,15 +469,15 @@ class TimePrinterSql(Protocol):
     offset_sign: str
     offset_hours: str
     offset_minutes_part: str
-    # Three or six fractional digits with a point, or none.
+    # A point and three or six fractional digits of the second, or nothing if the fraction is zero.
     subsecond: str
-    # A call of the engine's own function with a time and a format; its formats of a clock, a day with a clock, and ISO
-    # 8601.
+    # A call of the engine's own function with a time and a format, and the function's formats for a clock, for a day
+    # with a clock, and for ISO 8601.
     format_call: str
     clock_format: str
     day_and_clock_format: str
     iso_format: str
-    # A text padded with blanks to nine characters, and the first character of a text.
+    # Templates of a text that is padded with blanks to nine characters, and of the first character of a text.
     pad_template: str
     first_letter: str
 
@@ -490,11 +492,11 @@ class TimePrinterSql(Protocol):
     def to_zone_wall_clock(self, moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr: ...
 
     def seconds_format(self, digits: int) -> EngineFormat | str:
-        """Return the seconds with this number of fractional digits."""
+        """Return the format or template that prints the seconds with this number of fractional digits."""
         ...
 
     def fraction_template(self, digits: int) -> str:
-        """Return only the fraction of the seconds, with this number of digits."""
+        """Return the template that prints only the fraction of the seconds, with this number of digits."""
         ...
 
 
@@ -549,7 +551,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         return parts[0] if len(parts) == 1 else self.vocabulary.concat(*parts), formats
 
     def print_as_cast(self, value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-        """Return a time as CAST prints it; a TIMESTAMP with its offset."""
+        """Return a time as CAST prints it; a TIMESTAMP is printed with its offset."""
         words, sql, kind = self.vocabulary, self.sql, kind_of(value)
         if kind is Kind.DATE:
             return fragment(words.as_text("{0}"), value)
@@ -569,7 +571,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         return self._print_wall_clock(sql.day_and_clock_format, local, utc, after=(zoned,))
 
     def print_as_json(self, value: exp.Expr, kind: Kind) -> exp.Expr:
-        """Return a time as JSON contains it, in quotes: with a T between date and clock, and Z for UTC."""
+        """Return a time as a JSON text in quotes, with a T between date and clock, and with Z for UTC."""
         if kind is Kind.TIME:
             return self._print_wall_clock(
                 self.sql.clock_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
@@ -582,7 +584,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
     def _print_wall_clock(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
     ) -> exp.Expr:
-        """Return a wall clock in this format, followed by three or six fractional digits, or none."""
+        """Return a wall clock in this format, followed by three or six fractional digits of the second, or none."""
         clock = self.sql.format_call.format("@a", f"'{format_text}'")
         return self.vocabulary.fill_template(self.vocabulary.concat(*before, clock, self.sql.subsecond, *after), *parts)
 

@@ -1,4 +1,4 @@
-"""Literals of times and zones, date parts, and arithmetic with times; additions of times are left to each engine.
+"""Literals of times and zones, date parts, and arithmetic with times, except additions, which each engine defines.
 
 Times are checked against BigQuery's canonical form, and spelled in the form that every engine reads. Zones with a
 constant offset from UTC are recognised, because they need no time zone database.
@@ -24,10 +24,11 @@ _DATE_PATTERN: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0
 _CLOCK_PATTERN: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
 _OFFSET_PATTERN: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
 
-# A DATE may be followed by the rest of a TIMESTAMP, which is ignored.
+# The text of a DATE may continue like a TIMESTAMP. The additional text is ignored.
 _TIMESTAMP_PATTERN: Final = rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN}({_OFFSET_PATTERN}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
 
-# Used in the engines' regular expressions, whose syntax is RE2's. The number of days of a month is left to the engines.
+# Patterns for the engines' regular expressions, which have RE2's syntax. The engines themselves check the number of
+# days of a month.
 CANONICAL_PATTERN_BY_KIND: Final = {
     Kind.TIMESTAMP: _TIMESTAMP_PATTERN,
     Kind.DATETIME: rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN})?",
@@ -72,7 +73,7 @@ def _is_valid_date(match: re.Match[str]) -> bool:
 
 
 def needs_runtime_check(value: exp.Expr, kind: Kind) -> bool:
-    """Return whether the text has to be validated at run time: it varies by row, or is a constant that is invalid."""
+    """Return whether the engine must validate the text: it varies by row, or it is a constant that is invalid."""
     text = constant_text(value)
     return value.find(exp.Column) is not None if text is None else normalize_time_text(text, kind) is None
 
@@ -84,7 +85,7 @@ def invalid_message(value: exp.Expr, kind: Kind) -> str:
 
 
 def respelled_time(value: exp.Expr, kind: Kind) -> str | None:
-    """Return a constant time as engines spell it; None if it is spelled so already, invalid or not constant."""
+    """Return a constant time in the engines' spelling; None if it has this spelling, is invalid or is not constant."""
     text = constant_text(value)
     engine_form = normalize_time_text(text, kind) if text is not None else None
     return engine_form if engine_form != text else None
@@ -138,12 +139,12 @@ def zone_offset_minutes(zone: exp.Expr | None) -> int | None:
     return -minutes if match[1] == "-" else minutes
 
 
-# The zones where half an hour, not a whole one, is repeated when clocks are set back.
+# The zones in which only half an hour, instead of an hour, is repeated when clocks are set back.
 _HALF_HOUR_SHIFT_ZONES: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
 
 
 def clock_shift_minutes(zone: exp.Expr | None) -> int:
-    """Return by how many minutes the zone's clocks are set back, so that this stretch of time occurs twice."""
+    """Return the number of minutes by which the zone's clocks are set back when daylight saving time ends."""
     return 30 if (constant_text(zone) or "").upper() in _HALF_HOUR_SHIFT_ZONES else 60
 
 
@@ -173,9 +174,9 @@ def date_part_name(node: exp.Expr) -> str:
 
 
 def checked_date_part(node: exp.Expr) -> str:
-    """Return the date part of an EXTRACT; raise BadQuerySyntax for one that the value's type does not have.
+    """Return the date part of an EXTRACT; raise BadQuerySyntax for a part that the value's type does not have.
 
-    Engines would return 0, the hour of midnight, for the hour of a DATE.
+    Without the error, engines would return 0 for the hour of a DATE.
     """
     part, kind = date_part_name(node.this), kind_of(node.expression)
     parts = _DATE_PARTS_BY_KIND.get(kind) if kind else None
@@ -233,8 +234,8 @@ def _split_interval_numbers(text: str) -> list[str]:
 _CLOCK_UNITS: Final = frozenset(MICROSECONDS_BY_UNIT) - {"DAY"}
 _DATE_UNITS: Final = frozenset(("DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
 _TRUNCATION_UNITS: Final = _DATE_UNITS | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})" for day in _WEEKDAYS)}
-# The units by which a type's values can be moved, to which they can be truncated, and in which differences are counted.
-# Types that are not listed here take any unit.
+# By type: the units that can be added to values, to which values can be truncated, and in which differences are
+# counted. Types that are not listed here take any unit.
 _ADDABLE_UNITS_BY_KIND: Final = {
     Kind.DATE: _DATE_UNITS,
     Kind.TIMESTAMP: frozenset(MICROSECONDS_BY_UNIT),
@@ -305,12 +306,14 @@ _KIND_BY_BUCKET_FUNCTION: Final = {
 class TimeRules(msgspec.Struct, frozen=True):
     """The rules of times for one engine.
 
-    `to_zone_wall_clock` is the wall clock of a TIMESTAMP in a zone, and `from_zone_wall_clock` the reverse. `time_to_wall_clock` converts a TIME to a wall
-    clock, and `wall_clock_to_kind` a wall clock to a type of time. `truncation_template` is the template that truncates the wall clock @a
-    to a unit. `micros_since_unit_start_template` is the template of the time, in microseconds, since the start of the unit that contains the
-    wall clock {1}; its argument is the unit's length. `count_boundaries_sql` is the template of the number of a unit's boundaries
-    between the wall clocks {1} and {0}. `bucket_template` and `month_bucket_template` round @a down to a multiple of the width @b,
-    counted from the origin @c. `span` is an interval of a number of one unit, `interval_from_parts` an interval of several units.
+    `to_zone_wall_clock` converts a TIMESTAMP to the wall clock in a zone, and `from_zone_wall_clock` does the reverse.
+    `time_to_wall_clock` converts a TIME to a wall clock, and `wall_clock_to_kind` converts a wall clock to a type of
+    time. `truncation_template` returns the template that truncates the wall clock @a to a unit.
+    `micros_since_unit_start_template` takes a unit's length, and returns the template of the microseconds between the
+    start of the unit and the wall clock {1}. `count_boundaries_sql` returns the template of the number of unit
+    boundaries between the wall clocks {1} and {0}. `bucket_template` and `month_bucket_template` round @a down to a
+    multiple of the width @b, counted from the origin @c. `interval_of` makes an interval of one unit, and
+    `interval_from_parts` makes an interval of several units.
     """
 
     vocabulary: SqlVocabulary
@@ -351,9 +354,9 @@ class TimeRules(msgspec.Struct, frozen=True):
         )
 
     def _truncate_timestamp_in_zone(self, value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
-        """Truncate a TIMESTAMP: subtract the time since the start of the unit on the zone's wall clock.
+        """Truncate a TIMESTAMP by subtracting the time since the start of the unit on the zone's wall clock.
 
-        Thus, if an hour occurs twice because clocks are set back, each occurrence is truncated to its own start.
+        If an hour occurs twice because clocks are set back, this truncates each occurrence to its own start.
         """
         truncated = self.vocabulary.from_unix_micros(
             f"{self.vocabulary.to_unix_micros('{0}')} - {self.micros_since_unit_start_template(size)}"
@@ -370,7 +373,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return fragment(micros if size == 1 else words.integer_quotient(micros, str(size)), *sides)
 
     def translate_difference(self, node: exp.Expr) -> exp.Expr:
-        """Lower a difference by the types of its arguments, independent of the function's name."""
+        """Lower a difference of two times by the types of its arguments, whatever the name of the function."""
         return self._translate_timestamp_difference(node) if _are_timestamps(node) else self._count_boundaries(node)
 
     def _count_boundaries(self, node: exp.Expr) -> exp.Expr:
@@ -386,7 +389,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return self.vocabulary.time_to_utc_wall_clock(value)
 
     def _translate_bucket(self, node: exp.Expr) -> exp.Expr:
-        """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
+        """Lower TIMESTAMP_BUCKET and related functions, which round a time down to a grid that starts at an origin."""
         words, kind = self.vocabulary, _KIND_BY_BUCKET_FUNCTION[str(node.this).upper()]
         value, width, *optional = node.expressions
         origin = (
@@ -439,7 +442,7 @@ class TimeRules(msgspec.Struct, frozen=True):
 
 
 def addition_rules(add: Rule, subtract: Rule, total: Rule) -> RuleSet:
-    """Return the rules of an engine's own functions that add to and subtract from times, and of `+` and `-`."""
+    """Return the rules of functions that add to or subtract from times, and of `+` and `-`, given an engine's rules."""
     return RuleSet(
         nodes={
             **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), _with_unit_check(add)),

@@ -11,9 +11,9 @@ from cordwood.model.datatype import Datatype, Kind
 
 class TemplateFiller(Protocol):
     def __call__(self, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-        """Fill a template that refers to its parts as `@a`, `@b`…, such that expensive parts are evaluated only once.
+        """Fill a template that refers to its parts as `@a`, `@b`…, so that expensive parts are evaluated only once.
 
-        `texts` are constants, inserted as `{0}`, `{1}`…
+        `texts` are constants, which replace the placeholders `{0}`, `{1}`…
         """
         ...
 
@@ -45,7 +45,7 @@ Conversion = Callable[[exp.Expr], exp.Expr]
 
 
 class SqlVocabulary(msgspec.Struct, frozen=True):
-    """How an engine writes common SQL operations. Strings are templates, whose placeholders are explained at `TemplateFiller`."""
+    """An engine's SQL for common operations. Strings are templates with the placeholders of `TemplateFiller`."""
 
     fill_template: TemplateFiller
     fill_fallible_template: FallibleTemplateFiller
@@ -53,13 +53,13 @@ class SqlVocabulary(msgspec.Struct, frozen=True):
     # An implicit conversion to the type that the context requires, and the engine's own cast.
     read_as: Callable[[exp.Expr, Kind], exp.Expr]
     cast: Callable[[exp.Expr, Kind], exp.Expr]
-    # The wall clock in UTC of any type of time, and the same for a TIMESTAMP only.
+    # The wall clock in UTC of a value of any type of time, and of a TIMESTAMP.
     time_to_utc_wall_clock: Conversion
     timestamp_to_utc_wall_clock: Conversion
     # A value as a JSON document; a text that is not JSON is NULL.
     as_json_document: Conversion
 
-    # A value that fails if the condition is true, or is NULL inside SAFE; an unknown condition does not fail. The
+    # A value that fails, or is NULL inside SAFE, if the condition is true. A condition that is NULL does not fail. The
     # message must be a constant.
     fail_if: Callable[[exp.Expr, str, str, str], str]
     conditional: ConditionalBuilder
@@ -73,13 +73,15 @@ class SqlVocabulary(msgspec.Struct, frozen=True):
     as_text: UnaryTemplate
     as_integer: UnaryTemplate
     as_float: UnaryTemplate
-    # A text and a pattern: whether the whole text matches, the first match, and the matches replaced.
+    # Operations on a text and a pattern: whether the whole text matches, the first match, and the text with the first
+    # match or all matches replaced.
     full_match: BinaryTemplate
     extract_match: BinaryTemplate
     replace_first: TernaryTemplate
     replace_all: TernaryTemplate
 
-    # The third argument, which uses the name in the second argument for the value of the first, evaluated once.
+    # The third argument, an expression in which the name in the second argument stands for the value of the first
+    # argument. This value is evaluated once.
     let_binding: TernaryTemplate
     bracketed_array_text: ArrayTextPrinter
     struct_field: Callable[[str, int], str]
@@ -95,5 +97,6 @@ class SqlVocabulary(msgspec.Struct, frozen=True):
     from_unix_micros: UnaryTemplate
 
 
-# The explicit cast of a value, the second argument; the first is the node that determines whether a failure is NULL.
+# A function that casts its second argument explicitly. Its first argument is the node that determines whether a failure
+# yields NULL.
 ExplicitCast = Callable[[exp.Expr, exp.Expr, Datatype], exp.Expr]
