@@ -1,1 +1,1 @@
-"""The compiler from BigQuery SQL to an engine's SQL. Pure: no clock, no I/O, no settings."""
+"""The compiler from BigQuery SQL to an engine's SQL. It does no I/O; its result does not depend on time or settings."""

@@ -313,7 +313,7 @@ def _find_interval_count_mistake(count: str, unit: str) -> str | None:
 
 # A literal number of seconds may have a fraction.
 _SECONDS_PATTERN: Final = re.compile(r"\d*\.\d{1,9}")
-# The largest count of each unit, about ten thousand years; other units have no limit here.
+# The largest permitted count of each unit, which is about ten thousand years. Counts of other units are not limited.
 _MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "YEAR": 10_000,
     "QUARTER": 40_000,

@@ -125,7 +125,7 @@ def _read_decimal(text: str, max_digits: int) -> Decimal:
 
 def _read_timestamp(text: str) -> datetime:
     """Parse an ISO 8601 time with any UTC offset; a time without an offset is in UTC."""
-    # A "+" that the client did not percent-encode is decoded as a space.
+    # A "+" that the client did not percent-encode is decoded as a space, so restore it.
     repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
     # RFC 3339 also allows the letters t and z in lower case.
     value = datetime.fromisoformat(_truncate_to_microseconds(repaired.strip().upper()))

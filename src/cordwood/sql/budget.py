@@ -139,7 +139,7 @@ def preemptible_compilations(must_stop: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def budget_scope(budget: Budget | None = None) -> Iterator[Budget]:
-    """Set the budget for compilations in the block: `budget` if given, else that of the outer block, else a new one."""
+    """Set the budget for compilations in the block: `budget` if given, else the outer block's, else a new budget."""
     active = budget or _current_budget.get() or Budget()
     token = _current_budget.set(active)
     try:

@@ -182,7 +182,10 @@ ConversionByKinds = Mapping[tuple[Kind, Kind], Conversion]
 
 
 def convert_to(conversions: ConversionByKinds, node: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return the node converted to a type; unchanged if it has this type or an unknown one, or no conversion exists."""
+    """Return the node converted to a type.
+
+    The node is returned unchanged if it has this type, if its type is unknown, or if no conversion exists.
+    """
     current_kind = kind_of(node)
     if current_kind is None or current_kind is kind or isinstance(node, exp.Null):
         return node
@@ -190,7 +193,7 @@ def convert_to(conversions: ConversionByKinds, node: exp.Expr, kind: Kind) -> ex
     return node if conversion is None else set_datatype(inherit_metadata(conversion(node), node), Datatype(kind))
 
 
-# Result types that do not depend on the arguments, by sqlglot's class of the call.
+# Result types that do not depend on the arguments, by the class of the call's node in sqlglot.
 RESULT_TYPE_BY_NODE_CLASS: Final[dict[type[exp.Expr], Datatype]] = {
     **dict.fromkeys(
         (
@@ -340,8 +343,8 @@ _ARRAY_ARGUMENT: Final = (
     CheckedArgument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
-# Arguments whose types are checked, by sqlglot's class of the call. `CheckedArgument.key` is the argument's key in the
-# node.
+# Arguments whose types are checked, by the class of the call's node in sqlglot. `CheckedArgument.key` is the argument's
+# key in the node.
 CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[CheckedArgument, ...]]] = {
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_arguments("this")),
     **dict.fromkeys(

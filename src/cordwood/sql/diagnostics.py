@@ -27,12 +27,12 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 
 def _parameter_start(node: exp.Expr, text: str) -> int | None:
-    """Return the offset of the first `@name` in the text, because sqlglot stores no positions of parameters."""
+    """Return the offset of the first `@name` with the parameter's name; sqlglot stores no positions of parameters."""
     return next((match.start() for match in _PARAMETER_PATTERN.finditer(text) if match[1] == node.name), None)
 
 
 def start_offset(node: exp.Expr) -> int | None:
-    """Return the smallest offset of the node and its descendants."""
+    """Return the smallest offset of the node and its descendants in the author's text; None if they have none."""
     starts = [part.meta_get("start") for part in node.walk()]
     return min((start for start in starts if start is not None), default=None)
 

@@ -18,7 +18,7 @@ from cordwood.sql.stages import LoweredQuery, PartialTrees, ResolvedQuery, Slot,
 def emit_statement(resolved: ResolvedQuery, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
     """Lower and print a resolved tree, and return its statement.
 
-    Lowering mutates the tree, so column names, slots and the row limit are read before it.
+    Lowering mutates the tree, so column names, slots and the row limit are read first.
     """
     items = outermost_select(resolved.tree).expressions
     names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)

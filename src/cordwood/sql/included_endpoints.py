@@ -25,7 +25,7 @@ def link_included_endpoints(
 ) -> Iterator[Endpoint]:
     """Yield each endpoint with the endpoints that its query reads by name; append errors to `faults`.
 
-    A name that is both a stream and an endpoint means the stream.
+    If a stream and an endpoint have the same name, the name refers to the stream.
     """
     linker = _EndpointLinker({candidate.name: candidate for candidate in endpoints if candidate.name not in streams})
     for endpoint in endpoints:
@@ -57,7 +57,7 @@ def _possibly_read_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
 
 
 class _EndpointLinker:
-    """Linker that gives each endpoint the endpoints that it reads; those are linked first, and each only once."""
+    """Linker of endpoints to the endpoints that they read. It links each endpoint once, after those that it reads."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints

@@ -45,7 +45,7 @@ RESULT_TYPES: Final[dict[str, Datatype]] = {
     "not_nan": _FLOAT64,
     # A float in its shortest decimal form, as ClickHouse writes it.
     "float_text": _STRING,
-    # A float rounded to a number of digits, half to even.
+    # A float rounded to a number of digits; halves are rounded to the even neighbour.
     "round_even": _FLOAT64,
     # A text with the letters A to Z in lower or upper case; other letters are unchanged.
     "lower": _STRING,

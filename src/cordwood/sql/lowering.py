@@ -122,7 +122,7 @@ def span_in_text(node: exp.Expr) -> Span | None:
 
 
 def function_name(node: exp.Expr) -> str:
-    """Return the function's name as in BigQuery."""
+    """Return the BigQuery name of the function that the node calls."""
     written_name = node.meta_get("bigquery_name")
     # For functions with a class of their own, sqlglot's `name` is the name of the first argument.
     default_name = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
@@ -183,7 +183,7 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
 
 
 def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
-    """Return a fragment in which the templates of parts that are fragments are merged, without parentheses."""
+    """Return one fragment: templates of parts that are fragments are inserted into `template` without parentheses."""
     texts: list[str] = []
     merged_parts: list[exp.Expr] = []
     for part in parts:

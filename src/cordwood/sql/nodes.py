@@ -16,7 +16,7 @@ Columns
     true STRUCT values, never for a path into an event.
 
 Events (nodes with an operation; made and read by the functions below)
-    `event_path(value, steps)`: a `PathRead` below an expression whose value is an event's. Its type is
+    `event_path(value, steps)`: a `PathRead` below an expression with a value of an event. Its type is
     VARIANT: the expression that uses the path determines the type as which the value is read. Its
     `meta[KINDS_KEY]` are the kinds of value that stored events have at the path; None if they are unknown.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
@@ -28,7 +28,7 @@ Relations (FROM and JOIN)
     `meta["stream"]` is the stream's name. `exp.Table` of a CTE: the CTE's own spelling, with an alias.
     An `exp.CTE` that only filters and is read more than once has `materialized` False: the engine runs it
     again for each reference.
-    `exp.Subquery` with an alias, or around a parenthesised join without one.
+    `exp.Subquery`: a derived table, which has an alias, or a parenthesised join, which has none.
     `exp.Unnest`: one expression (an array, or `RecordElements`); its alias has `this` (the relation)
     and one column (the element); `offset`, if present, is the identifier of the offset's column.
     Commas have become CROSS joins and USING has become ON. An UNNEST of an object is removed: reads of its
@@ -36,10 +36,10 @@ Relations (FROM and JOIN)
     the UNNEST would drop.
 
 Selects
-    Every projection is an `exp.Alias` (except in `exp.Select` with `kind`, where `VALUE` has one bare
-    expression); stars are expanded; PIVOT and UNPIVOT are queries; unnamed columns are `f0_`, `f1_`.
+    Every projection is an `exp.Alias`, except that SELECT AS VALUE (`kind` is `VALUE`) has one expression
+    without an alias. Stars are expanded; PIVOT and UNPIVOT are queries; unnamed columns are `f0_`, `f1_`.
     GROUP BY and ORDER BY items that name a select alias or a column by ordinal are ordinals (integer
-    literals); inside larger expressions aliases are replaced by the expression they stand for.
+    literals). Inside larger expressions, aliases are replaced by the expressions that they name.
 
 Slots
     `exp.Parameter(this=Var(name))` with its `type` set. The time of the call is the slot `NOW_SLOT_NAME`, a
@@ -135,7 +135,7 @@ class RegexMatch(Operation, frozen=True):
 
 
 class TextPosition(Operation, frozen=True):
-    """The position of a text, the second operand, in the first one, counted from 1; 0 if it is not found."""
+    """The position, counted from 1, of the second operand in the first operand, both texts; 0 if it is not found."""
 
 
 class Interval(Operation, frozen=True):
@@ -446,7 +446,8 @@ def _integer_value(digits: str) -> int:
     return int(digits, 16) if digits.lower().startswith("0x") else parse_digits(digits)
 
 
-# More digits than the integers of any engine have, but fewer than the limit of Python's int().
+# The maximum number of digits that are parsed. It exceeds the digits of any engine's integers, but not the limit of
+# Python's int().
 _MAX_PARSED_DIGITS: Final = 100
 
 

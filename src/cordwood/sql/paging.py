@@ -337,9 +337,9 @@ class _EventColumnFinder:
         return _TimeOrder(time, own, is_descending, others, has_array_elements=len(events) < len(relations))
 
     def row_ids(self, tree: exp.Select) -> list[exp.Column]:
-        """Return the ids of the events from which a row of a SELECT is made; none if they do not identify the row.
+        """Return the ids of the events from which a row of a SELECT is made; no ids if they do not identify the row.
 
-        Rows made from the elements of one array have the same id, so ids do not identify them.
+        Rows that are made from the elements of one array have the same id, so ids do not identify these rows.
         """
         relations = list(self.relations(tree).values())
         if not all(self._has_ids(relation, tree) for relation in relations):
@@ -356,7 +356,7 @@ class _EventColumnFinder:
         return query is None or all(self._preserves_rows(branch) for branch in _union_branches(query))
 
     def _preserves_rows(self, query: exp.Select) -> bool:
-        """Return whether each row is made from one row of a single relation, down to the rows of a stream."""
+        """Return whether each row of the query and of all nested queries is made from one row of a single relation."""
         if id(query) not in self._row_wise:
             from_ = query.args.get("from_")
             inner = None if from_ is None or query.args.get("joins") else from_.this
@@ -368,7 +368,7 @@ class _EventColumnFinder:
         return self._row_wise[id(query)]
 
     def is_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
-        """Return whether a column is a stream's column `name`, passed on unchanged by the queries between.
+        """Return whether a column is a stream's column `name`, which the queries in between pass on unchanged.
 
         For the time column, return False if an outer join may make it NULL: comparisons with NULL would remove rows.
         """

@@ -371,7 +371,7 @@ def syntax_fault(error: ParseError) -> BadQuerySyntax:
 
 
 def check_depth(tree: exp.Expr) -> None:
-    """Raise QueryRefused if the tree is too deep for later passes, which are recursive. This check uses a loop."""
+    """Raise QueryRefused if the tree is too deep for later passes, which are recursive; the check itself is not."""
     level = [tree]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in node.iter_expressions()]

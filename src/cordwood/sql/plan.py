@@ -145,9 +145,10 @@ class Plan(msgspec.Struct, frozen=True):
         return next(matches, None)
 
     def choose_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
-        """Return the variant that reads these events. For flushed events, the variant for all events may replace it.
+        """Return the variant that reads these events.
 
-        Return None if the plan has no such variant. It may lack optimistic variants, or a variant for recent events.
+        If the plan has no variant for flushed events, return the variant for all events. Return None if the plan has no
+        matching variant, for example no optimistic variant, or none for recent events.
         """
         variant = self.find_variant(reads, optimistic=optimistic)
         if variant is None and reads is EventRange.FLUSHED:

@@ -1,6 +1,6 @@
 """Estimate the size of an engine's plan for a lowered tree, before the engine expands the tree.
 
-An engine inlines a CTE at every reference, so 40 CTEs that each read the previous one twice are 2^40 relations. The
+An engine inlines a CTE at every reference, so 40 CTEs that each read the previous CTE twice become 2^40 relations. The
 estimate measures each CTE once and multiplies its size by the number of references. Sizes are in points: a point is
 about half a microsecond of planning in the slower engine; docs/decisions/0086 has the measurements.
 """
@@ -18,7 +18,8 @@ from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.lowering import fragment_parts, is_fragment, measure_fragment
 
-# Ten times the points that the largest known client query needs; one to two seconds of planning in the slower engine.
+# The maximum number of points of a plan: ten times the points of the largest known client query, or one to two seconds
+# of planning in the slower engine.
 MAX_POINTS: Final = 3_200_000
 # Maximum length of the printed SQL. Planners use about 300 bytes of memory for each character.
 MAX_CHARACTERS: Final = 350_000
@@ -138,7 +139,7 @@ def _table_names(tree: exp.Expr) -> Iterable[str]:
 
 
 class _PlanMeter(msgspec.Struct):
-    """The state of one walk over a statement in which every CTE's name is unique.
+    """Meter of the plan size of one statement, in which every CTE has a unique name.
 
     `expanded_characters_by_relation` has the expanded characters of each column of each visible relation, by alias.
     `correlated_count` is the number of correlated sub-queries so far.

@@ -79,7 +79,7 @@ def program_with_positions(program: Program) -> Program:
 
 
 def _remove_positions(tree: exp.Expr) -> None:
-    """Remove positions, which double the time of a copy. Errors in sandbox queries must not point into saved SQL."""
+    """Remove positions: they double the time of a copy, and errors in sandbox queries must not point into saved SQL."""
     for node in tree.walk():
         metadata = {key: node.meta_get(key) for key in _METADATA_WITHOUT_POSITIONS if node.meta_get(key) is not None}
         node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one

@@ -69,7 +69,7 @@ def sort_key(value: exp.Expr, is_descending: bool) -> exp.Expr:  # noqa: FBT001 
 
 
 def join_with_and(conditions: list[exp.Expr]) -> exp.Expr:
-    """Join conditions, of which there must be at least one, with AND."""
+    """Join one or more conditions with AND."""
     return conditions[0] if len(conditions) == 1 else exp.and_(*conditions, copy=False)
 
 

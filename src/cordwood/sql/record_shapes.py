@@ -15,7 +15,8 @@ from cordwood.sql.stages import ShapeLookups
 
 _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 150
-# The number of nodes that an origin counts in the budget. It is more than one, because an origin holds a whole path.
+# The number of nodes that are counted in the budget for an origin. It is more than one, because an origin has a whole
+# path.
 _COST_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY_PATTERN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
@@ -36,7 +37,7 @@ class RecordShapes(msgspec.Struct):
 
     Keys are looked up only in the events that the caller may see, but kinds in the events of all projects.
     `shape_lookups` has every lookup with its result. `unseen_paths` has the paths that the query reads, but that were
-    never seen, each with a similar path.
+    never seen; each has the most similar known path as its value, or None.
     """
 
     shapes: Mapping[str, Shape]

@@ -180,7 +180,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A statement with values for its slots: the only input of an engine. Created only by `bind`."""
+    """A statement with values for its slots, which is the only input of an engine. `bind_parameters` creates it."""
 
     statement: Statement
     values: Mapping[str, object] = msgspec.field(default_factory=dict)
@@ -217,7 +217,7 @@ class Target(Protocol):
     name: str
 
     def stream_table(self, stream: str) -> StreamTable:
-        """Return the table of a stream. Called for every stream that a query reads; must not do I/O."""
+        """Return the table of a stream. The compiler calls this for each stream of a query, so it must not do I/O."""
 
     def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         """Lower a resolved tree to this engine's SQL, or raise QueryUnsupported with the position.

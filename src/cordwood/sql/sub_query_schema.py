@@ -60,7 +60,7 @@ def _describe_column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn
 
 
 def _describe_fields(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
-    """Return paths as queries write them: elements of an array have the path of the array."""
+    """Return the paths below a value, with their kinds, as queries write paths: elements have their array's path."""
     fields: dict[EventPath, frozenset[ValueKind]] = {}
     for origin in lineage.origins:
         for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():

@@ -421,7 +421,7 @@ def _precedence_level(operator: exp.Expr) -> int:
 
 
 def _operator_chain(node: exp.Expr) -> list[exp.Expr]:
-    """Return the chain of operators that ends with this node, from left to right; empty if the chain continues."""
+    """Return the chain of operators that ends with this node, from left to right; empty if the chain ends later."""
     if type(node.parent) in _BITWISE_PRECEDENCE and node.arg_key == "this":
         return []
     chain = [node]

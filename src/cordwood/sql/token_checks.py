@@ -29,7 +29,8 @@ _QUOTED_OR_COMMENT_PATTERN: Final = re.compile(
 def escape_doubled_quotes(text: str) -> str:
     """Replace each doubled quote inside a literal by an escaped quote; positions in the text do not change.
 
-    Called only for a text that cannot be parsed otherwise, because in BigQuery three quotes in a row begin a literal.
+    `parse` calls this function only if it cannot parse the text, because three quotes in a row may also begin a
+    triple-quoted literal.
     """
     return _QUOTED_OR_COMMENT_PATTERN.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
 

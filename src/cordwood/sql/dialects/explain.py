@@ -1,8 +1,9 @@
 """Explanations of likely mistakes: better errors for queries that fail, and notices for valid queries.
 
 A query that does not compile may contain syntax of another dialect, be LQL, or have misspelled words. A valid query may
-have a column in double quotes, or a comparison with NULL: it is run, and a notice in its receipt says what the author
-may have meant. If a query fails while it runs, engines report no position, so the position is guessed from the message.
+have a column in double quotes, or a comparison with NULL. Such a query is run, and a notice in its receipt says what
+the author may have meant. If a query fails while it runs, engines report no position, so the position is guessed from
+the message.
 """
 
 import re
@@ -37,7 +38,7 @@ from cordwood.sql.dialects.functions import (
 from cordwood.sql.dialects.query_tokens import QueryToken, QueryTokens
 from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 
-# Longer texts are not analysed.
+# The maximum length of a text that is analysed for mistakes.
 _MAX_CHARACTERS: Final = 32_000
 
 _EXPLAINED_FAULTS: Final = (CompilerFailed, BadQuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
@@ -283,7 +284,10 @@ _MAX_OTHER_POSITIONS: Final = 3
 
 @contextmanager
 def add_fault_position(text: str | None) -> Iterator[None]:
-    """Add the position of the expression that may have failed to a query error that the block raises without one."""
+    """Add missing positions to query errors that the block raises.
+
+    The added position is that of the expression that may have failed.
+    """
     try:
         yield
     except QueryFault as fault:

@@ -45,7 +45,8 @@ class SyntaxMatch(msgspec.Struct, frozen=True):
 class ForeignSyntax(msgspec.Struct, frozen=True):
     """A row of the table: words of another dialect, and a hint with BigQuery's syntax.
 
-    The default message is that the words are not `construct` (such as "a clause") of BigQuery; `message` replaces it.
+    The default error message says that the words are not `construct` of BigQuery; `construct` is, for example, "a
+    clause". If `message` is set, it replaces the default.
     """
 
     words: tuple[str, ...]

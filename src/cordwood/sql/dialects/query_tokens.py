@@ -142,7 +142,7 @@ def _split_tokens(text: str) -> Iterator[QueryToken]:
 
 
 def _match_brackets(words: tuple[QueryToken, ...]) -> dict[int, int]:
-    """Map the index of each parenthesis and bracket to that of its counterpart."""
+    """Map the index of each parenthesis and bracket to the index of its counterpart."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for index, word in enumerate(words):

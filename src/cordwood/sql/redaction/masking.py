@@ -38,8 +38,8 @@ REDACT_TEXT_PREFIX: Final = "redacted_text"
 REDACT_JSON_PREFIX: Final = "redacted_json"
 REDACT_EVENT_PREFIX: Final = "redacted_event"
 
-# The name's prefix of the function that returns a text unchanged, but fails with the message below if the text may need
-# redaction.
+# The prefix of the name of the function that returns a text unchanged, but fails with the message below if the text may
+# need redaction.
 OPTIMISTIC_TEXT_PREFIX: Final = "trusted_text"
 MAY_NEED_REDACTION_MESSAGE: Final = "A text may hold something to redact."
 

@@ -85,7 +85,7 @@ _IPV6_GROUP: Final = "[0-9a-f]+"
 _IPV6_COLON: Final = r"(?::|%(?:25)*3a)"
 _IPV6_ZONE: Final = r"(?:%(?:25)?[a-z][0-9a-z._-]*)?"
 _IPV6_IPV4_TAIL: Final = rf"(?:{_FOUR_NUMBERS}|{_IPV6_GROUP})"
-# At least two groups besides the `::`, or all eight, or an IPv4 address at the end.
+# An IPv6 address with at least two groups besides the `::`, with all eight groups, or with an IPv4 address at the end.
 _LONG_IPV6_ADDRESS: Final = (
     rf"{_IPV6_GROUP}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})*{_IPV6_IPV4_TAIL}{_IPV6_ZONE}"
     rf"|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}{_IPV6_ZONE}"
@@ -163,7 +163,7 @@ _CARD_NUMBER: Final = (
     rf"|[2-6][0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{1,4}}"
     rf"|3[0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{6}}{_CARD_SEPARATOR}[0-9]{{4,5}}"
 )
-# Decimal fractions, numbers after a JSON key, and UUIDs, whose digits are not searched for cards.
+# Decimal fractions, numbers after a JSON key, and UUIDs. Their digits are not searched for card numbers.
 _NOT_A_CARD: Final = (
     r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
@@ -354,8 +354,8 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
     return DetectionStage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
 
 
-# Limits of the caches of `Redaction`: one holds whether a name is hidden, the other shapes without hidden names. Each
-# path of such a shape is estimated at 100 bytes.
+# Limits of the caches of `Redaction`. One cache holds whether a name is hidden, and the other holds shapes without
+# hidden names. Each path of such a shape is estimated at 100 bytes.
 _NAME_CACHE_BYTES: Final = 4 * 2**20
 _SHAPE_CACHE_BYTES: Final = 4 * 2**20
 _BYTES_PER_PATH: Final = 100

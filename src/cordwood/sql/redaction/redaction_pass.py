@@ -226,7 +226,7 @@ def _has_star(select: exp.Select) -> bool:
 
 
 class _ReadRedactor:
-    """The redaction of the reads in one tree, in a walk over its queries."""
+    """Redactor of the reads in one tree. It walks over the tree query by query."""
 
     def __init__(self, redaction: Redaction, records: RecordShapes, expanded_names: frozenset[str]) -> None:
         self._redaction = redaction
@@ -432,7 +432,7 @@ class _ReadRedactor:
     def _raw_element(self, node: exp.Bracket, sources: RelationsByName) -> RawValue | None:
         """Return an array's element as a raw value; None if its index reads columns.
 
-        In the latter case, array and index are redacted separately.
+        If the index reads columns, the array and the index are redacted separately.
         """
         reads_columns = any(index.find(exp.Column, exp.Query) for index in node.expressions)
         return None if reads_columns else self._raw_elements(node.this, sources)

@@ -3,8 +3,8 @@
 In some clauses, a name refers only to a column. In others, it refers to a select alias first, and else to a column.
 
 Engines differ in which constant keys they treat as ordinals, that is, as positions in the select list: DuckDB accepts
-`-(-1)`, ClickHouse `true` and `-1`. After `resolve`, a constant key is either the plain decimal number of a column or
-in a form that no engine treats as an ordinal.
+`-(-1)`, and ClickHouse accepts `true` and `-1`. After name resolution, a constant key is either the plain decimal
+number of a column, or has a form that no engine treats as an ordinal.
 
 The ORDER BY of a sub-query costs a sort but does not guarantee the order of the answer, so it is removed. A query that
 passes on the rows of a sub-query inherits the sub-query's ORDER BY.
@@ -373,7 +373,7 @@ _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def _written_ordinal(item: exp.Expr) -> exp.Expr | None:
-    """Return a written ordinal, which may have parentheses, leading zeros or hexadecimal digits; None if it is none."""
+    """Return the ordinal that the author wrote, or None. Parentheses, leading zeros and hexadecimal are accepted."""
     item = item.unnest()
     if isinstance(item, exp.Literal) and item.is_int:
         return exp.Literal.number(int(item.this))
@@ -405,7 +405,7 @@ def _set_order_keys(owner: exp.Expr, keys: list[exp.Expr]) -> None:
 
 
 def remove_inner_orders(tree: exp.Expr) -> None:
-    """Drop ORDER BY from sub-queries; a query without ORDER BY that passes on a sub-query's rows inherits it."""
+    """Drop ORDER BY from sub-queries. A query that only passes on a sub-query's rows inherits that ORDER BY."""
     table_queries = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_table_query(query, tree)]
     orders = {id(query): query.args["order"] for query in table_queries if query.args.get("order") is not None}
     if not orders:

@@ -1,7 +1,7 @@
 """Name resolution in expressions: names become columns, parameters become slots, and constant sub-queries are inlined.
 
 The values of slots are bound at run time and never printed. References to the columns of a sub-query without FROM are
-replaced by their constant values, so that an engine can use these as bounds of a scan.
+replaced by their constant values, so that an engine can use the values as bounds of a scan.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -326,7 +326,7 @@ def constant_query_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
 
 
 def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
-    """Return a relation that is not read from FROM: references to its columns are replaced by the values."""
+    """Return a relation for a constant row. References to its columns become the values, so FROM need not read it."""
     return Relation(
         alias, {name.lower(): Field(name, _mark_folded(value), lineage_of(value)) for name, value in columns.items()}
     )

@@ -1,4 +1,7 @@
-"""The state of one run of name resolution, and dotted names: a column, a path into an event, or a field of a STRUCT."""
+"""The state of one run of name resolution, and the resolution of dotted names.
+
+A dotted name is a column, a path into an event, or a field of a STRUCT.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,7 +67,7 @@ class CteScope(msgspec.Struct, frozen=True):
 
 
 class Resolution(msgspec.Struct):
-    """The state of one resolution.
+    """The state of one run of name resolution.
 
     If `may_read_streams` is set, tables may be the streams in `known_streams`, or any streams if `known_streams` is
     None. Otherwise, tables may only be sub-queries. `find_sub_query` resolves a sub-query of the endpoint, and
@@ -254,7 +257,7 @@ def _record_with_any_key(resolution: Resolution, relation: Relation) -> Field | 
 
 
 def access_fields(resolution: Resolution, value: exp.Expr, parts: NameParts) -> exp.Expr:
-    """Return the value of nested fields, one access for each part."""
+    """Return the access to nested fields of a value, with one step for each part."""
     for index, part in enumerate(parts):
         lineage = lineage_of(value)
         if lineage.is_event:
@@ -303,8 +306,8 @@ def _make_path_read(resolution: Resolution, value: exp.Expr, lineage: Lineage, p
     paths = [(steps, lineage)]
     for part in parts:
         paths = [extended for path in paths for extended in _follow_key(resolution, path, part)]
-        # A name can refer to several keys that differ only in case or dashes. Each such name multiplies the paths, so
-        # count the paths.
+        # A name can refer to several keys that differ only in case or dashes. Each such name multiplies the number of
+        # paths, so the budget counts the paths.
         count_nodes(len(paths))
     resolution.record_shapes.record_unseen_paths(paths[0][1])
     reads = [_make_event_path(resolution, base, path) for path in paths]

@@ -66,7 +66,7 @@ class _SubQueryResolver(msgspec.Struct):
         return cte
 
     def _is_defined_later(self, lower: str) -> bool:
-        """Return whether WITH defines the sub-query too late for its reader; never if RECURSIVE permits any order."""
+        """Return whether WITH does not define the sub-query before its reader; False if RECURSIVE permits any order."""
         if self.program.is_recursive or not self.in_progress or lower not in self.program.sub_queries:
             return False
         names = list(self.program.sub_queries)

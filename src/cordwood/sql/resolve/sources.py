@@ -246,7 +246,7 @@ def _parenthesise(source: exp.Expr) -> None:
 
 
 def _resolve_parentheses(reader: _FromResolver, source: exp.Expr) -> None:
-    """Resolve parentheses in FROM: a SELECT is a table, and tables are a nested join."""
+    """Resolve parentheses in FROM: around a SELECT, they form a table; around tables, they form a nested join."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
         _resolve_parenthesised_join(reader, source, inner)

@@ -1,4 +1,4 @@
-"""Name resolution of tables, and PIVOT and UNPIVOT.
+"""Name resolution of tables, and rewriting of PIVOT and UNPIVOT as queries.
 
 A table is a sub-query in scope. If the query may read streams, a table may also be an endpoint or a stream.
 """
@@ -481,7 +481,7 @@ def _ungrouped_fields(pivoted: PivotedRelation, groups: Sequence[tuple[list[Fiel
 def _unnest_groups(
     groups: Sequence[tuple[list[Field], exp.Expr]], values: Sequence[str], name: str, alias: exp.Identifier
 ) -> exp.Unnest:
-    """Return UNNEST of one struct for each group: the group's columns under the names of `values`, and its label."""
+    """Return UNNEST of a struct for each group, with the group's columns (named as in `values`) and its label."""
     rows = [
         _struct_literal([*zip(values, (field.copy_expression() for field in columns), strict=True), (name, label)])
         for columns, label in groups

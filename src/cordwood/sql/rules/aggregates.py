@@ -66,7 +66,7 @@ _ACCEPTED_KINDS_BY_AGGREGATE: Final[dict[type[exp.Expr], tuple[frozenset[Kind], 
 
 
 def _check_argument_kind(node: exp.Expr, value: exp.Expr) -> None:
-    """Refuse an argument of a known wrong type. Event values are not checked, since their types vary by row."""
+    """Refuse an argument whose type is known to be wrong. The types of event values vary by row and are not checked."""
     kind = kind_of(value)
     if kind in (None, Kind.VARIANT) or type(node) not in _ACCEPTED_KINDS_BY_AGGREGATE:
         return

@@ -90,7 +90,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
     @property
     def has_alternate_form(self) -> bool:
-        """Whether the flag `#` is given: always a decimal point, trailing zeros, and 0x before hexadecimal digits."""
+        """Whether the flag `#` requests a decimal point, trailing zeros, and 0x before hexadecimal digits."""
         return "#" in self.flags
 
     @property
@@ -119,7 +119,7 @@ class FormatField(msgspec.Struct, frozen=True):
 
     @property
     def exact_kind(self) -> Kind | None:
-        """The value's type if it is an exact type, such as NUMERIC, of which %f or %F print all digits; else None."""
+        """The value's type if it is NUMERIC or BIGNUMERIC and %f or %F prints its exact digits; otherwise None."""
         kind = kind_of(self.value)
         return kind if kind in EXACT_NUMERIC_KINDS and self.spec.letter in "fF" else None
 
@@ -365,7 +365,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return fragment(template, copy_tree(value), padded, without_zeros)
 
     def _print_exact(self, node: exp.Expr, field: FormatField, kind: Kind) -> exp.Expr:
-        """Format a NUMERIC with all its digits, rounded half away from zero."""
+        """Format a NUMERIC or BIGNUMERIC by its exact digits. Halves are rounded away from zero."""
         spec = field.spec
         if field.precision is not None:
             raise_unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")

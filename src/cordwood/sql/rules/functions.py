@@ -23,8 +23,8 @@ from cordwood.sql.rules.vocabulary import SqlVocabulary
 MAX_TEXT_BYTES: Final = 16_384
 # The limit on texts that are split into characters, which take about 50 bytes each.
 MAX_CHARACTERS: Final = 2_048
-# The limits of GENERATE_ARRAY and related functions: BigQuery's own limit for an array made once per query, and eleven
-# years of days for an array made for each row.
+# The limits of GENERATE_ARRAY and related functions. For an array that is made once per query, it is BigQuery's own
+# limit. For an array that is made for each row, the limit permits the days of eleven years.
 MAX_ELEMENTS: Final = 1_048_575
 MAX_ELEMENTS_PER_ROW: Final = 4_096
 
@@ -122,7 +122,7 @@ def _positional_reader(index: int) -> ArgumentReader:
 def rules_from_templates(
     words: SqlVocabulary, functions: Mapping[FunctionKey, FunctionSignature], templates: Mapping[FunctionKey, Template]
 ) -> RuleSet:
-    """Return the lowering rules of functions from an engine's templates for them."""
+    """Return the lowering rules of functions, which are made from an engine's templates."""
     rules = {key: _function_rule(words, functions[key], template) for key, template in templates.items()}
     return RuleSet(
         nodes={key: rule for key, rule in rules.items() if not isinstance(key, str)},

@@ -105,7 +105,7 @@ def option_value(option: exp.Expr) -> object:
 def canonical_json_text(text: str, *, rounds: bool) -> str | None:
     """Return the JSON document in canonical spelling; None if it is invalid or a number would have to be rounded.
 
-    If `rounds` is set, numbers are rounded to FLOAT64, and only invalid documents yield None.
+    If `rounds` is set, numbers are rounded to FLOAT64 instead, and only numbers beyond FLOAT64's range yield None.
     """
     try:
         parsed = json.loads(
@@ -266,7 +266,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
 
 
 def with_rounding_check(rule: Rule) -> Rule:
-    """Return the rule of FLOAT64(json) with a check of its mode, because only `round` is supported."""
+    """Return the rule of FLOAT64(json) with a check of `wide_number_mode`, because only 'round' is supported."""
 
     def checked(node: exp.Expr) -> exp.Expr:
         if not rounds_wide_numbers(node, default_mode="round"):

@@ -97,7 +97,10 @@ def may_overflow(node: exp.Expr) -> bool:
 
 
 def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
-    """Return whether the check may repeat the inputs: in a grouped query, only if each contains an aggregate."""
+    """Return whether the overflow check may repeat the inputs of the arithmetic.
+
+    It may not in GROUP BY. In a grouped query, outside of aggregates, it may only if each input contains an aggregate.
+    """
     ancestor = node.parent
     while ancestor is not None and not isinstance(ancestor, (exp.AggFunc, exp.Select)):
         if isinstance(ancestor, exp.Group):
@@ -127,7 +130,10 @@ def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _max_magnitude(node: exp.Expr) -> float:
-    """Return an upper bound of the value's magnitude, as a power of ten. It exceeds FLOAT64's if it may overflow."""
+    """Return an upper bound of the value's magnitude, as a power of ten.
+
+    The bound exceeds FLOAT64's range if the computation of the value may overflow.
+    """
     value = constant_python_value(node)
     if isinstance(value, (int, float)):
         return math.log10(abs(value)) if value else -_FLOAT64_MAGNITUDE

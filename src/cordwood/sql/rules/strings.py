@@ -13,7 +13,7 @@ from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.lowering import Rule, raise_unsupported, returns_null_on_error, span_in_text
 from cordwood.sql.nodes import constant_text, is_null
 
-# Longer results are not folded but computed by the engine.
+# The maximum length of a folded constant. The engine computes longer results.
 _MAX_FOLDED_LENGTH: Final = 10_000
 # The key in a node's metadata that marks a call as not constant, so that the folding rules traverse long chains of
 # calls only once.

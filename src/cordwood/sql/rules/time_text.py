@@ -28,7 +28,8 @@ from cordwood.sql.lowering import (
 from cordwood.sql.nodes import constant_text, internal_function_name
 from cordwood.sql.rules.vocabulary import SqlVocabulary
 
-# A format element with its spelling, which is empty where it is not needed; or None with the text between elements.
+# A pair: a format element and its spelling (empty where the spelling is not needed), or None and the text between
+# elements.
 FormatElement = tuple[str | None, str]
 
 # The type of the formatted value, by the class of the node in which sqlglot wraps the value.
@@ -306,8 +307,8 @@ class TimeParsingSql(msgspec.Struct, frozen=True):
     is the number of a date's weekday, where Monday is 1, and `monday_of_week` is the Monday of a date's week.
     `name_position` is the position, counted from 1, of the name that begins with the first three letters of a text.
     `units_to_duration` is the duration of a number of units, each of the given number of microseconds.
-    `seconds_to_duration` is the duration of a text of seconds with a fraction. `sum_durations` adds such durations to a
-    time of day.
+    `seconds_to_duration` is the duration of a text of seconds with a fraction. `sum_durations` is the time of day that
+    is the sum of such durations.
     """
 
     parse_integer: Callable[[str], str]
@@ -399,7 +400,7 @@ class ElementGroups(msgspec.Struct, frozen=True):
         return self.sql.add_days(monday, f"({self.number_sql_or_default('V', '1')} - 1) * 7 + {self._weekday_sql(0)}")
 
     def _week_date_sql(self) -> str:
-        """Return SQL for the date of a day in the week %U or %W: of the weekday, or of the first day if there is none.
+        """Return SQL for the date of a day in the week %U or %W: the format's weekday, or else the week's first day.
 
         Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0.
         """

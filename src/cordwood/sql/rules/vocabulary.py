@@ -56,7 +56,7 @@ class SqlVocabulary(msgspec.Struct, frozen=True):
     # The wall clock in UTC of a value of any type of time, and of a TIMESTAMP.
     time_to_utc_wall_clock: Conversion
     timestamp_to_utc_wall_clock: Conversion
-    # A value as a JSON document; a text that is not JSON is NULL.
+    # A value as a JSON document. A text that is not JSON becomes NULL.
     as_json_document: Conversion
 
     # A value that fails, or is NULL inside SAFE, if the condition is true. A condition that is NULL does not fail. The
@@ -69,7 +69,7 @@ class SqlVocabulary(msgspec.Struct, frozen=True):
 
     # The concatenation of texts, which is NULL if one of them is NULL.
     concat: Callable[..., str]
-    # The engine's own text of a value; a number or boolean as INT64, and as FLOAT64.
+    # The text of a value as the engine itself prints it; a number or boolean converted to INT64, and to FLOAT64.
     as_text: UnaryTemplate
     as_integer: UnaryTemplate
     as_float: UnaryTemplate
