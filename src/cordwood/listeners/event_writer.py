@@ -32,7 +32,7 @@ MIN_GROUP_EVENTS: Final = 100
 MAX_GROUP_EVENTS: Final = 5000
 # The minimum and maximum time between two attempts to store events, and the minimum time between two messages to the
 # operator about failures.
-_MIN_SECONDS, _MAX_SECONDS = 0.1, 5.0
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 5.0
 _MIN_SECONDS_BETWEEN_MESSAGES: Final = 30.0
 
 

@@ -199,7 +199,7 @@ class QueryService:
         shapes = visible_shapes(caller, self._engine)
         return self._redactions.for_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
 
-    async def facts(self) -> Mapping[str, StreamStats]:
+    async def stream_stats(self) -> Mapping[str, StreamStats]:
         """Return the row count and the time range of each stream.
 
         The engine is called in a thread, because it may be remote.

@@ -173,10 +173,10 @@ SECOND_US = 1_000_000
 
 # A refresh starts before the answer is `warm_seconds` old. The lead is between these two shares of `warm_seconds`. The
 # lead depends on the cache key, so that entries made at the same time are not refreshed at the same time.
-MIN_LEAD, MAX_LEAD = 0.02, 0.10
+MIN_LEAD_SHARE, MAX_LEAD = 0.02, 0.10
 # After the first failure, a refresh is retried after the share FIRST_RETRY of `warm_seconds`. The pause doubles with
 # each further failure, up to the share LAST_RETRY.
-FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
+FIRST_RETRY_SHARE, LAST_RETRY = 1 / 30, 1 / 5
 
 
 class CachedAnswer(msgspec.Struct):

@@ -226,7 +226,7 @@ MAX_BUFFERED_BYTES = 256 * 1024
 MAX_QUEUED_CHUNKS = 8
 
 
-class ReaderClosedError(Exception):
+class RunAbandonedError(Exception):
     """The error that ends a run whose client has stopped reading the response."""
 
 

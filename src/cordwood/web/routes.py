@@ -11,18 +11,18 @@ from cordwood.observe.observation import Observer
 from cordwood.web import (
     agents,
     alerts,
+    definition_requests,
     explorer,
     keys,
     loki_api,
-    manage,
     operations,
     quarantine,
     shippers,
     stream_events,
 )
-from cordwood.web.http_application import HttpApplication, SendBudget
 from cordwood.web.asgi import Receive, Request, Response, Scope, Send, percent_decode, preflight_response
 from cordwood.web.describe import catalog
+from cordwood.web.http_application import HttpApplication, SendBudget
 from cordwood.web.ingest import ingest_events
 from cordwood.web.operations import send_backup
 from cordwood.web.query import (
@@ -153,7 +153,7 @@ async def _parse_ad_hoc(context: HandlerContext) -> Response:
 
 
 def _definitions_handler(
-    kind: manage.DefinitionKind[Any], read: Callable[[Request, Services], Awaitable[Response]]
+    kind: definition_requests.DefinitionKind[Any], read: Callable[[Request, Services], Awaitable[Response]]
 ) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         if context.request.method == "POST":
@@ -164,7 +164,7 @@ def _definitions_handler(
 
 
 def _definition_handler(
-    kind: manage.DefinitionKind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]
+    kind: definition_requests.DefinitionKind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]
 ) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         if context.request.method in ("PUT", "PATCH"):
@@ -176,7 +176,7 @@ def _definition_handler(
     return answer
 
 
-def _text_routes(kind: manage.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
+def _text_routes(kind: definition_requests.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
     """Return the routes for the texts and versions of endpoints, or of streams, depending on `kind`."""
 
     async def text(context: HandlerContext) -> Response:
@@ -193,15 +193,17 @@ def _text_routes(kind: manage.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[byt
 
     collection = f"{kind.name}s".encode()
     return (
-        (re.compile(manage.TEXT_ADDRESS % collection), Route("text", READ, text)),
-        (re.compile(manage.VERSIONS_ADDRESS % collection), Route("versions", READ, listed)),
-        (re.compile(manage.VERSION_ADDRESS % collection), Route("versions", READ, shown)),
-        (re.compile(manage.RESTORE_ADDRESS % collection), Route("versions", WRITE, restored)),
+        (re.compile(definition_requests.TEXT_ADDRESS % collection), Route("text", READ, text)),
+        (re.compile(definition_requests.VERSIONS_ADDRESS % collection), Route("versions", READ, listed)),
+        (re.compile(definition_requests.VERSION_ADDRESS % collection), Route("versions", READ, shown)),
+        (re.compile(definition_requests.RESTORE_ADDRESS % collection), Route("versions", WRITE, restored)),
     )
 
 
-def _definition_request(kind: manage.DefinitionKind[Any], context: HandlerContext) -> "manage.DefinitionRequest[Any]":
-    return manage.DefinitionRequest(
+def _definition_request(
+    kind: definition_requests.DefinitionKind[Any], context: HandlerContext
+) -> "definition_requests.DefinitionRequest[Any]":
+    return definition_requests.DefinitionRequest(
         kind, context.request, context.services(), context.shared.options, context.shared.observer
     )
 
@@ -281,9 +283,11 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/api/client.py": Route("client", READ, _collection_handler(catalog.show_api_client)),
     b"/docs": Route("docs", READ, _collection_handler(catalog.show_api_page)),
     b"/api/endpoints": Route(
-        "endpoints", READ_OR_CREATE, _definitions_handler(manage.ENDPOINT_KIND, catalog.list_endpoints)
+        "endpoints", READ_OR_CREATE, _definitions_handler(definition_requests.ENDPOINT_KIND, catalog.list_endpoints)
     ),
-    b"/api/sources": Route("sources", READ_OR_CREATE, _definitions_handler(manage.SOURCE_KIND, catalog.list_sources)),
+    b"/api/sources": Route(
+        "sources", READ_OR_CREATE, _definitions_handler(definition_requests.SOURCE_KIND, catalog.list_sources)
+    ),
     b"/api/alerts": Route("alerts", READ, _collection_handler(alerts.list_alerts)),
     b"/api/alerts/history": Route("alerts", READ, _collection_handler(alerts.list_history)),
     b"/api/alerts/silences": Route("silences", READ_OR_CREATE, _list_or_create_silences),
@@ -310,14 +314,16 @@ PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow_query)),
     (
         re.compile(rb"/api/endpoints/([^/]+)"),
-        Route("endpoint", READ_OR_CHANGE, _definition_handler(manage.ENDPOINT_KIND, catalog.show_endpoint)),
+        Route(
+            "endpoint", READ_OR_CHANGE, _definition_handler(definition_requests.ENDPOINT_KIND, catalog.show_endpoint)
+        ),
     ),
     (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _show_explorer_file)),
     (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _item_handler(show_scope))),
     (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _item_handler(show_sql))),
     (
         re.compile(rb"/api/sources/([^/]+)"),
-        Route("source", READ_OR_CHANGE, _definition_handler(manage.SOURCE_KIND, catalog.show_source)),
+        Route("source", READ_OR_CHANGE, _definition_handler(definition_requests.SOURCE_KIND, catalog.show_source)),
     ),
     (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _item_handler(catalog.show_schema))),
     (
@@ -332,8 +338,8 @@ PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _delete_silence)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _show_quarantine_item)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay_item)),
-    *_text_routes(manage.ENDPOINT_KIND),
-    *_text_routes(manage.SOURCE_KIND),
+    *_text_routes(definition_requests.ENDPOINT_KIND),
+    *_text_routes(definition_requests.SOURCE_KIND),
     *shippers.PATTERN_ROUTES,
     *loki_api.PATTERN_ROUTES,
 )
