@@ -1,8 +1,8 @@
-"""`python -m cordwood` and the `cordwood` command."""
+"""The entry point of `python -m cordwood` and of the `cordwood` command."""
 
 import sys
 
-# Check the version before importing modules whose syntax an older Python cannot parse.
+# Check the version before importing modules, because an older Python cannot parse their syntax.
 if sys.version_info < (3, 11):  # noqa: UP036 - a checkout may be run by any Python
     sys.exit(f"cordwood needs Python 3.11 or newer, and this is {sys.version.split()[0]}.")
 

@@ -1,4 +1,4 @@
-"""Authentication and authorization: find the caller of a key, and check what the caller may do."""
+"""Authentication and authorization: find the caller of a key, and check the caller's permissions."""
 
 import hmac
 import time
@@ -18,7 +18,7 @@ _HOW_TO_SEND_A_KEY = "Send a key in the header X-API-KEY, or as Authorization: B
 
 
 class FixedKey(msgspec.Struct, frozen=True):
-    """A key from the settings, valid as long as it is in the settings. It is not in the key store."""
+    """A key from the settings. It is valid as long as the settings contain it, and is not in the key store."""
 
     caller: Caller
     secret_digest: str
@@ -32,7 +32,7 @@ class SignedKeyVerifier(Protocol):
 
 
 class Authenticator:
-    """Authenticates a key: looks for it in the settings, then in the key store, then verifies it as a signed key."""
+    """An authenticator. It looks for a key in the settings and in the key store, then verifies it as a signed key."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class Authenticator:
         self._clock = clock
 
     def authenticate(self, key_text: str | None) -> Caller:
-        """Return the caller of a key; raise NoKey if no key was sent, BadKey if the key is unknown, revoked or expired."""
+        """Return the caller of a key.
+
+        Raise NoKey if no key was sent, and BadKey if the key is unknown, revoked or expired.
+        """
         if not key_text:
             raise NoKey("This route needs a key, and none was sent.", hint=_HOW_TO_SEND_A_KEY)
         caller = self._find_caller(key_text)
@@ -56,7 +59,10 @@ class Authenticator:
         return caller
 
     def authenticate_for_endpoint(self, key_text: str | None, endpoint: Endpoint | None, address: str) -> Caller:
-        """Return the caller of a request for an endpoint. A public endpoint that is addressed by its UUID needs no key."""
+        """Return the caller of a request for an endpoint.
+
+        A public endpoint that is addressed by its UUID needs no key.
+        """
         if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
             return self.authenticate(key_text)
         try:
@@ -66,7 +72,7 @@ class Authenticator:
         return caller if may_query(caller, endpoint) else ANONYMOUS
 
     def find_stored_key(self, key_text: str) -> Key | None:
-        """Return the stored key with this secret, even if it has been revoked or has expired."""
+        """Return the stored key with this secret, even if the key has expired."""
         return self.keys.find(hash_secret(key_text))
 
     def _find_caller(self, key_text: str) -> Caller | None:
@@ -78,7 +84,7 @@ class Authenticator:
         )
 
     def _find_fixed_key(self, presented_digest: str) -> Caller | None:
-        # Compare with every key, so that the time does not depend on which one matches.
+        # Compare with every key, so that the time of the comparison does not reveal which key matches.
         matches = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
         return matches[0] if matches else None
 
@@ -112,17 +118,23 @@ def may_manage(caller: Caller) -> bool:
 
 
 def may_see_all_requests(caller: Caller) -> bool:
-    """Return whether the caller may see the requests of other keys: only an unrestricted private key may."""
+    """Return whether the caller may see the requests of other keys, which requires an unrestricted private key."""
     return may_manage(caller) and not (caller.pins or caller.redact_always)
 
 
 def may_query_any_endpoint(caller: Caller) -> bool:
-    """Return whether the caller may query at least one endpoint, and so be told that an endpoint does not exist."""
+    """Return whether the caller may query at least one endpoint.
+
+    Only such a caller is told that an endpoint does not exist.
+    """
     return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)
 
 
 def may_ingest_any_stream(caller: Caller) -> bool:
-    """Return whether the caller may send events to at least one stream, and so be told that a stream does not exist."""
+    """Return whether the caller may send events to at least one stream.
+
+    Only such a caller is told that a stream does not exist.
+    """
     return any(
         scope in ("private", "public", "ingest") or scope.startswith(("ingest:source:", "ingest:collection:"))
         for scope in caller.scopes
@@ -153,7 +165,7 @@ def require_management_permission(caller: Caller) -> None:
 def apply_pins(caller: Caller, parameters: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
     """Return the parameters with the pins of the key added; raise Forbidden if a parameter contradicts a pin.
 
-    A call of an endpoint that does not declare the pinned parameter is refused, because the pin would restrict nothing.
+    A call of an endpoint that does not declare the pinned parameter is refused, because the pin would have no effect.
     """
     declared = {parameter.name for parameter in endpoint.parameters}
     values = dict(parameters)

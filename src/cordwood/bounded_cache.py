@@ -1,8 +1,8 @@
-"""Caches with a limit in bytes, for values whose size callers choose.
+"""Caches with a limit in bytes, for values whose size depends on what callers send.
 
-A limit on the number of entries does not limit memory: 2,000 texts of 250 KB take 500 MB. Here the sizes of all entries
-are added up, a value that would take a large part of the limit is not stored, and functions are memoized for short
-arguments only.
+A limit on the number of entries does not limit memory: 2,000 texts of 250 KB take 500 MB. Therefore, `BoundedCache`
+adds up the sizes of all entries, and does not store a value that would take a large part of the limit. Functions are
+memoized only for short arguments.
 """
 
 import re
@@ -19,17 +19,18 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 
-# The overhead of an entry in bytes, besides its key and value: its node in the order of use, and two hash table slots.
+# The bytes of an entry besides its key and value: its node in the order of use, and two slots of hash tables.
 CACHE_ENTRY_OVERHEAD_BYTES: Final = 320
 # A value larger than a quarter of the limit is not stored, because it would evict too many others.
 _ENTRY_DIVISOR: Final = 4
 
-# Python's `re` module caches the last 512 patterns of any length. Its cache is purged after a pattern longer than this.
+# Python's `re` module caches the last 512 patterns of any length. After the compilation of a pattern that is longer
+# than this, the cache is purged, because long patterns take much memory.
 _MAX_RE_CACHED_LENGTH: Final = 1_000
 
 
 class BoundedCache(Generic[K, V]):
-    """An LRU cache with a limit in bytes. Thread-safe.
+    """A thread-safe LRU cache with a limit in bytes.
 
     `size` returns the bytes of a key and its value, without the overhead `CACHE_ENTRY_OVERHEAD_BYTES`.
     """
@@ -50,7 +51,7 @@ class BoundedCache(Generic[K, V]):
         return self._total_bytes
 
     def get(self, key: K) -> V | None:
-        """Return the value and mark it as the most recently used."""
+        """Return the value of the key and mark it as the most recently used; return None if there is no value."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -59,7 +60,7 @@ class BoundedCache(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V) -> None:
-        """Store a value unless it is too large, and evict the least recently used values."""
+        """Store a value unless it is too large; evict the least recently used values if the limit is exceeded."""
         size = self._size(key, value) + CACHE_ENTRY_OVERHEAD_BYTES
         with self._lock:
             self._drop(key)
@@ -67,12 +68,12 @@ class BoundedCache(Generic[K, V]):
                 self._insert(key, value, size)
 
     def peek(self, key: K) -> V | None:
-        """Return the value without marking it as used."""
+        """Return the value of the key without marking it as used; return None if there is no value."""
         entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
     def update_size(self, key: K) -> None:
-        """Measure a value again after it has grown, and evict others if necessary. Does nothing if it is not stored."""
+        """Measure a stored value again after it has grown, and evict other values if the limit is exceeded."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -80,7 +81,7 @@ class BoundedCache(Generic[K, V]):
                 self._insert(key, entry[0], self._size(key, entry[0]) + CACHE_ENTRY_OVERHEAD_BYTES)
 
     def drop(self, key: K) -> None:
-        """Remove the value, if it exists."""
+        """Remove the value of the key, if there is one."""
         with self._lock:
             self._drop(key)
 
@@ -97,9 +98,9 @@ class BoundedCache(Generic[K, V]):
 
 
 def memoize_short_texts(max_length: int, max_entries: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
-    """Memoize a function of a text for texts of up to `max_length` characters; longer texts are computed each time.
+    """Memoize a function for texts of up to `max_length` characters; it is called each time for a longer text.
 
-    For functions that are called too often to take a lock. At most `max_entries` results are held.
+    At most `max_entries` results are kept. Use this for functions that are called too often to take a lock.
     """
 
     def decorate(function: Callable[[str], T]) -> Callable[[str], T]:
@@ -114,7 +115,7 @@ def memoize_short_texts(max_length: int, max_entries: int) -> Callable[[Callable
 
 
 def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile a pattern that a caller wrote, without leaving a long one in the cache of Python's `re` module.
+    """Compile a pattern that a caller wrote, without leaving a long pattern in the cache of Python's `re` module.
 
     Raises re.error, also for a pattern that is nested too deeply or has a repetition count too large for Python.
     """
@@ -128,7 +129,7 @@ def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 
 def estimate_memory_bytes(value: object) -> int:
-    """Return the approximate bytes of a value of texts, numbers, containers and structs; shared objects count once."""
+    """Return the approximate bytes of a value and of all objects in it; an object that is shared counts once."""
     return _estimate_memory_bytes(value, set())
 
 

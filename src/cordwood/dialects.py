@@ -1,4 +1,4 @@
-"""Read and compile endpoints and callers' queries, whichever SQL dialect an endpoint is written in."""
+"""Read and compile endpoints and callers' queries, with the compiler for each endpoint's SQL dialect."""
 
 from collections.abc import Collection, Mapping
 
@@ -26,7 +26,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 
 
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
-    """Compile the endpoint's own query."""
+    """Compile an endpoint's own (saved) query."""
     if program.dialect_text is not None:
         _refuse_following(program)
         return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
@@ -36,7 +36,7 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
 def compile_sql_query(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a caller's SQL in the dialect of the endpoint."""
+    """Compile a caller's SQL query, which is in the dialect of the endpoint."""
     if program.dialect_text is not None:
         _refuse_following(program)
         return compile_clickhouse(program, text, target, shapes, redaction)
@@ -46,7 +46,7 @@ def compile_sql_query(
 def compile_lql_query(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a caller's LQL; raise QueryUnsupported if the endpoint's dialect does not support LQL."""
+    """Compile a caller's LQL query; raise QueryUnsupported if the endpoint's dialect does not support LQL."""
     _require_lql_support(program)
     return compile_lql(program, text, target, shapes, redaction)
 
@@ -61,7 +61,7 @@ def compile_logql_query(
 
 
 def explain_lql_query(program: Program, text: str, target: Target, shapes: Shapes) -> str:
-    """Translate a query in LQL to SQL in BigQuery's dialect."""
+    """Translate an LQL query to SQL in BigQuery's dialect."""
     _require_lql_support(program)
     return explain_lql(program, text, target, shapes)
 

@@ -5,9 +5,9 @@
     ├── QueryFault     query.*     the author has to change the query; carries a Span in the author's text;
     │                              also limit.plan and limit.compile, which concern the query's own size
     ├── LimitFault     limit.*     the caller has to request less, or later
-    ├── ServiceFault   service.*   the service is starting or stopping: retry later; also, a client command failed
-    ├── EngineFault    engine.*    the engine is unavailable or failed: for the operator
-    ├── SetupFault     setup.*     a file, a setting or the data folder is wrong: for the operator, before serving
+    ├── ServiceFault   service.*   the service is starting or stopping (retry later), or a client command failed
+    ├── EngineFault    engine.*    the engine is unavailable or failed: the operator has to act
+    ├── SetupFault     setup.*     a file, a setting or the data folder is wrong: the operator has to correct it
     └── BugFault       bug.*       an internal error, whose incident id is also in the log
 
 HTTP statuses are assigned in `web/problems.py` alone.
@@ -26,12 +26,16 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     return f"Did you mean {closest_name}?" if closest_name else None
 
 
-# Names longer than this are not compared: comparing long names takes seconds, and callers choose their length.
+# Names that are longer than this are not compared, because callers choose their length, and comparing long names can
+# take seconds.
 MAX_COMPARED_LENGTH: Final = 100
 
 
 def find_closest_name(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar known name, ignoring case, or None if no known name is similar. Long names are skipped."""
+    """Return the most similar known name, ignoring case, or None if no known name is similar.
+
+    Names of more than `MAX_COMPARED_LENGTH` characters are ignored.
+    """
     if len(name) > MAX_COMPARED_LENGTH:
         return None
     by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= MAX_COMPARED_LENGTH}
@@ -40,7 +44,7 @@ def find_closest_name(name: str, candidates: Iterable[str], cutoff: float = 0.6)
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A position in the author's text: line and column, from 1."""
+    """A position in the text that an author wrote: line and column, both counted from 1."""
 
     line: int
     column: int
@@ -52,7 +56,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Fault(Exception):
-    """An error with a message, a hint on what to do, the position in the author's text, and when to retry."""
+    """An error with a message, a hint on what to do, a position in the author's text, and the time before a retry."""
 
     code: ClassVar[str]
 
@@ -73,7 +77,7 @@ class Fault(Exception):
     def one_line_text(self) -> str:
         """Return the error in one line, for a terminal or a log."""
         position = f"{self.span}: " if self.span else ""
-        # A message that ends with a quotation of the caller's text may have no full stop.
+        # A message that ends with a quotation of the caller's text may lack a full stop.
         end = "" if not self.hint or self.message.endswith((".", "!", "?", ":")) else "."
         return f"{position}{self.message}{end}" + (f" {self.hint}" if self.hint else "")
 
@@ -154,7 +158,7 @@ class BadKeyTerms(FieldFault):
 
 
 class BadDefinition(FieldFault):
-    """The definition of an endpoint or a stream is invalid. A span is a position in the query that was sent."""
+    """The definition of an endpoint or a stream is invalid. If there is a span, it is a position in the sent query."""
 
     code = "request.bad-definition"
 
@@ -210,7 +214,7 @@ class BadBody(RequestFault):
 
 
 class NoReadableItem(BadBody):
-    """No item of the body can be decoded. `index` is the position of the first item."""
+    """No item of the body can be decoded. `index` and `reason` describe the first item that cannot."""
 
     def __init__(self, index: int, reason: str, *, hint: str | None = None) -> None:
         super().__init__(f"No item of the body can be read. Item {index + 1}: {reason}", hint=hint)
@@ -271,7 +275,7 @@ class QueryUnsupported(QueryFault):
 
 
 class BadQueryValue(QueryFault):
-    """An operation of the query fails on a value. An error without a span was found while the query ran."""
+    """An operation of the query fails on a value. An error without a span occurred while the query ran."""
 
     code = "query.value"
 
@@ -313,7 +317,7 @@ class QueryKilled(LimitFault):
 
 
 class QuarantinedQuery(LimitFault):
-    """The query, or the key that sent it, is refused for a while because the engine's process was killed."""
+    """The query, or its key, is refused for a while, because the engine's process was killed for earlier queries."""
 
     code = "limit.quarantined-query"
 
@@ -339,7 +343,7 @@ class RateExceeded(LimitFault):
 
 
 class TooManyFollowers(LimitFault):
-    """The limit on connections that follow queries is reached: of a key, of an address or of the service."""
+    """The limit on connections that follow queries is reached, for a key, a network address or the whole service."""
 
     code = "limit.followers"
 
@@ -367,7 +371,7 @@ class BacklogFull(LimitFault):
 
 
 class ServiceFault(Fault):
-    """The service is starting or stopping, so it answers no requests, or it did not serve a client command."""
+    """The service is starting or stopping and answers no requests, or it could not serve a client command."""
 
 
 class Starting(ServiceFault):
@@ -399,7 +403,7 @@ class EngineUnreachable(EngineFault):
 
 
 class EngineKilledDuringQuery(EngineUnreachable):
-    """The engine's process was killed because another query did not stop, which this one may have waited for."""
+    """The engine's process was killed because this query, or another that was running, did not stop in time."""
 
 
 class EngineFailed(EngineFault):
@@ -428,7 +432,7 @@ class BadTestPage(SetupFault):
 
 
 class BrokenFiles(SetupFault):
-    """A report of several files that could not be read, with the error of each."""
+    """A report of the errors in files of endpoints, streams and alerts that could not be read or compiled."""
 
     code = "setup.broken-files"
 
@@ -456,7 +460,7 @@ class BadBackup(SetupFault):
 
 
 class BugFault(Fault):
-    """An internal error. The caller is given an incident id, under which the log has the details."""
+    """An internal error. The caller receives an incident id, with which the details can be found in the log."""
 
     code = "bug.internal"
 
@@ -464,7 +468,7 @@ class BugFault(Fault):
 class IsolationCheckFailed(BugFault):
     """The isolation check refused a compiled statement, so it was not run.
 
-    The log has the text of the statement under the incident id.
+    The log has the text of the statement, with the incident id.
     """
 
     code = "bug.isolation"

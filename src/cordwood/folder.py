@@ -1,4 +1,4 @@
-"""The data folder: its files, the lock of the process that owns it, and the signal to reload."""
+"""The data folder: its files, the lock of the process that owns the folder, and the signal to reload."""
 
 import fcntl
 import json
@@ -37,7 +37,7 @@ class ReloadOutcome(msgspec.Struct, frozen=True):
 
 
 class DataFolder:
-    """A folder that one process owns at a time: the one that holds the lock on the folder's lock file."""
+    """The data folder. One process owns it at a time: the process that holds the lock on the folder's lock file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class DataFolder:
         return self.path / "alerts.db"
 
     def read_or_create_secret(self, name: str) -> str:
-        """Return a secret that is stored in the folder, and is created on first use."""
+        """Return the secret in the file `name` of the folder, which is created on first use."""
         file = self.path / name
         try:
             if not (file.exists() and file.read_text(encoding="ascii").strip()):
@@ -66,7 +66,7 @@ class DataFolder:
         return sorted(self.path.glob("*.key"))
 
     def managed_files(self) -> Sequence[Path]:
-        """Return the files of endpoints, streams and versions that the service wrote, relative to the folder."""
+        """Return the paths, relative to the folder, of the endpoints, streams and versions that the service wrote."""
         candidates = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
         return sorted(file.relative_to(self.path) for file in candidates if file.exists())
 
@@ -88,7 +88,7 @@ class DataFolder:
             )
 
     def is_used(self) -> bool:
-        """Return whether a service ever used the folder."""
+        """Return whether a service has ever used the folder."""
         return self.keys_file.exists()
 
     def file_names(self) -> Sequence[str]:
@@ -108,7 +108,7 @@ class DataFolder:
 
     @contextmanager
     def take_ownership(self) -> Iterator["FolderOwnership"]:
-        """Lock the folder, which is created if it is missing; raise DataFolderInUse if another process owns it."""
+        """Create the folder if it is missing, and lock it; raise DataFolderInUse if another process owns it."""
         with self._open_lock() as lock:
             if not _try_lock_repeatedly(lock):
                 raise DataFolderInUse(self._in_use_message(), hint="Stop it, or choose another folder with --data-dir.")
@@ -121,7 +121,7 @@ class DataFolder:
                 lock.truncate(0)
 
     def owner(self) -> FolderOwner | None:
-        """Return the process that owns the folder, or None if there is none or its lock file cannot be read."""
+        """Return the process that owns the folder, or None if no process does or the lock file cannot be read."""
         try:
             with (self.path / _LOCK).open("r+", encoding="utf-8") as lock:
                 if _try_lock(lock):
@@ -190,7 +190,7 @@ class FolderOwnership:
 
 
 def _try_lock_repeatedly(lock: IO[str]) -> bool:
-    """Try to take the lock several times, because another process that calls `owner` holds it for a moment."""
+    """Try to take the lock several times, because another process that calls `owner` holds the lock for a moment."""
     for _ in range(5):
         if _try_lock(lock):
             return True

@@ -1,4 +1,4 @@
-"""The [alert] table of an endpoint's settings, and alert files, which are TOML files ending in .alert.toml."""
+"""The parser of alerts: the `[alert]` table in an endpoint's settings, and TOML files that end in `.alert.toml`."""
 
 import hashlib
 import math
@@ -15,7 +15,7 @@ from cordwood.model.definitions import MAX_ALERT_TEXT_CHARACTERS, Alert, Compari
 from cordwood.settings.quantities import format_duration
 
 ALERT_FILE_SUFFIX: Final = ".alert.toml"
-# The namespace of alert ids, which are derived from names. States and silences are stored under the id.
+# The namespace of alert ids, which are derived from names. An alert's states and silences are stored under its id.
 ALERT_ID_NAMESPACE: Final = UUID("c02d0000-0000-5000-8000-00000000a1e7")
 
 _SETTING_NAMES: Final = (
@@ -52,7 +52,7 @@ def read_alert_file(file: str, text: str) -> Alert:
 
 
 def read_alert_table(document: TomlDocument, endpoint: str) -> Alert | None:
-    """Return the alert in an endpoint's settings. Its default name is that of the endpoint."""
+    """Return the alert in an endpoint's settings; None if there is none. Its default name is the endpoint's name."""
     table = document.tables.get("alert")
     if table is None:
         return None
@@ -95,7 +95,7 @@ def _read_alert(
 
 
 def read_condition(text: str) -> Condition | None:
-    """Parse a condition; return None for other texts."""
+    """Parse a condition; return None if the text is not a condition."""
     written = text.strip()
     if written == "rows":
         return Condition(written, Measure.ROWS)
@@ -200,7 +200,7 @@ def _read_sandbox_query(document: TomlDocument, path: TomlPath, table: Mapping[s
 
 
 def alert_to_table(alert: Alert) -> dict[str, object]:
-    """Return the settings of an alert that differ from the defaults, in the form of its table."""
+    """Return the settings of an alert that differ from the defaults, as a table for an endpoint file."""
     durations = {
         "every": alert.every_seconds,
         "for": alert.for_seconds or None,

@@ -1,4 +1,4 @@
-"""The catalog interface: endpoints, streams and alerts by name, the places of their files, and their contents."""
+"""The interfaces and data types of the catalog: endpoints, streams, alerts, their files, and changes to them."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -17,7 +17,7 @@ SentDefinition = JsonFields | str
 
 
 class CatalogSources(msgspec.Struct, frozen=True):
-    """The places of definition files: shipped ones, managed ones in the data folder, and the operator's."""
+    """The places of definition files: the operator's files, managed files in the data folder, and shipped files."""
 
     endpoints: Path | None = None
     streams: Path | None = None
@@ -26,7 +26,7 @@ class CatalogSources(msgspec.Struct, frozen=True):
 
 
 class Origin(StrEnum):
-    """The origin of an endpoint or a stream. Only managed ones can be changed over HTTP."""
+    """The origin of an endpoint or a stream. Only managed endpoints and streams can be changed over HTTP."""
 
     SHIPPED = "shipped"
     MANAGED = "managed"
@@ -42,7 +42,7 @@ class CatalogLayer(msgspec.Struct, frozen=True):
 
 
 class CatalogLayers(msgspec.Struct, frozen=True):
-    """The definitions by origin. A later layer replaces definitions of the same name in an earlier one."""
+    """The definitions by origin. A definition in a later layer replaces one of the same name in an earlier layer."""
 
     shipped: CatalogLayer = CatalogLayer()
     managed: CatalogLayer = CatalogLayer()
@@ -69,7 +69,10 @@ class CatalogContents(msgspec.Struct, frozen=True):
     alerts: tuple[Alert, ...] = ()
 
     def endpoint_including(self, name: str) -> Endpoint | None:
-        """Return an endpoint that reads an endpoint of this name; it would read a new stream of the name instead."""
+        """Return an endpoint whose query reads another endpoint of this name; None if there is none.
+
+        If a stream of this name were created, the query would read the stream instead.
+        """
         return next(
             (endpoint for endpoint in self.endpoints if any(included.name == name for included in endpoint.included)),
             None,
@@ -78,13 +81,13 @@ class CatalogContents(msgspec.Struct, frozen=True):
 
 class Catalog(Protocol):
     def endpoint(self, name_or_id: str) -> Endpoint | None:
-        """Return the endpoint with this name or UUID. A file with errors is not put in force."""
+        """Return the endpoint with this name or UUID; None if there is none. A file with errors has no effect."""
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return all endpoints, sorted by name."""
 
     def stream(self, name_or_id: str) -> Stream | None:
-        """Return the stream with this name or UUID."""
+        """Return the stream with this name or UUID; None if there is none."""
 
     def streams(self) -> Sequence[Stream]:
         """Return all streams, sorted by name."""
@@ -94,7 +97,10 @@ class Catalog(Protocol):
 
 
 class Author(msgspec.Struct, frozen=True):
-    """The key that makes a change, and the revisions that the definition may have (If-Match), or None for any."""
+    """The key with which a change is made, and the revisions to which the change may be applied.
+
+    The revisions come from the header If-Match; None stands for any revision.
+    """
 
     key_id: str
     expected_revisions: frozenset[str] | None = None
@@ -113,20 +119,20 @@ class Version(msgspec.Struct, frozen=True):
 
     number: int
     at: float
-    # The id of the key whose caller made the change; it is empty if somebody edited the file itself.
+    # The id of the key whose caller made the change; it is empty if the file was edited by hand.
     author_key_id: str = msgspec.field(name="key")
     text: str | None
 
 
 class DefinitionEditor(Protocol[T_co]):
-    """Changes to endpoints or to streams; raise ReadOnlyDefinition for those that are not managed.
+    """An editor of endpoints or of streams; it raises ReadOnlyDefinition for definitions that are not managed.
 
     When a method returns, its change is durable and in force; if it raises, nothing has changed. A dry run makes all
     checks and returns the same result, but changes nothing.
     """
 
     def origins(self) -> Mapping[str, Origin]:
-        """Return where each definition comes from (a file or HTTP), by its name."""
+        """Return the origin of each definition by name."""
 
     def find(self, address: str) -> DefinitionSource[T_co]:
         """Return the definition with this name or UUID."""
@@ -137,29 +143,29 @@ class DefinitionEditor(Protocol[T_co]):
     def change(
         self, address: str, sent: SentDefinition, author: Author, *, is_dry: bool = False
     ) -> DefinitionSource[T_co]:
-        """Change the given fields of the definition with this name or UUID, or replace its text."""
+        """Change the fields that were sent in the definition with this name or UUID, or replace its whole text."""
 
     def delete(self, address: str, author: Author) -> None:
         """Delete a definition; its versions are kept."""
 
     def versions(self, address: str) -> Sequence[Version]:
-        """Return the stored versions, oldest first, also those of a deleted definition."""
+        """Return the stored versions of a definition, oldest first; it may have been deleted."""
 
     def version(self, address: str, number: int) -> tuple[Version, T_co | None]:
-        """Return a version and its parsed definition; raise UnknownVersion if it is not kept."""
+        """Return a version and its parsed definition; raise UnknownVersion if the version is not stored."""
 
     def restore(self, address: str, number: int, author: Author) -> DefinitionSource[T_co]:
         """Make an earlier version the current one, with the checks of a new definition."""
 
 
 class StreamCreator(Protocol):
-    """Creates streams on demand for unknown names."""
+    """The interface for creating streams on demand, for unknown names."""
 
     def proposed_stream(self, name: str) -> Stream:
-        """Return the stream that would be created; raise UnknownStream if none may be created."""
+        """Return the stream that would be created for a name; raise UnknownStream if it may not be created."""
 
     def create_stream(self, name: str, key_id: str | None) -> Stream:
         """Create the stream durably, or return the existing one; raise UnknownStream if there are too many.
 
-        The key may use its share of the remaining streams. A `key_id` of None may use all of them.
+        If `key_id` is None, only the limit for all keys together applies, not the share of one key.
         """

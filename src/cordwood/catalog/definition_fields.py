@@ -1,6 +1,6 @@
 """Convert and check definitions sent over HTTP: JSON fields with the names of Logflare's API, or texts of files.
 
-A text is checked as strictly as the fields. Every value must be one that TOML can represent.
+Texts are checked as strictly as fields. Every value must be representable in TOML.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ def _check_field_names(fields: JsonFields, known_names: Collection[str], ignored
 
 
 def _refuse_unsupported_fields(fields: JsonFields, hints: Mapping[str, str]) -> None:
-    """Refuse fields of Logflare that are not supported, unless their value is empty."""
+    """Refuse fields of Logflare's API that cordwood does not support, unless their value is empty."""
     for name, hint in hints.items():
         if fields.get(name) not in (None, False, "", 0, [], {}):
             raise BadDefinition(name, "is not offered", hint=hint)
 
 
 def _apply_fields(before: Mapping[str, object], fields: JsonFields, settings: _SettingsByField) -> dict[str, object]:
-    """Return the table with the settings of the fields that were sent. An empty value removes its setting."""
+    """Return the table, changed by the fields that were sent. A field with an empty value removes its setting."""
     table = dict(before)
     for name, (setting, read) in settings.items():
         if name not in fields:
@@ -130,7 +130,7 @@ def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
 
 
 def order_keys(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
-    """Return the table with these keys first, so that files do not depend on the order of changes."""
+    """Return the table with these keys first, so that a file does not depend on the order of earlier changes."""
     return {
         name: table[name]
         for name in (*(name for name in names if name in table), *(name for name in table if name not in names))
@@ -142,7 +142,7 @@ LOGFLARE_LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", 
 
 
 def _read_dialect(field: str, value: object) -> str | None:
-    """Convert a language to a dialect; return None for BigQuery's, which is the default of the file."""
+    """Convert a language of Logflare's API to a dialect; return None for BigQuery's dialect, the default in files."""
     dialects = {language: dialect for dialect, language in LOGFLARE_LANGUAGES.items()}
     if value is not None and (not isinstance(value, str) or value not in dialects):
         hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
@@ -179,7 +179,7 @@ _IGNORED_ENDPOINT_FIELDS: Final = (
     "updated_at",
 )
 _UNSUPPORTED_ENDPOINT_FIELDS: Final = {"backend_id": "There is one engine: leave it out."}
-# These names have another meaning in the path of a URL.
+# Names that endpoints cannot have, because these names have another meaning in the path of a URL.
 _RESERVED_ENDPOINT_NAMES: Final = (".", "..", "query", "name", "tail")
 
 
@@ -216,7 +216,7 @@ def endpoint_from_fields(fields: JsonFields) -> EndpointFileContent:
 
 
 def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> EndpointFileContent:
-    """Apply fields to a definition. Fields that were not sent are unchanged."""
+    """Apply the fields that were sent to an endpoint's definition. All other fields remain unchanged."""
     _check_field_names(
         fields,
         (*_ENDPOINT_SETTINGS_BY_FIELD, *_SEPARATE_ENDPOINT_FIELDS),
@@ -246,7 +246,10 @@ def _check_endpoint_name(name: object) -> None:
 
 
 def _with_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
-    """Set the parameters that were sent. If none were, add new @names of the query as optional texts, like Logflare."""
+    """Set the parameters that were sent; if none were sent, declare the new `@name` parameters of the query.
+
+    Like in Logflare, these parameters are optional texts.
+    """
     tables: Mapping[str, object]
     if fields.get("parameters") is not None:
         tables = _read_parameter_tables(fields["parameters"])
@@ -260,7 +263,7 @@ def _with_parameters(settings: Mapping[str, object], fields: JsonFields, query: 
 
 
 def _parameter_names(query: str) -> tuple[str, ...]:
-    """Return the names of a query's parameters, or none if it cannot be parsed; compiling reports that error later."""
+    """Return the names of a query's parameters; no names if the query is invalid, which the compiler reports later."""
     try:
         with compilation_scope():
             return parameter_names(query)
@@ -344,7 +347,7 @@ def stream_table_from_fields(fields: JsonFields) -> Mapping[str, object]:
 
 
 def apply_stream_fields(before: Mapping[str, object], fields: JsonFields) -> Mapping[str, object]:
-    """Apply fields to a table. Fields that were not sent are unchanged."""
+    """Apply the fields that were sent to a stream's table. All other fields remain unchanged."""
     _check_field_names(fields, tuple(_STREAM_SETTINGS_BY_FIELD), (*_IGNORED_STREAM_FIELDS, *_UNSUPPORTED_STREAM_FIELDS))
     _refuse_unsupported_fields(fields, _UNSUPPORTED_STREAM_FIELDS)
     return _apply_fields(before, fields, _STREAM_SETTINGS_BY_FIELD)
@@ -361,7 +364,7 @@ def stream_setting_of_field(field: str) -> str:
 
 
 def stream_to_fields(stream: Stream) -> dict[str, object]:
-    """Return the JSON fields of a stream. The file name of an `enrich` transform is left out."""
+    """Return the JSON fields of a stream, without the file name of an `enrich` transform."""
     retention = stream.retention_seconds
     days = None if retention is None else retention / _DAY_SECONDS
     return {
@@ -378,7 +381,7 @@ def stream_to_fields(stream: Stream) -> dict[str, object]:
 
 
 def stream_to_table(stream: Stream) -> Mapping[str, object]:
-    """Return the table of a stream from outside the data folder, without the file name of an `enrich` transform."""
+    """Return a stream that is not in the data folder as a table, without the file name of an `enrich` transform."""
     settings = {**_STREAM_SETTINGS_BY_FIELD, "transform": ("transform", _read_toml_value)}
     table = _apply_fields({"id": str(stream.id)}, stream_to_fields(stream), settings)
     if stream.retention_seconds is not None:
@@ -414,7 +417,7 @@ def _transform_to_table(transform: Transform) -> dict[str, object]:
 
 
 def read_endpoint_settings(text: str) -> TomlDocument:
-    """Return the settings of an endpoint; raise BadEndpointFile for settings that HTTP does not accept."""
+    """Return the settings in an endpoint's text; raise BadEndpointFile for settings that may not be sent over HTTP."""
     document = parse_settings_document("", text)
     _check_values(document, document.tables, ())
     _check_value(document, ("name",), lambda _, name: _check_endpoint_name(name), document.tables.get("name"))
@@ -422,7 +425,7 @@ def read_endpoint_settings(text: str) -> TomlDocument:
 
 
 def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
-    """Return the single table of a stream; raise BadStreamFile for settings that HTTP does not accept."""
+    """Return the only table in a stream's text; raise BadStreamFile for settings that may not be sent over HTTP."""
     document, tables = parse_streams_document("", text)
     if len(tables) != 1 or not isinstance(tables[0], Mapping):
         second: TomlPath = ("stream", 1) if len(tables) > 1 else ()

@@ -1,4 +1,4 @@
-"""Endpoint files: SQL whose first block comment contains settings in TOML, with the declared parameters."""
+"""The parser of endpoint files: SQL whose first block comment has settings and declared parameters in TOML."""
 
 import hashlib
 import math
@@ -17,7 +17,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Dialect, Endpoint, Parameter, TextParameterKind
 from cordwood.sql.bind import parameter_value
 
-# The namespace of ids that are derived from names, so that they are the same in every installation.
+# The namespace of ids that are derived from names, so that an endpoint has the same id in every installation.
 ENDPOINT_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 
 REDACT_MODES = ("replace", "hash", "truncate")
@@ -32,7 +32,7 @@ SettingValue = TypeVar("SettingValue", str, int, bool)
 
 _PARAMETER_SETTING_NAMES = ("type", "kind", "required", "default", "one_of", "description", "example")
 _PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Names that have another meaning in a request.
+# Names that parameters cannot have, because these names have another meaning in a request.
 _RESERVED_PARAMETER_NAMES = ("sql", "lql", "api_key")
 _UNSUPPORTED_PARAMETER_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
 _KIND_BY_PARAMETER_TYPE = {
@@ -78,7 +78,7 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
 
 
 def parse_settings_document(file: str, text: str) -> TomlDocument:
-    """Return the unvalidated TOML of the settings."""
+    """Return the unvalidated TOML of an endpoint file's settings."""
     return _split_file(file, _normalize_text(text))[0]
 
 
@@ -114,7 +114,7 @@ def _find_settings_comment(file: str, text: str) -> re.Match[str]:
 
 
 def _split_file(file: str, text: str) -> tuple[TomlDocument, str, str]:
-    """Split a file into the settings, the text before the query, and the query."""
+    """Split a file into the settings, the whole text before the query, and the query."""
     comment = _find_settings_comment(file, text)
     body = text[comment.end() :]
     skipped = len(body) - len(body.lstrip())
@@ -123,7 +123,7 @@ def _split_file(file: str, text: str) -> tuple[TomlDocument, str, str]:
         span = Span(head.count("\n") + 1, 1, file)
         raise BadEndpointFile("The file has settings and no query.", span=span)
     document = _parse_settings(file, text, comment)
-    # The first line keeps its indentation, so that columns in the query are columns in the file.
+    # Keep the indentation of the query's first line, so that columns in the query equal columns in the file.
     line_start = body.rfind("\n", 0, skipped) + 1
     indent = body[line_start:skipped] if line_start else " " * _column_of_offset(text, comment.end() + skipped)
     return document, head, indent + body.lstrip()
@@ -131,7 +131,7 @@ def _split_file(file: str, text: str) -> tuple[TomlDocument, str, str]:
 
 def _parse_settings(file: str, text: str, comment: re.Match[str]) -> TomlDocument:
     first_line = text.count("\n", 0, comment.start(1)) + 1
-    # The first line is indented, so that columns in it are columns in the file.
+    # Indent the first line of the settings, so that its columns equal columns in the file.
     settings = " " * _column_of_offset(text, comment.start(1)) + comment[1]
     try:
         return TomlDocument(file, settings, first_line, BadEndpointFile).parse()
@@ -285,7 +285,7 @@ def _check_parameter(document: TomlDocument, path: TomlPath, parameter: Paramete
 
 
 def _check_parameter_values(document: TomlDocument, path: TomlPath, parameter: Parameter) -> None:
-    """Refuse a default, choice or example of another type than that of the parameter."""
+    """Raise an error for a default, an allowed value or an example that does not have the parameter's type."""
     defaults = () if parameter.default is None else (parameter.default,)
     unbounded = msgspec.structs.replace(parameter, one_of=(), description="")
     examples = () if parameter.example is None else (parameter.example,)

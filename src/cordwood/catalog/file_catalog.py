@@ -28,7 +28,7 @@ from cordwood.sql.included_endpoints import link_included_endpoints
 _MANAGED_STREAMS_FILE: Final = "streams.toml"
 _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
 _HISTORY_FOLDER: Final = "history"
-# How many histories of deleted definitions are kept, for endpoints and for streams each; older ones are removed.
+# The maximum number of deleted endpoints, and of deleted streams, whose histories are kept.
 MAX_DELETED_HISTORIES: Final = 100
 _MAX_VERSIONS: Final = 50
 _MAX_HISTORY_BYTES: Final = 256 * 1024
@@ -37,7 +37,7 @@ _FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that w
 
 
 class ManagedDefinitionFiles:
-    """The files of managed definitions in one folder. Each is replaced durably and atomically.
+    """The files of managed definitions in one folder. Each file is replaced durably and atomically.
 
     Endpoint files are named by UUID, because names of endpoints may contain characters that file names cannot.
     """
@@ -50,7 +50,7 @@ class ManagedDefinitionFiles:
         return self.folder / _MANAGED_STREAMS_FILE
 
     def endpoint_files(self) -> Iterator[tuple[str, Path]]:
-        """Yield the path and the file of each endpoint."""
+        """Return the path, as text and as a Path, of each endpoint's file."""
         return ((str(file), file) for file in sorted((self.folder / _MANAGED_ENDPOINTS_FOLDER).glob("*.sql")))
 
     def endpoint_file(self, endpoint_id: UUID) -> Path:
@@ -68,7 +68,7 @@ class ManagedDefinitionFiles:
         self.write_file(self.streams_file, streams_file_text(tables))
 
     def read_versions(self, kind: str, definition_id: UUID) -> tuple[Version, ...]:
-        """Return the stored versions of a definition, oldest first; none if their file is missing or corrupt."""
+        """Return the stored versions of a definition, oldest first; no versions if their file is missing or corrupt."""
         text = read_text(self._history_file(kind, definition_id))
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(text or "[]", type=tuple[Version, ...])
@@ -154,21 +154,21 @@ def _limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
     return tuple(reversed(recent))
 
 
-# Compiles an endpoint with the known streams; raises an error with its position in the file.
+# A function that compiles an endpoint with the known streams, and raises an error with its position in the file.
 CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
-# Compiles the query of an alert over its endpoint; raises an error with its position in the file.
+# A function that compiles an alert's query over its endpoint, and raises an error with its position in the file.
 CheckAlert = Callable[[Alert, Endpoint], object]
 
 
 class FileCatalog:
-    """A catalog whose contents are replaced as a whole, after all files were checked."""
+    """A catalog whose contents are replaced as a whole, after all files have been read and checked."""
 
     def __init__(self, contents: CatalogContents) -> None:
         self.replace_contents(contents)
 
     @property
     def contents(self) -> CatalogContents:
-        """The current contents."""
+        """The endpoints, streams and alerts that are in force."""
         return self._contents
 
     def replace_contents(self, contents: CatalogContents) -> None:
@@ -197,7 +197,7 @@ class FileCatalog:
 def read_contents(
     sources: CatalogSources, check_endpoint: CheckEndpoint, check_alert: CheckAlert = lambda _, __: None
 ) -> CatalogContents:
-    """Read and compile all files; raise BrokenFiles with the errors of every file."""
+    """Read and compile all files; raise BrokenFiles with the errors of all files, if there are any."""
     faults: list[Fault] = []
     streams = _read_stream_layers(sources)
     endpoints = [
@@ -222,7 +222,7 @@ def read_contents(
 
 
 def find_alert_faults(contents: CatalogContents, check_alert: CheckAlert) -> list[Fault]:
-    """Compile the alerts and return their errors."""
+    """Compile the queries of the alerts and return the errors."""
     endpoints = {endpoint.name: endpoint for endpoint in contents.endpoints}
     faults: list[Fault] = []
     for alert in contents.alerts:
@@ -309,7 +309,10 @@ def _unreadable_fault(path: str, problem: Exception) -> Fault:
 
 
 def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoint]:
-    """Merge the layers: a later endpoint replaces an earlier one of its name. Names and ids must be unique."""
+    """Merge the layers: an endpoint replaces an endpoint of the same name in an earlier layer.
+
+    Names and ids must be unique in the result; an error is added to `faults` for each duplicate.
+    """
     operator_names = {endpoint.name for endpoint in layers.operator.endpoints}
     managed = [endpoint for endpoint in layers.managed.endpoints if endpoint.name not in operator_names]
     later = operator_names | {endpoint.name for endpoint in managed}
@@ -330,7 +333,7 @@ def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoin
 
 
 def _with_all_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
-    """Set all streams in an endpoint of another dialect than BigQuery's. Its revision then depends on the streams."""
+    """Set `streams` in an endpoint of another dialect than BigQuery's, and make its revision depend on the streams."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
     fields_by_stream = tuple(StreamProjectPath(stream.name, stream.project_at) for stream in streams)
@@ -377,7 +380,7 @@ def _require_distinct_streams(streams: tuple[Stream, ...]) -> tuple[Stream, ...]
 
 
 def _with_shipped_project(shipped: Stream | None, stream: Stream) -> Stream:
-    """Keep the `project` of the shipped stream, which shipped endpoints rely on, unless the file sets one."""
+    """Keep the shipped stream's `project`, on which shipped endpoints rely, unless the replacing stream sets it."""
     return msgspec.structs.replace(stream, project_at=stream.project_at or shipped.project_at) if shipped else stream
 
 

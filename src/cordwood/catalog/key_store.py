@@ -1,6 +1,7 @@
 """The interface of the key store, which stores only digests of keys, and the parser of the terms of keys.
 
-Terms are scopes, pins, a rate and an expiry. Pins that match more than is intended are reported in warnings.
+Terms are scopes, pins, a rate and an expiry. A pin that is a pattern without anchors is reported in a warning, because
+it may match more than intended.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 def make_secret() -> str:
-    """Return 256 random bits with a prefix that secret scanners recognize."""
+    """Return a new key: 256 random bits as text, with a prefix that secret scanners recognize."""
     return "cw_" + secrets.token_urlsafe(32)
 
 
@@ -38,28 +39,32 @@ def hash_secret(secret: str) -> str:
 
 class KeyStore(Protocol):
     def find(self, secret_digest: str) -> Key | None:
-        """Return the key with that digest. Changes by other processes must be visible within a second."""
+        """Return the key whose secret has this digest. Changes by other processes must be visible within a second."""
 
     def active_keys(self) -> Sequence[Key]:
         """Return all keys in force, oldest first."""
 
     def create(self, terms: KeyTerms) -> NewKey:
-        """Create a key durably."""
+        """Create a key with these terms, durably."""
 
     def revoke(self, key_id: str) -> bool:
         """Revoke a key at once; return False if the id is unknown."""
 
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
-        """Create a key with the same terms, and end the old one after a grace period; return None for an unknown id."""
+        """Create a key with the same terms as an existing key, and let the existing key expire after the grace period.
+
+        Return None if the id is unknown.
+        """
 
     def copy_database(self) -> bytes:
         """Return a consistent copy of the store's file, for backups."""
 
     def record_use(self, key_id: str) -> None:
-        """Record that the key was used now. This must be fast; it may be written later."""
+        """Record that the key was used now. The method must be fast; the time may be written to the file later."""
 
 
-# Only ASCII letters, as in endpoint files, because other letters may look like them.
+# The names of pins, like those of parameters in endpoint files, have only ASCII letters, because other letters may look
+# like ASCII letters.
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
 _TARGET_KIND_BY_SCOPE_PREFIX = {
@@ -73,7 +78,7 @@ _MAX_LIFETIME_SECONDS = 1000 * 365 * 86_400
 
 
 class KeySettingsInput(msgspec.Struct, frozen=True):
-    """The terms of a key as they are written: scopes are words, durations and rates have units."""
+    """The terms of a key as a user writes them: scopes are words; durations and rates are texts with units."""
 
     scopes: Sequence[str]
     note: str = ""
@@ -84,7 +89,7 @@ class KeySettingsInput(msgspec.Struct, frozen=True):
 
 
 def read_key_settings(written: KeySettingsInput, catalog: Catalog, now: float) -> KeyTerms:
-    """Parse the terms; raise BadKeyTerms with the name of an invalid field."""
+    """Parse the terms of a key; raise BadKeyTerms with the name of an invalid field."""
     return KeyTerms(
         scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_check_note(written.note),
@@ -96,7 +101,7 @@ def read_key_settings(written: KeySettingsInput, catalog: Catalog, now: float) -
 
 
 def unanchored_pin_warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
-    """Warn of pins whose values are regular expressions without anchors."""
+    """Yield warnings about pins whose values are regular expressions without anchors."""
     for endpoint in catalog.endpoints():
         for parameter in endpoint.parameters:
             pin = terms.pins.get(parameter.name)
@@ -118,7 +123,7 @@ def read_grace_seconds(text: str | None) -> float:
 
 
 def is_pin_name(name: str) -> bool:
-    """Return whether a parameter can have this name."""
+    """Return whether the text is a possible name of a parameter, and therefore of a pin."""
     return _PIN_NAME.fullmatch(name) is not None
 
 
@@ -158,14 +163,17 @@ def _resolve_scope(scope: str, catalog: Catalog) -> str:
         raise BadKeyTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGET_KIND_BY_SCOPE_PREFIX[prefix], scope.removeprefix(prefix)
     target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
-    # A scope is a single word, so names with spaces are stored as UUIDs.
+    # A scope has no spaces, so the UUID of an object is stored if its name has spaces.
     if target_object is not None and target.split() == [target]:
         return scope
     return f"{prefix}{(target_object or _find_by_numeric_id(kind, target, catalog)).id}"
 
 
 def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
-    """Find an object by numeric id. The scope stores its UUID, because a later object may have the same number."""
+    """Find an endpoint or a stream by its numeric id.
+
+    The scope will contain its UUID, because an object that is created later may have the same numeric id.
+    """
     candidates: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
     matches = [candidate for candidate in candidates if str(numeric_id(candidate.id)) == target]
     if not matches:
@@ -199,7 +207,7 @@ def _expiry_time(expires_in: str | None, now: float) -> float | None:
 
 
 def _require_representable_seconds(name: str, seconds: float) -> float:
-    """Refuse durations of more than 1000 years, whose end might be beyond the last date that can be represented."""
+    """Return the duration; refuse more than 1000 years, because its end might be after the last representable date."""
     if seconds > _MAX_LIFETIME_SECONDS:
         raise BadKeyTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
     return seconds

@@ -1,4 +1,4 @@
-"""Signed keys (JWT): they carry their own terms and are not stored. Needs the extra `jwt`."""
+"""The verifier of signed keys (JWT), which contain their own terms and are not stored. Requires the extra `jwt`."""
 
 import hashlib
 import json
@@ -18,13 +18,14 @@ from cordwood.model.key import Caller, split_scopes
 from cordwood.settings.quantities import MAX_PER_SECOND, MIN_PER_SECOND, read_rate
 
 _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-# The tolerated difference between the clocks of issuer and service.
+# The tolerated difference in seconds between the clocks of the issuer and of the service.
 LEEWAY_SECONDS = 10
 MIN_SECRET_BYTES = 32
-# The end of the year 9999, in seconds. A claim that is in milliseconds by mistake is larger and is refused, because a
-# key with this number of seconds would never expire.
+# The end of the year 9999, in seconds since 1970. A time that is in milliseconds by mistake is larger, and is refused:
+# read as seconds, it would make a key that practically never expires.
 MAX_EXPIRY_SECONDS = 253_402_300_799
-# The algorithm follows from the type of the verification key, never from the header of a token.
+# The allowed algorithms follow from the type of the verification key, never from a token's header, which a sender
+# could forge.
 _ALGORITHMS_BY_KEY_TYPE = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
 
@@ -37,7 +38,7 @@ class _VerificationKey(msgspec.Struct, frozen=True):
 
 
 class JWTVerifier:
-    """Accepts tokens that are signed with the secret or with a key of the JWKS file."""
+    """A verifier that accepts tokens which are signed with the secret or with a key of the JWKS file."""
 
     def __init__(self, *, secret: str = "", jwks_file: Path | None = None, audience: str = "") -> None:
         self._audience = audience
@@ -108,7 +109,7 @@ def _keys_from_jwks(file: Path) -> Iterator[_VerificationKey]:
     try:
         jwks = json.loads(file.read_text(encoding="utf-8"))["keys"]
         for number, key in enumerate(jwks):
-            # Issuers publish encryption keys in the same file, which must not be used to verify signatures.
+            # The file may also have encryption keys, which must not be used to verify signatures.
             if key.get("use", "sig") == "sig":
                 yield _key_from_jwk(key, number)
     except BadSetting:
@@ -137,9 +138,9 @@ def _key_from_jwk(jwk: Mapping[str, Any], number: int) -> _VerificationKey:
 
 
 def _read_claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a verified token; raise BadKey if they are ambiguous.
+    """Return the claims of a token whose signature is valid; raise BadKey if the claims are ambiguous.
 
-    PyJWT itself accepts duplicate claims, strings as times, and JSON in UTF-16.
+    These checks are necessary because PyJWT accepts duplicate claims, strings as times, and JSON in UTF-16.
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
@@ -185,13 +186,13 @@ def _read_pins(pins: object) -> dict[str, str]:
 
 
 def _read_key_name(claims: Mapping[str, Any], token: str) -> str:
-    """Return the name of the key in logs and limits: its `jti` or `sub`, else a digest."""
+    """Return the name of the key in logs and limits: the claim `jti` or `sub`, or otherwise a digest of the token."""
     claimed_name = claims.get("jti") or claims.get("sub")
     return str(claimed_name)[:64] if claimed_name else hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
 def _read_scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """Return the scopes, which the claim `endpoints` restricts."""
+    """Return the scopes in the claim `scope`, restricted to the endpoints in the claim `endpoints` if there is one."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is not a string.")

@@ -30,12 +30,12 @@ create table if not exists keys (
 """
 _KEY_COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
 _RESTORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
-# For how long a change by another process may go unnoticed.
+# The minimum time between two checks whether another process has changed the file.
 _RELOAD_CHECK_SECONDS = 0.25
 
 
 class SQLiteKeyStore:
-    """Finds keys in memory, and checks up to four times a second whether the file has changed."""
+    """A key store that finds keys in memory, and checks up to four times a second whether the file has changed."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -91,7 +91,7 @@ class SQLiteKeyStore:
             self._uses[key_id] = self._clock()
 
     def write_last_uses(self) -> None:
-        """Write the times of last use. Call it in a thread, because it waits for the disk."""
+        """Write the times of last use to the file. Call this in a thread, because it waits for the disk."""
         with self._lock:
             uses = [(used_at, _row_number(key_id)) for key_id, used_at in self._uses.items()]
             with _reporting_write_errors(), self._database:
@@ -105,7 +105,7 @@ class SQLiteKeyStore:
 
     def close(self) -> None:
         with self._lock:
-            # The loss of the times of last use must not make the shutdown fail.
+            # If the times of last use cannot be written, the service still shuts down normally.
             with suppress(OutOfDisk):
                 self.write_last_uses()
             self._database.close()

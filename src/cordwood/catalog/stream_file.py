@@ -1,4 +1,4 @@
-"""Streams files: [[stream]] tables with the names, retention, derived fields and transforms of streams."""
+"""The parser of streams files: `[[stream]]` tables with names, retention, derived fields and transforms of streams."""
 
 import csv
 import math
@@ -15,7 +15,7 @@ from cordwood.lql.matching import compile_matcher
 from cordwood.model.definitions import ClockPolicy, FieldPath, Stream, Transform, TransformAction
 from cordwood.settings.quantities import read_rate
 
-# The namespace of ids that are derived from names, so that they are the same in every installation.
+# The namespace of ids that are derived from names, so that a stream has the same id in every installation.
 STREAM_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _PLACEHOLDER_PATTERN = re.compile(r"\{\w+\}")
@@ -30,7 +30,7 @@ _MAX_TRANSFORM_FIELDS = 100
 _MAX_TEMPLATE_LENGTH = 2000
 _MAX_FILE_BYTES = 16 * 2**20
 _FIELD_PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
-# Fields that identify an event, which transforms cannot change.
+# Top-level fields that transforms cannot change. Fields inside `metadata` can be changed.
 _UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
 _ENRICH_SETTING_NAMES = ("file", "from", "to")
 
@@ -44,7 +44,7 @@ def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
 
 
 def parse_stream_tables(file: str, text: str) -> list[Mapping[str, object]]:
-    """Return the unvalidated tables of the streams."""
+    """Return the unvalidated tables of the streams in a streams file."""
     return parse_streams_document(file, text)[1]
 
 
@@ -175,7 +175,8 @@ def _read_policy(
 def _check_distinct_streams(document: TomlDocument, streams: tuple[Stream, ...]) -> None:
     for number, key, value in _find_repeated(streams):
         raise document.fault_at(f"Two streams have the {key} {value}.", ("stream", number, key))
-    # Names may not differ only in case: the engine's tables have the names of streams, and their case is ignored.
+    # Two names may not differ only in case: tables in the engine have the names of streams, and the engine ignores the
+    # case of names.
     for number, key, value in _find_repeated(streams, str.casefold):
         message = f"{value} differs from another stream's name only in case."
         raise document.fault_at(message, ("stream", number, key))
@@ -194,7 +195,7 @@ def _find_repeated(
 
 
 def _read_transforms(document: TomlDocument, path: TomlPath, value: object) -> tuple[Transform, ...]:
-    """Return the transforms in order."""
+    """Return the transforms of a stream in the order of the file."""
     if not isinstance(value, list) or len(value) > _MAX_TRANSFORMS:
         message = f"Transforms are at most {_MAX_TRANSFORMS} tables of an array."
         raise document.fault_at(message, path, "Write: [[stream.transform]]")

@@ -1,6 +1,6 @@
-"""Parse the TOML of definitions with a line number for every value, suggest names for unknown ones, and write TOML.
+"""Parse the TOML of definitions with the line number of every value, report unknown names, and write TOML.
 
-Endpoints and streams have UUIDs, which are stated in their files or derived from their names.
+The module also reads the UUIDs of endpoints and streams, which are stated in their files or derived from their names.
 """
 
 import re
@@ -27,8 +27,8 @@ _TOKEN_PATTERN = re.compile(
     re.DOTALL,
 )
 _OVERLONG_NUMBER = re.compile(r"[0-9_]{1000}")
-# The limits of nesting and of steps in a key: the parser of TOML is recursive in arrays and inline tables, and takes
-# quadratic time for a dotted key.
+# The limits of nesting and of steps in a key are necessary, because the parser of TOML calls itself for each nested
+# array and inline table, and takes quadratic time for a dotted key.
 _MAX_NESTING: Final = 16
 _MAX_KEY_STEPS: Final = 16
 
@@ -40,7 +40,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TomlDocument(msgspec.Struct, frozen=True):
-    """A TOML text in a file, which begins on the line `first_line` of the file."""
+    """A TOML text that begins on the line `first_line` of a file, and its parsed tables."""
 
     file: str
     text: str
@@ -66,14 +66,14 @@ class TomlDocument(msgspec.Struct, frozen=True):
         return fault
 
     def line_of(self, path: TomlPath) -> int:
-        """Return the line of a value, or else of the nearest enclosing table."""
+        """Return the line of a value or, if it is not known, of the nearest enclosing table."""
         lines = _line_numbers(self.text)
         while path and path not in lines:
             path = path[:-1]
         return self.first_line + lines.get(path, 0)
 
     def check_setting_names(self, table: Mapping[str, object], known_names: Iterable[str], path: TomlPath = ()) -> None:
-        """Raise an error for the first unknown name, with the most similar known one."""
+        """Raise an error for the first unknown name; its hint suggests the most similar known name."""
         names = list(known_names)
         for name in table:
             if name not in names:
@@ -98,14 +98,14 @@ class TomlDocument(msgspec.Struct, frozen=True):
         raise self.fault_at("A value must be a text, a number or a time.", path)
 
     def value_as_seconds(self, path: TomlPath, value: object) -> float:
-        """Return a duration in seconds; raise an error for other values."""
+        """Convert a duration with a unit to seconds; raise an error for any other value."""
         try:
             return read_duration(str(value))
         except ValueError as problem:
             raise self.fault_at(f"{path[-1]}: {problem}.", path) from problem
 
     def _check_nesting(self) -> None:
-        """Raise an error for values that are nested too deeply, and for keys of too many steps."""
+        """Raise an error for a value that is nested too deeply, or a key that has too many steps."""
         nesting = dots = 0
         for token in _TOKEN_PATTERN.finditer(self.text):
             character = token[0]
@@ -137,7 +137,7 @@ class TomlDocument(msgspec.Struct, frozen=True):
 
 
 def _line_numbers(text: str) -> dict[TomlPath, int]:
-    """Return the line, from 0, of every table and assignment. Tables of an array have their index in the path."""
+    """Return the line of every table and assignment, counted from 0. A table in an array has its index in the path."""
     lines: dict[TomlPath, int] = {}
     counts: dict[TomlPath, int] = {}
     table: TomlPath = ()
@@ -151,7 +151,10 @@ def _line_numbers(text: str) -> dict[TomlPath, int]:
 
 
 def _key_steps(text: str) -> TomlPath:
-    """Return the first steps of a key. They are limited, because a line within a text may look like a very long key."""
+    """Return the first `_MAX_KEY_STEPS` steps of a key.
+
+    A limit is necessary, because a line inside a multi-line text may look like a very long key.
+    """
     return tuple(
         step[1] or step[2] or step[3] or "" for step in islice(_KEY_STEP_PATTERN.finditer(text), _MAX_KEY_STEPS)
     )
@@ -172,15 +175,16 @@ def _with_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array
 
 
 def toml_text(text: str) -> str:
-    """Write a TOML string with JSON's escapes, which TOML shares. DEL is escaped as well.
+    """Format a text as a TOML string, with JSON's escapes, which TOML has as well.
 
-    The end of a block comment is escaped too, because the settings of an endpoint are in one.
+    TOML also requires that DEL is escaped. The end of a block comment is escaped because an endpoint's settings are in
+    a block comment.
     """
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f").replace("*/", "*\\u002F")
 
 
 def toml_value(value: object) -> str:
-    """Write a value on one line: tables are inline, and values of other types become texts."""
+    """Format a value as TOML on one line; tables become inline tables, and values of unknown types become texts."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -198,7 +202,7 @@ def toml_assignments(table: Mapping[str, object]) -> Iterable[str]:
 
 
 def toml_table_header(*path: str) -> str:
-    """Write the header line of a table."""
+    """Return the header line of a table."""
     return "[" + ".".join(map(_toml_key, path)) + "]"
 
 

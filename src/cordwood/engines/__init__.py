@@ -1,1 +1,1 @@
-"""Engines: their common interface, the packages of the two engines, and `hosted`: an engine in its own process."""
+"""Engines: their interface, the packages of the two engines, and `hosted`, which runs an engine in its own process."""

@@ -1,4 +1,4 @@
-"""The interface of an engine, which stores events and runs queries. Its methods block and are called from threads."""
+"""The interface of an engine, which stores events and runs queries. Its methods block, so call them in threads."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ STORED_COLUMNS = (
 class AnswerLimits(msgspec.Struct, frozen=True):
     """Limits of one answer.
 
-    At most `max_rows` rows are returned; the receipt says whether there were more.
+    At most `max_rows` rows are returned; the answer's receipt says whether there were more.
     """
 
     max_rows: int
@@ -39,8 +39,8 @@ class AnswerLimits(msgspec.Struct, frozen=True):
 class BatchAppendResult(msgspec.Struct, frozen=True):
     """The result of appending one batch.
 
-    `duplicates` counts events whose ids were stored already and were skipped; `repeated_positions` has the positions of these
-    events in the batch, in order.
+    `duplicates` is the number of events that were skipped because their ids were stored already. `repeated_positions`
+    has the positions of these events in the batch, in order.
     """
 
     accepted: int
@@ -63,10 +63,10 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """A question and how to encode its answer: `encode` is a module-level function that yields chunks as rows arrive.
+    """A question, and how to encode its answer: `encode` is a module-level function that yields chunks as rows arrive.
 
-    If `max_bytes` is set, the answer is sent only as a whole, and a larger one is an error. If it is None, chunks are
-    sent as they are made.
+    If `max_bytes` is set, the answer is sent only when it is complete, and a larger answer is an error. If it is None,
+    each chunk is sent as soon as it is encoded.
     """
 
     question: Question
@@ -95,7 +95,7 @@ class Run(Protocol):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a running query: the rows read so far, the rows it will read, and the part done, from 0 to 1.
+    """The progress of a running query: the part done (0 to 1), the rows read so far, and the rows that it will read.
 
     A value that the engine does not report is None.
     """
@@ -105,26 +105,31 @@ class Progress(msgspec.Struct, frozen=True):
     rows_total: int | None = None
 
 
-# Returns the progress of a query; None while the engine reports none, and once the query has ended.
+# A function that returns the progress of a query. It returns None while the engine reports no progress, and after the
+# query has ended.
 ReadProgress = Callable[[], Progress | None]
 
 
 class Cancellation(Protocol):
-    """Cancellation of a running `answer`: the engine registers functions to stop its work and to read its progress.
+    """The interface for cancelling a running `Engine.answer`, and for reading its progress.
 
-    The registered functions return at once, may be called from any thread and at any time, and do not raise.
+    The engine registers a function that stops its work and a function that reads the progress. Both return at once, may
+    be called from any thread and at any time, and do not raise.
     """
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
     def on_progress(self, read: ReadProgress) -> None:
-        """Register a function to read the progress, replacing that of an earlier statement for the same answer."""
+        """Register a function that reads the progress.
+
+        It replaces the function that was registered for an earlier statement of the same answer.
+        """
 
 
 class CancelToken:
-    """A cancellation token that also reports progress; safe from any thread.
+    """A cancellation token that also reports progress; its methods may be called from any thread.
 
-    The engine registers functions to stop its work and to read its progress.
+    The engine registers a function that stops its work and a function that reads the progress.
     """
 
     def __init__(self) -> None:
@@ -160,67 +165,72 @@ def _no_progress() -> None:
 
 
 class Engine(Protocol):
-    """The interface of an engine; its methods are safe from several threads and raise only cordwood's faults."""
+    """The interface of an engine; its methods may be called from several threads, and raise only cordwood's faults."""
 
     target: Target
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        """Create the tables of the streams; called at start and at reload, before the first event or question."""
+        """Create the tables of the streams.
+
+        The service calls this at start and at reload, before the first event or question of these streams.
+        """
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
-        """Raise BadStreamFile if `prepare` would refuse the streams; create nothing."""
+        """Raise BadStreamFile if `prepare` would refuse the streams. This method creates no tables."""
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        """Store all batches or none, durably, before returning; skip and count ids that are stored already."""
+        """Store all batches or none, durably, before returning; skip and count events whose ids are stored already."""
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         """Run the question and return its rows in batches; stop at cancellation or at the time limit.
 
-        Raises IsolationCheckFailed, without running the statement, if the engine's own parser finds that it is not one query
-        that reads only `statement.streams`.
+        Raises IsolationCheckFailed, without running the statement, if the engine's own parser finds that the statement
+        is not a single query that reads only `statement.streams`.
         """
 
     def run(self, request: RunRequest, cancel: Cancellation) -> Run:
-        """Run the question and return its encoded answer; the process that has the rows encodes them.
+        """Run the question and return its encoded answer. The rows are encoded in the process that reads them.
 
-        In-process engines use `run_locally`.
+        An engine in the serving process implements this method with `run_locally`.
         """
 
     def stored_events_sql(self, stream: str) -> str:
-        """Return the statement that reads a stream's stored events: `STORED_COLUMNS`, with objects as JSON text.
+        """Return the SQL that reads a stream's stored events. Its columns are `STORED_COLUMNS`; objects are JSON text.
 
-        Its parameters are `since` and `until` (microseconds, the latter exclusive), and `project`: null means all.
+        Its parameters are `since` (inclusive) and `until` (exclusive), in microseconds, and `project`, where NULL
+        stands for all projects.
         """
 
     def shapes(self) -> Mapping[str, Shape]:
         """Return the shape of each stream by name, up to date with the last `append` that returned."""
 
     def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        """Return the shapes of single projects by stream; the engine continues to update the returned objects."""
+        """Return, for each stream, the shapes of its projects; the engine continues to update the returned objects."""
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
-        """Return event counts and time ranges for metrics and status pages; must be cheap."""
+        """Return event counts and time ranges, for metrics and status pages. This method must be fast."""
 
     def newest_receipt_us(self) -> int | None:
         """Return the receive time of the newest acknowledged event, or a later time.
 
-        Return None if a later event may have an earlier receive time: then queries cannot be followed on this engine.
+        Return None if a later event may have an earlier receive time. In this case, queries cannot be followed on this
+        engine.
         """
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
-        """Estimate the stored bytes of each stream; may take a moment."""
+        """Estimate the stored bytes of each stream. This method may be slow."""
 
     def sweep(self, now_us: int) -> int:
         """Delete events older than their stream's retention; return how many were deleted."""
 
     def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
-        """Return everything that is stored at this moment, as files that do not change during the block.
+        """Return everything that is stored at this moment, as files that do not change during the `with` block.
 
-        Appends continue. Raises NothingToBackUp where the events are stored by another system.
+        Events can be appended meanwhile. Raises NothingToBackUp if another system stores the events.
         """
 
     def regex_error(self, pattern: str) -> str | None:
-        """Return None if the pattern is a valid regular expression (RE2) of this engine, else the error message."""
+        """Return why the engine refuses a pattern as a regular expression (RE2), or None if the pattern is valid."""
 
     def close(self) -> None:
-        """Finish work in progress, make it durable, and release the store."""
+        """Finish work in progress, make it durable, and release the files of the store."""

@@ -1,4 +1,4 @@
-"""Return freed memory of the C library's allocator to the operating system, if the library has `malloc_trim`."""
+"""Give freed memory from the C library's allocator back to the operating system, if the library has `malloc_trim`."""
 
 import ctypes
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The second isolation check: refuse a statement unless the engine's own parser finds only permitted reads in it.
 
-The check is independent of the compiler: its input is the final text and the names of the streams that the statement
-reads. Each engine decodes its parser's tree as structs, which this module walks; a field that no struct declares is
-refused.
+The check is independent of the compiler: its input is only the statement's final text and the names of the streams that
+the statement reads. Each engine decodes its parser's tree to structs, and this module walks through them. A statement
+whose tree has a field that no struct declares is refused.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,20 +18,21 @@ from msgspec.structs import fields
 from cordwood.errors import IsolationCheckFailed, QueryRefused, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused, RecordObservation, ignore_observation
 
-# The maximum number of accepted statements whose digests are kept; each takes some 100 bytes of memory.
+# The maximum number of accepted statements whose digests are kept; each digest takes about 100 bytes of memory.
 _MAX_ACCEPTED_DIGESTS: Final = 20_000
 _DIGEST_BYTES: Final = 16
-# The maximum number of different refused texts that are logged, and their maximum length. Every refusal is counted.
+# The maximum number of different refused statements whose texts are logged, and the maximum length of a logged text.
+# All refusals are counted, even if their texts are not logged.
 _MAX_LOGGED_TEXTS: Final = 1000
 _MAX_LOGGED_CHARACTERS: Final = 100_000
 
 
 class IsolationBreachError(Exception):
-    """A forbidden read or action of a statement, described for the operator's log."""
+    """An error for a statement with a forbidden read or action, which the message describes for the operator's log."""
 
 
 class IsolationCheck:
-    """Checks statements and caches those that passed; logs and refuses all others. Safe from several threads."""
+    """A check that caches statements which passed, and logs and refuses all others; safe from several threads."""
 
     def __init__(self, engine: str, note: RecordObservation = ignore_observation) -> None:
         self._engine = engine
@@ -41,7 +42,10 @@ class IsolationCheck:
         self._logged: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
-        """Run `inspect` unless this text has passed for these streams before; raise IsolationCheckFailed on IsolationBreachError."""
+        """Run `inspect`, unless this text has passed for these streams before.
+
+        If `inspect` raises IsolationBreachError, raise IsolationCheckFailed.
+        """
         digest = _digest_of_check(text, streams)
         if digest in self._accepted_digests:
             return
@@ -91,7 +95,7 @@ _SCALAR_TYPES: Final = (bool, float, int, str, NoneType, msgspec.Raw)
 
 
 class UnlistedFunctionError(Exception):
-    """A function that is not in the engine's list of permitted functions."""
+    """An error for a function that is not in the engine's list of permitted functions."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -99,7 +103,10 @@ class UnlistedFunctionError(Exception):
 
 
 def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
-    """Run `inspect`; an unlisted function raises IsolationBreachError if the engine has it, and otherwise QueryUnsupported."""
+    """Run `inspect`, and replace its error for an unlisted function.
+
+    Raise IsolationBreachError if the engine has a function of this name, and QueryUnsupported otherwise.
+    """
     try:
         inspect()
     except UnlistedFunctionError as unlisted:
@@ -119,7 +126,10 @@ def decode_tree(decoder: msgspec.json.Decoder[ParseTree], serialized: bytes | st
 
 
 def walk_tree(root: msgspec.Struct, visit: NodeVisitor) -> None:
-    """Visit each node with its scope; `visit` returns the nodes below it. Iterative, because trees may be deep."""
+    """Visit each node of a tree with its scope; `visit` returns a node's children, each with its scope.
+
+    The walk is iterative, because a deep tree would exceed Python's limit on recursion.
+    """
     pending: list[tuple[msgspec.Struct, VisibleCtes]] = [(root, frozenset())]
     while pending:
         pending += visit(*pending.pop())
@@ -128,7 +138,10 @@ def walk_tree(root: msgspec.Struct, visit: NodeVisitor) -> None:
 def scoped_children(
     node: msgspec.Struct, scope: VisibleCtes, *excluded: str
 ) -> list[tuple[msgspec.Struct, VisibleCtes]]:
-    """Return the child structs of a node, also from lists, each with the node's scope; skip the `excluded` fields."""
+    """Return the child structs of a node, each with the node's scope.
+
+    Children are structs in the node's fields, and in lists in these fields. The `excluded` fields are skipped.
+    """
     nested: list[tuple[msgspec.Struct, VisibleCtes]] = []
     for name in _child_fields(type(node)):
         value = getattr(node, name)

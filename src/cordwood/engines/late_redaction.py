@@ -1,8 +1,9 @@
 """Redaction at run time: run the optimistic variant first, and redact columns that are used only in the answer.
 
 `TextRedactor` caches only texts that redaction leaves unchanged. A cache hit makes an answer faster, so the time of the
-answer reveals whether a text was seen before. For a text that is returned unchanged this reveals nothing new. For any
-other text it would reveal which events share a private value, or whether a guessed value occurs.
+answer reveals whether a text was seen before. If the text is returned unchanged, this is not a leak, because the caller
+sees the text. If the text is redacted, this would reveal which events share a private value, or whether a guessed value
+occurs.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -19,23 +20,26 @@ from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.masking import MAY_NEED_REDACTION_MESSAGE
 from cordwood.sql.stages import Statement
 
-# The rows of an optimistic run are buffered, because only after the last one is it certain that none must be redacted.
-# A run with this many rows is stopped, and the redacting variant is run.
+# The rows of an optimistic run are buffered, because it is certain only after the last row that no row must be
+# redacted. A run with this many rows is stopped, and the redacting variant is run instead.
 _MAX_BUFFERED_ROWS: Final = 1000
 _MAX_REMEMBERED_STATEMENTS: Final = 2000
 
-# A function that runs the optimistic variant for True, and the redacting one for False.
+# A function that runs the optimistic variant if its argument is True, and the redacting variant if it is False.
 RunVariant = Callable[[bool], Rows]
 
 
 class OptimisticRedaction:
-    """Runs optimistic variants, but not of statements for which this failed before; safe from several threads."""
+    """A runner that tries the optimistic variant of a statement first, unless this failed before.
+
+    It is safe from several threads.
+    """
 
     def __init__(self) -> None:
         self._digests_to_redact_first: set[bytes] = set()
 
     def run_statement(self, statement: Statement, run: RunVariant) -> Rows:
-        """Return the optimistic variant's rows if it finds nothing to redact, else those of the redacting variant."""
+        """Return the rows of the optimistic variant, or of the redacting variant if a text may have to be redacted."""
         if (
             statement.plan.choose_variant(EventRange.ALL, optimistic=True) is not None
             and statement.digest not in self._digests_to_redact_first
@@ -54,7 +58,7 @@ def _try_optimistic(run: RunVariant) -> Rows | None:
     try:
         return _fetch_all(run(True))  # noqa: FBT003 - what the callback takes
     except BadQueryValue as fault:
-        # ClickHouse omits the full stop, or appends its own message.
+        # Compare without the full stop, because ClickHouse omits it or appends its own message.
         if not fault.message.startswith(MAY_NEED_REDACTION_MESSAGE.rstrip(".")):
             raise
     return None
@@ -74,7 +78,8 @@ def _fetch_all(rows: Rows) -> Rows | None:
     return rows
 
 
-# The capacity of the cache of texts without anything to redact, for all redaction modes together: some thousand events.
+# The capacity of the cache of texts without anything to redact, for all redaction modes together. It is enough for the
+# texts of some thousands of events.
 _MAX_CACHE_BYTES: Final = 16 * 2**20
 
 # The first characters of JSON values that may contain a text: strings, objects and arrays.
@@ -86,7 +91,7 @@ RedactTexts = Callable[[Sequence[str]], Sequence[str]]
 
 
 class TextRedactor:
-    """Redacts fetched texts and caches those that need no redaction; safe from several threads."""
+    """A redactor of fetched texts, which caches texts that need no redaction; safe from several threads."""
 
     def __init__(self, max_bytes: int = _MAX_CACHE_BYTES) -> None:
         self._clean = _CleanTextCache(max_bytes)
@@ -115,7 +120,9 @@ class TextRedactor:
     def redact_rows(
         self, mode: RedactMode, rows: Sequence[Sequence[Any]], positions: Mapping[int, bool], redact: RedactTexts
     ) -> list[tuple[Any, ...]]:
-        """Return the rows with some columns redacted; `positions` has True for a column of text, and False for JSON.
+        """Return the rows with some columns redacted.
+
+        `positions` has the position of each of these columns, with True if the column is text, and False if it is JSON.
 
         All columns are redacted in one call, because compiling the patterns costs as much as redacting a hundred texts.
         """
@@ -136,7 +143,7 @@ def _texts_from_json(column: OptionalTexts, *, is_text: bool) -> OptionalTexts:
 
 
 class _CleanTextCache:
-    """A bounded cache of texts that redaction leaves unchanged, which evicts the least recently used first."""
+    """A bounded cache of texts that redaction leaves unchanged; it evicts the least recently used texts first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(max_bytes, _text_bytes)

@@ -1,4 +1,4 @@
-"""Run a question on an engine in this process: encode its rows within the limits, and record the page's last row."""
+"""Run a question on an engine in the same process, encode its rows within the limits, and record a page's last row."""
 
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
@@ -12,11 +12,11 @@ from cordwood.sql.stages import Statement
 
 
 class OutdatedStatementError(Exception):
-    """Raised if a path that the statement reads unredacted may contain a text by now: it must be recompiled."""
+    """An error for a statement that must be recompiled: a path that it reads unredacted may contain a text by now."""
 
 
 class LocalRun:
-    """The encoded chunks of an answer, and its statistics after the last chunk."""
+    """A running query on an engine in the same process, whose rows are encoded as chunks."""
 
     def __init__(self, request: RunRequest, rows: Rows) -> None:
         self._request = request
@@ -57,11 +57,11 @@ def _too_large_error(max_bytes: int) -> TooManyBytes:
 
 
 def run_locally(engine: Engine, request: RunRequest, cancel: Cancellation) -> LocalRun:
-    """Run a question on an engine in this process.
+    """Run a question on an engine in the same process.
 
-    A path that had no text when the statement was compiled is read without redaction. Raises OutdatedStatementError, before any
-    row is returned, if such a path may have a text by now. The shape is checked after the query has started, so it
-    includes every text that the query can read.
+    A path that had no text when the statement was compiled is read without redaction. If such a path may have a text by
+    now, raise OutdatedStatementError before any row is returned. The shapes are checked after the query has started, so
+    they include every text that the query can read.
     """
     rows = engine.answer(request.question, request.limits, cancel)
     if not are_paths_still_textless(request.question.statement.textless_paths, engine.shapes()):
@@ -82,7 +82,7 @@ _MAX_ID_CHARACTERS = 100
 
 
 def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
-    """Remove the columns time and id that were appended for paging; keep their values of the last row for the cursor."""
+    """Remove the columns time and id, which the compiler appended for paging; keep their last values in `last_row`."""
     paging = statement.paging
     if paging is None or not paging.is_by_time:
         return rows
@@ -93,7 +93,8 @@ def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
         if paging.has_array_elements
         else _strip_positions(rows, batches)
     )
-    # Keep a generator lazy: it holds the engine's cursor until it is exhausted or closed. Other batches are in memory.
+    # Wrap a generator in a generator, which holds the engine's cursor until it is exhausted or closed. Batches of other
+    # types are in memory already.
     rows.batches = taken if isinstance(batches, Generator) else list(taken)
     return rows
 
@@ -107,9 +108,9 @@ def _strip_positions(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list
 
 
 def _strip_positions_of_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
-    """Leave out the rows of the last event if the answer is cut off, because the next page has all of them.
+    """Remove the columns time and id; if the answer is cut off, also leave out the rows of its last event.
 
-    An event that has more rows than a page is split between pages, because no page could contain it.
+    The next page has all rows of this event. Only an event that has more rows than a page is split between pages.
     """
     held: list[Row] = []
     has_others = False

@@ -1,6 +1,6 @@
-"""The paths and kinds of values seen in each project of a stream: a bit set for each project over a shared list.
+"""The paths and kinds of values seen in each project of a stream: each project has a bit set over a shared list.
 
-The limits below apply only to these sets: events that exceed them are stored and queried like all others.
+The limits in this module apply only to these sets: events that exceed a limit are stored and queried like all others.
 """
 
 import threading
@@ -12,15 +12,15 @@ import msgspec
 
 from cordwood.model.event import EventPath, KindsByPath, Shape, ValueKind
 
-# The maximum number of projects of one stream whose shapes are kept. A key that is pinned to any other project sees only
+# The maximum number of projects of one stream whose shapes are kept. A key that is pinned to another project sees only
 # the declared columns.
 MAX_PROJECTS: Final = 10_000
 # The maximum number of pairs of path and kind in the set of one project.
 MAX_PAIRS_OF_PROJECT: Final = 1_000
 # The maximum number of pairs in the list that the sets of a stream share.
 MAX_PAIRS_OF_STREAM: Final = 30_000
-# The key of the one set that all projects beyond `MAX_PROJECTS` share. It is limited like the set of one project, and
-# is shown to no caller.
+# The key of the set that all projects beyond `MAX_PROJECTS` share. The set is limited like the set of one project, and
+# callers never see it.
 OTHER_PROJECTS_KEY: Final = ""
 _MAX_CACHED_SHAPE_PARTS: Final = 256
 
@@ -66,7 +66,7 @@ class ProjectShapes:
         return 0 if position is None else 1 << position
 
     def find_or_add_bit(self, pair: PathAndKind) -> int:
-        """Return the bit of the pair, which is added to the list if necessary; 0 if the list is full."""
+        """Return the bit of the pair, and add the pair to the list if necessary; return 0 if the list is full."""
         with self._lock:
             if pair not in self._positions and len(self.pairs) < MAX_PAIRS_OF_STREAM:
                 self.pairs.append(pair)
@@ -74,7 +74,7 @@ class ProjectShapes:
         return self.find_bit(pair)
 
     def bit_set_of_kinds(self, kinds: KindsByPath) -> int:
-        """Return the bit set of these pairs, without pairs for which the list has no room."""
+        """Return the bit set of these paths and kinds, without pairs for which the list has no room."""
         bit_set = 0
         for path, path_kinds in kinds.items():
             for kind in path_kinds:
@@ -82,7 +82,7 @@ class ProjectShapes:
         return bit_set
 
     def kinds_of_bit_set(self, bits: int) -> KindsByPath:
-        """Return the paths with their kinds in a bit set."""
+        """Return the paths and kinds whose bits are set."""
         kinds_by_path: dict[EventPath, frozenset[ValueKind]] = {}
         for path, kind in self._pairs_of_bit_set(bits):
             kinds_by_path[path] = kinds_by_path.get(path, frozenset()) | {kind}
@@ -114,7 +114,7 @@ class ProjectShapes:
         return number
 
     def shape_of_project(self, project: str | None, stream_shape: Shape) -> Shape:
-        """Return the shape that is shown to a key of one project; for None, that of a project without known paths."""
+        """Return the shape that a key pinned to this project sees; if `project` is None, a shape without paths."""
         bits = self._bits_of_project(project)
         part = self._parts.get(bits)
         if part is None:

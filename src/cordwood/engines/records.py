@@ -12,7 +12,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def wrap_as_records(text: str) -> msgspec.Raw:
-    """Wrap the objects in an engine's JSON text, which may contain `Infinity` and `NaN`, in arrays of one."""
+    """Return an engine's JSON text with its objects wrapped as records; it may contain `Infinity` and `NaN`."""
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
     wrapped = _wrap_by_replacement(text)
@@ -27,7 +27,7 @@ def wrap_as_records(text: str) -> msgspec.Raw:
 
 
 def render_structured(text: str, datatype: Datatype) -> msgspec.Raw:
-    """Render a STRUCT or an ARRAY: its structs stay objects, and objects of event values inside it are wrapped."""
+    """Render a STRUCT or an ARRAY as JSON: structs remain objects, but objects in VARIANT values are wrapped."""
     try:
         return msgspec.Raw(_encoder.encode(_wrap_structured(_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -72,12 +72,12 @@ _CHARACTERS_BEFORE_STRING = frozenset((":", ",", "{", "[", ""))
 
 
 def _wrap_by_replacement(text: str) -> str | None:
-    """Wrap by text replacement if every `{` opens the whole value or the value of a key; else return None.
+    """Wrap objects by text replacement; return None unless every `{` opens the whole value or the value of a key.
 
-    The value of a key follows the key's closing quote and a colon. If this is so for each `{`, none is inside a string
-    and none begins an array's element. Then there are as many `}` as `{`, unless a `}` is inside a string.
+    The value of a key follows the key's closing quote and a colon. If each `{` follows them, no `{` is inside a string,
+    and none begins an element of an array. There are then as many `}` as `{`, unless a `}` is inside a string.
     """
-    # Searching for one character is many times as fast as searching for two.
+    # Search for one character first, because this is many times as fast as a search for two characters.
     if "\\" in text and '\\"' in text:
         return None
     opened = text.split("{")
@@ -93,7 +93,7 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
 
 
 def _wrap_by_tokens(text: str) -> str:
-    """Wrap by tokens, without decoding: for a text that is nested too deeply, or contains Infinity or NaN."""
+    """Wrap objects token by token, without decoding, in a text that is nested deeply or contains Infinity or NaN."""
     closers: list[str] = []
 
     def render_token(token: re.Match[str]) -> str:

@@ -1,1 +1,1 @@
-"""LogQL, the query language of Grafana Loki: parsed, translated to BigQuery's syntax tree, and compiled like SQL."""
+"""The compiler of LogQL, Grafana Loki's query language: it translates LogQL to BigQuery's syntax tree."""

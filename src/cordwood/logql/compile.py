@@ -1,6 +1,6 @@
-"""Compile LogQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile that.
+"""Compile LogQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile the tree.
 
-`compile_logql` corresponds to `lql.compile.compile_lql`; errors have positions in the text of the LogQL query.
+`compile_logql` is for LogQL what `lql.compile.compile_lql` is for LQL. Errors have positions in the LogQL query's text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ ShapesByStream = Mapping[str, Shape]
 def compile_logql(
     program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a request (the `text` of a LogqlRequest), which can only read the endpoint's sub-queries."""
+    """Compile a request, given as the `text` of a LogqlRequest. It can read only the endpoint's sub-queries."""
     request = decode_request(text)
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compilation_scope():

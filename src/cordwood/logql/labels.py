@@ -1,10 +1,11 @@
 """Labels of LogQL: their names, their values as SQL expressions, and the labels of an entry of an answer.
 
 An event's labels are the name of its sub-query or stream (`source_name`, `service_name`), its `level`, and the labels
-that Loki's senders push. All its other fields are what Loki calls structured metadata: usable in filters and groups.
+that Loki's senders push. All other fields of the event are what Loki calls structured metadata: queries can use them in
+filters and groups.
 
-`read_entry_labels` computes the labels of an entry of an answer from its metadata and its line, in Python. It yields the same
-names and values as the SQL expressions.
+`read_entry_labels` computes the labels of an entry of an answer from its metadata and its line, in Python. It returns
+the same names and values as the SQL expressions.
 """
 
 import re
@@ -46,7 +47,7 @@ _PRECEDING_PAIRS_PATTERN: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s
 
 
 class PipelineState(msgspec.Struct):
-    """The stages of a pipeline so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
+    """The stages translated so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
 
     parsers: tuple[ParserStage, ...] = ()
     removals: tuple[LabelRemoval, ...] = ()
@@ -60,12 +61,12 @@ class PipelineState(msgspec.Struct):
         return any((name in removal.labels) != removal.keeps_listed for removal in self.removals)
 
     def parsed_values(self, name: str, line: exp.Expr) -> list[exp.Expr]:
-        """Return the values that the parsers extract under this name."""
+        """Return SQL expressions for the values that the parsers extract as labels of this name."""
         return [value for parser in self.parsers for value in _extracted_values(parser, name, line)]
 
 
 def final_pipeline_state(pipeline: Pipeline) -> PipelineState:
-    """Return the state after the last stage."""
+    """Return the state after the last stage of a pipeline."""
     parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, ParserStage))
     removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelRemoval))
     formats = tuple(stage for stage in pipeline.stages if isinstance(stage, LineFormat))
@@ -86,14 +87,14 @@ def _extracted_values(parser: ParserStage, name: str, line: exp.Expr) -> Iterato
 
 
 def _scalar_and_json_texts(extraction: LabelExtraction, line: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield two expressions: the text of a scalar, NULL for other values; and the JSON text of an array or an object."""
+    """Yield two expressions: the value's text, if it is a scalar; and its JSON text, if it is an array or an object."""
     path = _json_path(extraction.steps)
     yield fill_query_template("JSON_VALUE(@line, @path)", 0, line=line, path=path)
     yield fill_query_template("JSON_QUERY(@line, @path)", 0, line=line, path=path)
 
 
 def _json_path(steps: tuple[str | int, ...]) -> str:
-    """Return the path in BigQuery's notation. Keys need no escaping: the parser accepts no quotes in them."""
+    """Return the path in BigQuery's notation. Keys need no escaping, because the parser accepts no quotes in keys."""
     return "$" + "".join(_json_step(step) for step in steps)
 
 
@@ -106,7 +107,8 @@ def _json_step(step: str | int) -> str:
 def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
     """Yield the paths whose keys, joined by underscores, give a label's name; first the path of a single key.
 
-    If a name has more than MAX_NAME_SPLITS underscores, either any of the first MAX_NAME_SPLITS may separate steps, or all do.
+    If a name has more than `MAX_NAME_SPLITS` underscores, the paths are those in which any of the first
+    `MAX_NAME_SPLITS` underscores separate steps, and the path in which all underscores do.
     """
     parts = name.split("_")
     places = min(len(parts) - 1, MAX_NAME_SPLITS)
@@ -122,9 +124,9 @@ def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
-    """Return the value of a key, without quotes.
+    """Return the value of a key in a logfmt line, without quotes.
 
-    An underscore in a label may stand for any character that labels cannot have.
+    Unless `is_exact`, an underscore in the key may stand for any character that label names cannot have.
     """
     pattern = re.escape(key) if is_exact else key.replace("_", r'[^A-Za-z0-9\s="]')
     before = f"{_PRECEDING_PAIRS_PATTERN}{pattern}"
@@ -141,7 +143,7 @@ def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
 
 
 _MAX_PATH_STEPS: Final = 8
-# The maximum number of fields of an event that are read for one label, if several fields have its name.
+# The maximum number of fields of an event that are read for one label, if several fields have the label's name.
 _MAX_FIELDS_PER_LABEL: Final = 4
 
 
@@ -231,7 +233,7 @@ class EventLabels:
         return None if found is None else LabelValue(fill_query_template("LOWER(@level)", 0, level=found.text))
 
     def _paths_named(self, root: KeyPath, name: str) -> list[KeyPath]:
-        """Return the seen paths below the root whose keys, joined with underscores, are the name."""
+        """Return the paths below the root, seen in events, whose keys joined with underscores are the name."""
         return sorted(self._find_paths(root, name, _MAX_PATH_STEPS))[:_MAX_FIELDS_PER_LABEL]
 
     def _find_paths(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
@@ -252,7 +254,10 @@ class EventLabels:
         return values
 
     def _may_be_unlisted(self, path: KeyPath) -> bool:
-        """Return whether events may have a field that their shape does not list: `may_have_array` returns true for it."""
+        """Return whether events may have a field that their shape does not list.
+
+        `may_have_array` returns True for such a field.
+        """
         return self.info.has_column(METADATA_COLUMN) and self.info.may_have_array(path)
 
     def _keys_at(self, base: KeyPath) -> KeyPath:
@@ -263,7 +268,7 @@ class EventLabels:
         return self._child_keys[base]
 
     def _text_at(self, keys: KeyPath) -> exp.Expr:
-        """Return the text at a path: an array as JSON, NULL for an object."""
+        """Return an expression for the value at a path as text: JSON for an array, and NULL for an object."""
         node = column(keys[:1])
         for key in keys[1:]:
             node = exp.Dot(this=node, expression=exp.to_identifier(key, quoted=True))
@@ -271,7 +276,7 @@ class EventLabels:
 
 
 def _first_non_null(values: list[exp.Expr]) -> LabelValue | None:
-    """Return the first value that is not NULL."""
+    """Return the first of the values that is not NULL; return None if the list is empty."""
     if not values:
         return None
     found = values[0]
@@ -293,7 +298,7 @@ def label_reference(name: str, relation: str | None = None) -> exp.Expr:
 
 
 def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
-    """Return a text as a number; NULL if it is not a number."""
+    """Return an expression that converts a text to a number; it is NULL if the text is not a number."""
     if measure is Measure.DURATION:
         return internal_call("duration_seconds", text)
     if measure is Measure.BYTES:
@@ -316,14 +321,14 @@ TIMESTAMP_COLUMN: Final = "timestamp"
 _PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
 # Paths of the level, in order of precedence.
 _LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
-# Paths below which other labels of an event are looked up, in order of precedence.
+# Paths below which all other labels of an event are looked up, in order of precedence.
 _FIELD_ROOTS: Final = (
     (METADATA_COLUMN, "structured_metadata"),
     (METADATA_COLUMN, "attributes"),
     (METADATA_COLUMN, "resource"),
     (METADATA_COLUMN,),
 )
-# Columns that are not labels themselves.
+# The columns whose values are not labels.
 _NON_LABEL_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
 
 # The prefix of the name of a sub-query that contains a whole stream: a sub-query cannot have the stream's own name.
@@ -355,7 +360,7 @@ def source_name_of(sub_query: str) -> str:
 def label_column(name: str) -> str:
     """Return the name of the column for a label.
 
-    Labels may differ only by case; columns may not, so capitals are escaped.
+    Capital letters are escaped, because two labels may differ only in case, but two columns may not.
     """
     return _COLUMN_PREFIX + _CAPITAL_LETTER.sub(lambda match: f"${match[0].lower()}", name)
 
@@ -394,7 +399,8 @@ def _label_names(sub_query: SubQuery) -> Iterator[str]:
                 yield _label_name(path[1])
 
 
-# Limits: fields of deeper objects are not labels; an entry has at most MAX_FIELDS labels of metadata, and of its line.
+# The maximum number of steps to a field that is read as a label, and the maximum number of labels that are read from an
+# entry's metadata, and from its line.
 _MAX_METADATA_STEPS: Final = 8
 MAX_FIELDS: Final = 500
 
@@ -415,7 +421,7 @@ class EntryLabels(msgspec.Struct, frozen=True):
 
 
 def read_entry_labels(source: str, metadata: object, line: str, state: PipelineState) -> EntryLabels:
-    """Return the labels of an entry, without those that the query drops. `metadata` is the decoded JSON."""
+    """Return the labels of an entry, without those that the query removes. `metadata` is the decoded JSON."""
     values = list(_scalar_texts(_unwrap_record(metadata), ("metadata",), _unwrap_record))
     stream = _stream_labels(source, values)
     fields = _field_labels(values, stream)
@@ -443,7 +449,7 @@ def _fill_template_part(part: str | TemplatePlaceholder, line: str, labels: Labe
 
 
 def parse_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:
-    """Return every field that a parser extracts from the line."""
+    """Return every field that a parser of this kind extracts from the line, as pairs of name and value."""
     return list(_parse_line(ParserStage(kind), line))
 
 
@@ -488,14 +494,14 @@ def _object_or_empty(value: object) -> Mapping[str, Any]:
 
 
 def _unwrap_record(value: object) -> Mapping[str, Any]:
-    """Return an object of an event; answers have it as an array of one record."""
+    """Return a nested object of an event, which answers represent as an array of one record."""
     return _object_or_empty(value[0] if isinstance(value, list) and len(value) == 1 else value)
 
 
 def _scalar_texts(
     value: Mapping[str, Any], path: KeyPath, read: Callable[[object], Mapping[str, Any]]
 ) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the scalars of an object as texts, each with its path, but skip arrays. `read` returns nested objects."""
+    """Yield the scalars in an object as texts, each with its path; skip arrays. `read` returns a nested object."""
     for key, child in value.items():
         here = (*path, str(key))
         record = read(child)

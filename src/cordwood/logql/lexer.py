@@ -1,4 +1,4 @@
-"""The lexer of LogQL: the text as tokens, each with its position, and the durations and sizes among them."""
+"""The lexer of LogQL, which splits a query into tokens with positions, and the parsers of durations and sizes."""
 
 import re
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ class TokenKind(Enum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token.
+    """A token of a query.
 
-    `text` is the content of a quoted text, or else the token as written; `number` is the value of a number, a duration
-    (in seconds) or a size (in bytes).
+    `text` is the content of a quoted text; for tokens of other kinds, it is the token as written. `number` is the value
+    of a number, of a duration (in seconds) or of a size (in bytes).
     """
 
     kind: TokenKind
@@ -68,7 +68,7 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 
 
 def _tokenize(text: str) -> list[Token]:
-    """Return the tokens of the text, followed by an END token; raise BadQuerySyntax for anything that is not a token."""
+    """Return the text's tokens and an END token; raise BadQuerySyntax for a text that is too long or not valid."""
     if len(text) > MAX_CHARACTERS:
         raise BadQuerySyntax(
             f"The query is longer than {MAX_CHARACTERS} characters.", span=span_at(text, MAX_CHARACTERS)
@@ -142,7 +142,7 @@ def _quoted_token(text: str, offset: int) -> tuple[Token, int]:
 
 
 def _unescape(match: re.Match[str], text: str, offset: int) -> str:
-    """Return the character for an escape in Go's notation."""
+    """Return the character for which an escape sequence in Go's notation stands."""
     kind, digits = match[1][:1], match[1][1:]
     if not digits:
         if kind not in _CHARACTER_BY_ESCAPE:
@@ -253,7 +253,8 @@ class TokenCursor:
         return f'"{text}"' if token.kind is TokenKind.TEXT else text
 
 
-# Seconds in each unit of a duration. Days and longer units are Prometheus's; Go's notation ends with hours.
+# The seconds in each unit of a duration: the units of Go's notation, up to hours, and Prometheus's days, weeks and
+# years.
 SECONDS_PER_UNIT: Final[Mapping[str, float]] = {
     "ns": 1e-9,
     "us": 1e-6,

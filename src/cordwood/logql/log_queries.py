@@ -1,7 +1,7 @@
 """Translation of log queries, and of other queries of Loki's API, to SELECTs.
 
-A log query returns the entries that its pipeline matches; each sub-query with such entries is read by a SELECT of its
-own. The other queries return the values of a label, streams, or counts.
+A log query returns the entries that its pipeline matches; a separate SELECT reads each sub-query that may have such
+entries. The other queries return the values of a label, streams, or counts.
 """
 
 import re
@@ -73,7 +73,7 @@ _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class SourceBranch(msgspec.Struct, frozen=True):
-    """The part of a log query that reads one sub-query: labels, conditions, and the state after the last stage."""
+    """The part of a log query that reads one sub-query: its labels, its conditions, and the state after all stages."""
 
     labels: EventLabels
     conditions: list[exp.Expr]
@@ -92,13 +92,19 @@ class SourceBranch(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sub-queries that a query may read, with their metadata; `ensured_labels` is as in `PipelineTranslator`."""
+    """The sub-queries that a query may read, with their metadata.
+
+    `ensured_labels` are the labels whose equality the request's parameters already ensure.
+    """
 
     sub_query_infos: Sequence[SubQueryInfo]
     ensured_labels: frozenset[str] = frozenset()
 
     def branches(self, pipeline: Pipeline) -> list[SourceBranch]:
-        """Return a branch for every sub-query that may have entries of the pipeline, or an empty branch if none may."""
+        """Return a branch for each sub-query that may have entries of the pipeline.
+
+        If there is no such sub-query, return one branch that has no rows.
+        """
         found: list[SourceBranch] = []
         for info in self.sub_query_infos:
             translation = PipelineTranslator(EventLabels(info), self.ensured_labels)
@@ -120,7 +126,7 @@ class Sources(msgspec.Struct, frozen=True):
 def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
     """Return whether a log query may read a sub-query.
 
-    This is decided from the sub-query's name alone, to avoid describing sub-queries that are not read.
+    Only the sub-query's name is needed for this, so that sub-queries which are not read need not be described.
     """
     return any(
         all(
@@ -135,12 +141,12 @@ def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
 def select_entries(
     branches: Iterable[SourceBranch], columns: Callable[[SourceBranch], Sequence[exp.Expr]], window: TimeRange
 ) -> exp.Select:
-    """Return the entries of all branches, as one relation."""
+    """Return a SELECT of the entries of all branches."""
     return union_all([branch.select(columns(branch), window) for branch in branches])
 
 
 def union_all(selects: Sequence[exp.Select]) -> exp.Select:
-    """Return the rows of all SELECTs, which have the same columns."""
+    """Combine SELECTs that have the same columns with UNION ALL."""
     if len(selects) == 1:
         return selects[0]
     return select_from_relation([exp.Star()], _union_tree(selects), "entries")
@@ -177,7 +183,7 @@ def _source_columns(branch: SourceBranch) -> list[exp.Expr]:
 
 
 def _timestamp_text(us: int) -> str:
-    """Return a time in BigQuery's notation; times outside of the calendar become its first or last moment."""
+    """Return a time in BigQuery's notation; a time outside of years 1 to 9999 becomes the nearest possible time."""
     try:
         time = _EPOCH + timedelta(microseconds=us)
     except OverflowError:
@@ -190,7 +196,7 @@ _ColumnsOfBranch = Callable[[SourceBranch], Sequence[exp.Expr]]
 
 
 def select_log_lines(pipeline: Pipeline, sources: Sources, request: LogqlRequest) -> exp.Select:
-    """Return the entries of a log query, newest or oldest first."""
+    """Return a SELECT of the entries of a log query, newest or oldest first as requested."""
     window = _request_window(request)
     selects = []
     for branch in sources.branches(pipeline):
@@ -227,7 +233,7 @@ def select_streams(pipelines: Sequence[Pipeline], sources: Sources, request: Log
 
 
 def select_counts(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
-    """Return the number of streams, of entries, and of bytes of their lines."""
+    """Return a SELECT of three numbers: of streams, of entries, and of the bytes of the entries' lines."""
     labels = _stream_labels(pipelines, sources)
 
     def columns(branch: SourceBranch) -> list[exp.Expr]:
@@ -275,7 +281,7 @@ def _request_window(request: LogqlRequest) -> TimeRange:
     return TimeRange(request.start_us, request.end_us)
 
 
-# Loki's labels that mark an entry which a parser could not read.
+# The labels with which Loki marks an entry that a parser stage could not parse.
 ERROR_LABELS: Final = frozenset({"__error__", "__error_details__"})
 
 _NUMBER_COMPARISON_TEMPLATES: Final = {
@@ -286,8 +292,8 @@ _NUMBER_COMPARISON_TEMPLATES: Final = {
     ComparisonOperator.LESS: "@value < @number",
     ComparisonOperator.LESS_OR_EQUAL: "@value <= @number",
 }
-# Patterns that Python can match in linear time, without the engine: literal characters, `.` for any character, and
-# repetition (`.*`, `.+`) only at the beginning and the end.
+# Patterns that Python can match in linear time, so that the engine is not needed. They have literal characters, `.` for
+# any character, and repetition (`.*`, `.+`) only at the beginning and the end.
 _SIMPLE_REGEX_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
 _MAX_SIMPLE_LENGTH: Final = 300
 _ANY_TEXT_PATTERN: Final = ".*"
@@ -297,7 +303,7 @@ FoldedCondition = exp.Expr | bool
 
 
 class PipelineTranslator(msgspec.Struct):
-    """The translation of a pipeline on one sub-query's events, stage by stage.
+    """A translator of a pipeline to conditions on one sub-query's events, stage by stage.
 
     `ensured_labels` are the labels whose equality the request's parameters already ensure.
     """
@@ -377,7 +383,10 @@ class PipelineTranslator(msgspec.Struct):
                 return self._compare_number(match)
 
     def _error_label_condition(self, match: TextMatch) -> FoldedCondition:
-        """Return True for a filter that keeps entries without errors, as all entries are here; refuse other filters."""
+        """Return True for a filter that keeps entries without error labels; refuse other filters.
+
+        Entries never have error labels in cordwood, so such a filter keeps all of them.
+        """
         if match.text == "" and match.operator is ComparisonOperator.EQUAL:
             return True
         raise QueryUnsupported(
@@ -412,7 +421,10 @@ class PipelineTranslator(msgspec.Struct):
 
 
 def _may_equal(matcher: TextMatch, text: str) -> bool:
-    """Return whether a matcher may accept a text; False only if this is certain without the engine."""
+    """Return whether a matcher may accept a text.
+
+    The result is True also if the matcher has a pattern that only the engine can match.
+    """
     if matcher.operator not in REGEX_COMPARISONS:
         return (matcher.text == text) != (matcher.operator in NEGATED_COMPARISONS)
     known = _match_simple_pattern(matcher.text, text)
@@ -420,7 +432,7 @@ def _may_equal(matcher: TextMatch, text: str) -> bool:
 
 
 def _equals_text(value: LabelValue | None, text: str, offset: int) -> FoldedCondition:
-    """Return the condition that a label has this value; a missing label equals the empty text."""
+    """Return the condition that a label's value equals a text; a missing label equals the empty text."""
     if value is None or value.constant is not None:
         return (value.constant if value else "") == text
     if text == "":
@@ -429,7 +441,7 @@ def _equals_text(value: LabelValue | None, text: str, offset: int) -> FoldedCond
 
 
 def _matches_pattern(value: LabelValue | None, pattern: str, offset: int) -> FoldedCondition:
-    """Return the condition that the whole value matches a regular expression; a missing label is the empty text."""
+    """Return the condition that a label's whole value matches a pattern; a missing label counts as the empty text."""
     if pattern == _ANY_TEXT_PATTERN:
         return True
     if value is not None and value.constant is None:

@@ -1,4 +1,4 @@
-"""Translation of metric queries to relations with a column for each label, the number of the step, and the value."""
+"""Translation of metric queries to relations, with columns for the labels, the number of the step, and the value."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import alias, column, fill_query_template, number_literal, sort_key, text_literal
 
-# The maximum number of steps whose ranges contain the same entry, which is counted once for each of them.
+# The maximum number of steps whose ranges contain the same entry; the engine counts such an entry once for each step.
 MAX_OVERLAPPING_STEPS: Final = 1_500
-# The same limit for functions that need every value of a range at once, because partial aggregates cannot be combined.
+# The same maximum for functions whose partial aggregates cannot be combined: they need all values of a range at once.
 MAX_OVERLAPPING_VALUE_STEPS: Final = 60
 
 STEP_COLUMN: Final = "step_number"
@@ -61,8 +61,8 @@ _VECTOR_TEMPLATES: Final[Mapping[str, str]] = {
 class RangeFunction(msgspec.Struct, frozen=True):
     """A function of a range: the SQL that aggregates its samples.
 
-    `combining_aggregate` is the SQL that aggregates partial aggregates, for functions where that is possible. With `is_rate`, the
-    value is divided by the length of the range in seconds.
+    `combining_aggregate` is the SQL that combines partial aggregates, or None if they cannot be combined. With
+    `is_rate`, the value is divided by the length of the range in seconds.
     """
 
     aggregate: str
@@ -93,8 +93,8 @@ _UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(
 )
 # quantile_over_time has no template, because its quantile is a number from the query.
 _QUANTILE_FUNCTION: Final = RangeFunction("")
-# Vector aggregates that can be computed from the entries directly: the sum of counts by a label is the count by that
-# label.
+# The range functions over which a vector aggregate can be computed directly from the entries. For example, the sum of
+# the counts of series by a label equals the count of entries by that label.
 _COMPUTABLE_FROM_ENTRIES: Final[Mapping[str, frozenset[str]]] = {
     "sum": frozenset({"count_over_time", "rate", "bytes_over_time", "bytes_rate", "sum_over_time"}),
     "min": frozenset({"min_over_time"}),
@@ -112,8 +112,8 @@ class Series(msgspec.Struct, frozen=True):
 class SeriesLabels(msgspec.Struct, frozen=True):
     """The labels of the series that a range aggregate returns.
 
-    With `is_exact`, these are exactly `labels`; otherwise the labels of the streams except those in `excluded_labels`, and
-    `labels`.
+    With `is_exact`, the series have exactly `labels`. Otherwise they have `labels`, and all labels of the streams that
+    are not in `excluded_labels`.
     """
 
     labels: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ _STREAM_LABELS: Final = SeriesLabels()
 
 
 class MetricTranslator(msgspec.Struct, frozen=True):
-    """The translation of metric queries over the sources at the steps of a request."""
+    """A translator of metric queries to series, with samples from `sources` at the steps of a request."""
 
     sources: Sources
     steps: SampleSteps
@@ -151,7 +151,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         if fold_constant(operand) is not None:
             raise self._unsupported(f"{node.function} of a number is not supported.", node.offset)
         if node.function in SORTING_FUNCTIONS:
-            # Sorting would affect only the order of an instant vector, which the answer determines by itself.
+            # Sorting affects only the order of an instant vector, and `web/loki_api.py` sorts that when it answers.
             return self.translate(operand)
         if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
             return self._translate_range(operand, SeriesLabels(grouping.labels, is_exact=True))
@@ -193,7 +193,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return Series(_add_step_and_value(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels)
 
     def _fill_missing_steps(self, series: Series, constant: float) -> Series:
-        """Return the series, and a sample of this number without labels at each step that has none without labels."""
+        """Add a sample without labels, with the value `constant`, at each step that has no sample without labels."""
         unlabelled = select_from_relation([column((STEP_COLUMN,))], copy_tree(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
             unlabelled.where(fill_query_template("@label = ''", 0, label=label), copy=False)
@@ -203,7 +203,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return Series(union_all([own, missing]), series.labels)
 
     def _translate_absent(self, node: RangeAggregate) -> Series:
-        """Return 1 at each step whose range has no entries, with the labels that the selector compares with =."""
+        """Return the series of `absent_over_time`: the value 1 at each step whose range has no entries.
+
+        Its labels are those that the selector compares with `=`.
+        """
         counted = self._translate_range(
             msgspec.structs.replace(node, function="count_over_time"), SeriesLabels(is_exact=True)
         )
@@ -213,7 +216,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return Series(self._missing_samples(present, labels, 1.0), tuple(labels))
 
     def _missing_samples(self, present: exp.Select, labels: Mapping[str, str], constant: float) -> exp.Select:
-        """Return a sample with these labels and number for each step that `present` does not have."""
+        """Return a sample with these labels and the value `constant` for each step that is not in `present`."""
         names = ("logql_steps", "logql_present")
         steps = exp.Unnest(
             expressions=[fill_query_template("GENERATE_ARRAY(0, @last)", 0, last=self.steps.count - 1)],
@@ -353,7 +356,7 @@ def _label_columns(labels: Sequence[str]) -> list[exp.Expr]:
 
 
 def _aggregate_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> Series:
-    """Return the series of an aggregate `value` for each group of labels and step."""
+    """Return the series of the aggregate `value`, computed for each step and each combination of the labels' values."""
     columns = [*_label_columns(labels), column((STEP_COLUMN,))]
     tree = select_from_relation([*columns, value], inner.tree, "series")
     return Series(tree.group_by(*_label_columns(labels), column((STEP_COLUMN,)), copy=False), labels)
@@ -382,7 +385,8 @@ def _add_step_and_value(
 ) -> exp.Select:
     """Add the step and the value of an operation to a SELECT of the labels.
 
-    A comparison filters the rows, whose value is then `kept`; with the modifier `bool` it yields 0 or 1.
+    A comparison filters the rows, and the value of the remaining rows is `kept`. A comparison with the modifier `bool`
+    filters no rows, and its value is 0 or 1.
     """
     left, right = operands
     tree.select(alias(step, STEP_COLUMN), copy=False)
@@ -425,7 +429,11 @@ def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: SampleSteps
 def _repeat_for_steps(
     sampled: exp.Select, labels: Sequence[str], function: RangeFunction, *, is_overlapping: bool
 ) -> exp.Select:
-    """Repeat each entry (or partial aggregate of entries in the same ranges) for each step whose range contains it."""
+    """Repeat each entry for each step whose range contains it.
+
+    If partial aggregates can be combined, entries in the same ranges are aggregated first, and the partial aggregate is
+    repeated.
+    """
     if not is_overlapping:
         columns = [
             *_label_columns(labels),
@@ -454,7 +462,7 @@ def _repeat_for_steps(
 def pack_series(series: Series, most: int) -> exp.Select:
     """Return one row for each series: its labels, its steps, and its values at these steps, as texts.
 
-    There is one row more than `most` if the answer has more series.
+    If there are more than `most` series, `most` + 1 rows are returned, so that the caller notices.
     """
     steps = fill_query_template("ARRAY_AGG(step_number ORDER BY step_number)")
     values = fill_query_template("ARRAY_AGG(CAST(value AS STRING) ORDER BY step_number)")
@@ -502,7 +510,7 @@ _ARITHMETIC_FUNCTIONS: Final[Mapping[str, Callable[[float, float], float]]] = {
     "/": _divide,
     "%": lambda left, right: math.fmod(left, right) if right and math.isfinite(left) else math.nan,
     "^": _power,
-    # `or` yields the left operand, which always exists here.
+    # `or` yields the left operand if it has a sample, and a constant always has one.
     "or": lambda left, _: left,
 }
 _COMPARISON_FUNCTIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {

@@ -1,4 +1,4 @@
-"""The parser of LogQL, written by hand: every character is parsed, or refused with its position."""
+"""A hand-written recursive descent parser of LogQL, which reports the position of a text that it cannot parse."""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +34,8 @@ from cordwood.logql.syntax import (
     VectorAggregate,
 )
 
-# Functions of a range of entries, and of a range of unwrapped values. `rate` and `absent_over_time` accept both.
+# Functions over a range of entries, and functions over a range of unwrapped values. `rate` and `absent_over_time`
+# accept both kinds of range.
 ENTRY_RANGE_FUNCTIONS: Final = frozenset(
     {"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"}
 )
@@ -54,7 +55,7 @@ _REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
     "label_join": "Group by the labels as they are.",
 }
 _COMPARISON_OPERATORS: Final = ("==", "!=", ">", ">=", "<", "<=")
-# Binary operators by precedence, the loosest first.
+# The binary operators of each level of precedence. Operators of the first level bind most loosely.
 _OPERATORS_BY_PRECEDENCE: Final = (
     ("or",),
     ("and", "unless"),
@@ -66,7 +67,7 @@ _OPERATORS_BY_PRECEDENCE: Final = (
 _SET_OPERATORS: Final = frozenset({"or", "and", "unless"})
 _VECTOR_MATCHING_WORDS: Final = ("on", "ignoring", "group_left", "group_right")
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
-# The longest range and offset: 100 years in seconds.
+# The maximum length of a range or an offset, in seconds: 100 years.
 _MAX_RANGE_SECONDS: Final = 100 * 365 * 86_400
 
 
@@ -119,7 +120,7 @@ def _parse_precedence_level(cursor: TokenCursor, level: int) -> Query:
 
 
 def _check_set_operator(cursor: TokenCursor, operator: Token) -> None:
-    """Raise QueryUnsupported for set operators except `or vector(0)`, which yields 0 where there is no sample."""
+    """Raise QueryUnsupported for a set operator, except `or vector(…)`, which fills steps without a sample."""
     if operator.text in _SET_OPERATORS and not (operator.text == "or" and cursor.next_is_word("vector")):
         raise cursor.unsupported_error(
             f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.offset
@@ -367,7 +368,7 @@ _REFUSED_STAGES: Final[Mapping[str, str]] = {
     "label_format": "Leave it out, and filter by the label's own name.",
     "decolorize": "Leave it out: the line is answered as it was sent.",
 }
-# A key of an object, or an index of an array: `a`, `.a`, `["a"]`, `[0]`.
+# A step of a path: the key of an object (`a`, `.a` or `["a"]`), or the index of an array element (`[0]`).
 _PATH_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
 _MAX_PATH_STEPS: Final = 20
 # An action of a template, in double braces, and the label (or `__line__`) that it contains.
@@ -376,7 +377,7 @@ _TEMPLATE_LABEL_PATTERN: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|_
 
 
 def _parse_selector(cursor: TokenCursor) -> tuple[TextMatch, ...]:
-    """Parse the matchers in braces."""
+    """Parse a stream selector: matchers in braces."""
     cursor.expect_symbol("{")
     matchers: list[TextMatch] = []
     while not cursor.next_is_symbol("}"):
@@ -399,7 +400,7 @@ def _is_at_stage(cursor: TokenCursor) -> bool:
 
 
 def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
-    """Parse one stage, beginning with its bar."""
+    """Parse one stage, which begins with a bar or with the operator of a line filter."""
     cursor.count_part()
     if cursor.next_is_symbol(*_PATTERN_OPERATORS):
         raise cursor.unsupported_error("Pattern filters are not supported.", "Write a regular expression: |~ or !~.")
@@ -532,7 +533,10 @@ def _parse_unwrap(cursor: TokenCursor, word: Token) -> UnwrapStage:
 
 
 def _parse_label_filters(cursor: TokenCursor) -> LabelMatch:
-    """Parse label filters joined by `and`, `or`, a comma or nothing, all of one precedence, from left to right."""
+    """Parse label filters joined by `and`, `or`, a comma or a blank.
+
+    All four have the same precedence, and are applied from left to right.
+    """
     found = _parse_label_filter(cursor)
     while True:
         if cursor.accept_word("or"):

@@ -1,4 +1,4 @@
-"""LogQL requests, and the syntax tree of their queries: immutable nodes, most of them with a position in the text."""
+"""LogQL requests, and the syntax tree of their queries: immutable nodes, most of which have a position (`offset`)."""
 
 from enum import StrEnum
 from typing import Final
@@ -26,7 +26,7 @@ REGEX_COMPARISONS = frozenset({ComparisonOperator.REGEX, ComparisonOperator.NOT_
 
 
 class Measure(StrEnum):
-    """The unit of a number with which a label is compared, or of the samples of `unwrap`."""
+    """The kind of quantity that a number represents, in a comparison with a label or in the samples of `unwrap`."""
 
     NUMBER = "number"
     DURATION = "duration"
@@ -70,7 +70,7 @@ LabelMatch = TextMatch | NumberMatch | MatchConjunction | MatchDisjunction
 
 
 class LineFilter(msgspec.Struct, frozen=True):
-    """A search in the line for any of the texts or patterns."""
+    """A filter of lines: it keeps lines that contain any of the texts or patterns or, if negated, none of them."""
 
     texts: tuple[str, ...]
     is_regex: bool
@@ -79,7 +79,7 @@ class LineFilter(msgspec.Struct, frozen=True):
 
 
 class LabelExtraction(msgspec.Struct, frozen=True):
-    """A label to extract, and the steps to it: keys and array indexes in JSON, one key in logfmt."""
+    """A label to extract, and the steps to its value: keys and array indexes in JSON, a single key in logfmt."""
 
     label: str
     steps: tuple[str | int, ...]
@@ -92,7 +92,7 @@ class ParserKind(StrEnum):
 
 
 class ParserStage(msgspec.Struct, frozen=True):
-    """A parser of the line. Without extractions it extracts every field."""
+    """A stage that parses the line and extracts the fields in `extractions` or, if there are none, every field."""
 
     kind: ParserKind
     extractions: tuple[LabelExtraction, ...] = ()
@@ -112,7 +112,7 @@ class LabelRemoval(msgspec.Struct, frozen=True):
 
 
 class TemplatePlaceholder(msgspec.Struct, frozen=True):
-    """A placeholder in a template, replaced by the value of a label, or by the line if it has no name."""
+    """A placeholder in a template, replaced by the value of the label `name`, or by the line if `name` is None."""
 
     name: str | None
 
@@ -136,7 +136,7 @@ class Pipeline(msgspec.Struct, frozen=True):
 
 
 class UnwrapStage(msgspec.Struct, frozen=True):
-    """The label whose values are the samples of a range."""
+    """A stage `unwrap`: the values of its label are the samples of the range."""
 
     label: str
     measure: Measure
@@ -152,7 +152,11 @@ class Grouping(msgspec.Struct, frozen=True):
 
 
 class RangeAggregate(msgspec.Struct, frozen=True):
-    """A function over the entries of the time range before each step; `shift_us` moves the range back (`offset`)."""
+    """A function over the entries of the time range before each step.
+
+    `shift_us` is LogQL's modifier `offset`, which moves the range back in time. The field `offset` is a position in the
+    text.
+    """
 
     function: str
     pipeline: Pipeline
@@ -165,7 +169,7 @@ class RangeAggregate(msgspec.Struct, frozen=True):
 
 
 class VectorAggregate(msgspec.Struct, frozen=True):
-    """An aggregate of the series of a vector, in groups of labels; `parameter` is the number of `topk`."""
+    """An aggregate of a vector's series, in groups of labels; `topk` and `bottomk` return `parameter` series."""
 
     function: str
     operand: "MetricQuery"
@@ -175,7 +179,7 @@ class VectorAggregate(msgspec.Struct, frozen=True):
 
 
 class NumberLiteral(msgspec.Struct, frozen=True):
-    """A number; `is_vector` is set if it is written `vector(1)`, a series without labels."""
+    """A number in a query; `is_vector` is set if it is written as in `vector(1)`, which is a series without labels."""
 
     value: float
     is_vector: bool = False
@@ -183,7 +187,7 @@ class NumberLiteral(msgspec.Struct, frozen=True):
 
 
 class BinaryOperation(msgspec.Struct, frozen=True):
-    """An operation on two operands; with `is_bool` a comparison yields 0 or 1 instead of filtering."""
+    """An operation on two operands; with `is_bool`, a comparison yields 0 or 1 instead of filtering samples."""
 
     operator: str
     left: "MetricQuery"
@@ -197,7 +201,7 @@ Query = Pipeline | MetricQuery
 
 
 def pipelines_of(query: Query) -> list[Pipeline]:
-    """Return the log queries in a query."""
+    """Return the pipelines (log queries) that a query contains."""
     match query:
         case Pipeline():
             return [query]
@@ -218,7 +222,7 @@ MAX_SAMPLES: Final = 300_000
 
 
 class ResultKind(StrEnum):
-    """What the answer contains: entries, samples, values of a label, label sets of streams, or counts."""
+    """The kind of results in an answer: entries, samples, values of a label, label sets of streams, or counts."""
 
     ENTRIES = "entries"
     SAMPLES = "samples"
@@ -236,11 +240,12 @@ class SampleSteps(msgspec.Struct, frozen=True):
 
 
 class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A request. Entries are those from `start_us` (inclusive) to `end_us` (exclusive).
+    """A LogQL request: its queries, its range of time, and the kind of its results.
 
-    Samples are computed at `start_us` and every `step_us` after it up to `end_us`. `label` is the label whose values
-    are requested. `ensured_labels` are labels that a matcher compares with `=` and that are also parameters of the endpoint,
-    which ensure the equality.
+    Entries are requested from `start_us` (inclusive) to `end_us` (exclusive). Samples are computed at `start_us` and
+    every `step_us` after it, up to `end_us`. `label` is the label whose values are requested. `ensured_labels` are
+    labels that a matcher compares with `=` and that are also parameters of the endpoint. The parameters ensure the
+    equality, so that the matcher need not be translated.
     """
 
     result_kind: ResultKind
@@ -259,7 +264,7 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        """The request as a text, which identifies it in caches."""
+        """The request encoded as JSON, with which caches identify the request."""
         return msgspec.json.encode(self).decode()
 
 
@@ -271,7 +276,7 @@ def decode_request(text: str) -> LogqlRequest:
 
 
 def max_series(steps: SampleSteps) -> int:
-    """Return the maximum number of series in an answer."""
+    """Return the maximum number of series in an answer with these steps."""
     return max(1, MAX_SAMPLES // steps.count)
 
 

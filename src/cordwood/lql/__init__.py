@@ -1,1 +1,1 @@
-"""LQL, the short query language, translated to the syntax tree of the equivalent BigQuery SQL."""
+"""The compiler of LQL, the short query language: it translates LQL to the syntax tree of equivalent BigQuery SQL."""

@@ -1,7 +1,8 @@
 """The columns of the queried sub-query: their types, the arrays seen in them, and the columns that paths name.
 
-In a query, an object of an event is an array of structs. The objects on a path are therefore unnested, by joins of the
-SELECT. If arrays of objects were seen on the path, each condition on it unnests them in a sub-query of its own instead.
+Queries see an object inside an event as an array of structs. Therefore, the SELECT unnests the objects on a path with
+joins. If arrays of objects were seen on a path, each condition on this path instead unnests them in a separate
+sub-query.
 """
 
 import re
@@ -41,12 +42,13 @@ _EQUIVALENT_CLAUSES: Final[Mapping[str, str]] = {
 
 
 class SubQueryInfo(msgspec.Struct, frozen=True):
-    """The metadata of a sub-query; `kinds` are the types by column name.
+    """The metadata of a sub-query: the types of its columns, and what is known about the values at paths.
 
-    `may_have_array` returns whether an array was seen at a path, or may be there although the shape does not list the path.
-    `is_single_value` returns whether values were seen at the path, and none was an array or an object;
-    `may_be_single_value` returns whether some values at the path may be neither. `find_similar_path` returns the path
-    of events whose last step is most similar to a name. `child_keys` returns the keys of the objects seen at a path.
+    `may_have_array` returns whether an array was seen at a path, or may be there because the shape does not list the
+    path. `is_single_value` returns whether values were seen at a path and none of them was an array or an object.
+    `may_be_single_value` returns whether a value at a path may be neither an array nor an object. `child_keys` returns
+    the keys of the objects seen at a path. `find_similar_path` returns the path in events whose last step is most
+    similar to a name. `text` is the text of the query, for positions of errors.
     """
 
     sub_query: str
@@ -95,7 +97,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
 def describe_sub_query(
     program: Program, sub_query: str, text: str, target: Target, records: RecordShapes
 ) -> SubQueryInfo:
-    """Return the metadata of a sub-query. Errors have positions in `text`; `records` records lookups in the shapes."""
+    """Return the metadata of a sub-query. Errors have positions in `text`; `records` keeps all shape lookups."""
     resolved = resolve_sandbox_query(program, _select_all_columns(sub_query, text), target, records.shapes)
     annotate_types(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)
@@ -124,7 +126,7 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
 
 
 def _find_similar_path(records: RecordShapes, lineages: Mapping[str, Lineage], name: str) -> str | None:
-    """Return the path of the events whose last step is most similar to the name."""
+    """Return the path in the sub-query's events whose last step is most similar to the name."""
     origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
     paths = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
     return next((path for path in paths if path), None)
@@ -200,7 +202,7 @@ class RecordUnnests:
         return exp.Exists(this=query)
 
     def add_joins(self, query: exp.Select) -> None:
-        """Add the unnests as LEFT JOINs, so that a missing record leaves its columns NULL and keeps the event."""
+        """Add the unnests to a query as LEFT JOINs, so that an event without the record is kept, with NULL columns."""
         for keys, alias in self._aliases.items():
             value = column((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column(keys)
             query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)

@@ -1,7 +1,7 @@
-"""Compile LQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile that.
+"""Compile LQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile the tree.
 
-`compile_lql` corresponds to `sql.compile.compile_sandbox_query`; errors have positions in the text of the LQL query. The
-engine validates regular expressions before a query is run.
+`compile_lql` is for LQL what `sql.compile.compile_sandbox_query` is for SQL. Errors have positions in the LQL query's
+text. The engine validates regular expressions before a query is run.
 """
 
 import re
@@ -48,7 +48,7 @@ _SQL_START_PATTERN: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 def compile_lql(
     program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile an LQL query, which can only read the endpoint's sub-queries."""
+    """Compile an LQL query. It can read only the endpoint's sub-queries."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compilation_scope():
         translation = _translate(program, text, target, records, is_ordered=not program.page.is_followed)
@@ -60,7 +60,10 @@ def compile_lql(
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: ShapesByStream) -> str:
-    """Return the equivalent SQL in BigQuery's dialect; paths that were never seen are assumed to have no arrays."""
+    """Return the SQL in BigQuery's dialect that is equivalent to an LQL query.
+
+    Paths that were never seen in events are assumed to have no arrays.
+    """
     with compilation_scope():
         return _translate(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
 
@@ -70,7 +73,10 @@ FindRegexError = Callable[[str], str | None]
 
 
 def check_lql_patterns(text: str, is_regex: FindRegexError) -> None:
-    """Raise BadQueryValue with the position of the first invalid regular expression, which the engine would not report."""
+    """Raise BadQueryValue with the position of the first invalid regular expression.
+
+    The engine's own error would not have this position.
+    """
     check_each_pattern(
         text, _regex_patterns(parse(text).filter), is_regex, "To search for the text itself, leave the ~ out."
     )
@@ -101,7 +107,7 @@ def _regex_patterns(node: Filter) -> Iterator[tuple[str, int]]:
 def _translate(
     program: Program, text: str, target: Target, records: RecordShapes, *, is_ordered: bool = True
 ) -> Translation:
-    """Return the translated query; `records` records lookups in the shapes. A followed query is not `is_ordered`."""
+    """Return the translated query; `is_ordered` is False for a followed query. `records` keeps all shape lookups."""
     if not text.strip():
         raise BadQuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
@@ -113,7 +119,7 @@ def _translate(
 
 
 def _check_can_be_followed(query: Query, text: str) -> None:
-    """Raise QueryRefused for a chart, an order or a limit: a followed query is evaluated on single events."""
+    """Raise QueryRefused for a chart, an order or a limit, because a followed query is evaluated on single events."""
     chart: list[Aggregate | Bucket | Dimension] = [*query.aggregates, *query.buckets, *query.dimensions]
     offsets = {
         "c: (a chart)": [node.offset for node in chart],

@@ -56,7 +56,7 @@ _MAX_INT64: Final = 2**63
 
 
 class FilterTranslator(msgspec.Struct, frozen=True):
-    """A translator of filters on one sub-query's columns; `unnests` collects the UNNEST joins that they need."""
+    """A translator of filters on one sub-query's columns; `unnests` collects the UNNEST joins that the filters need."""
 
     info: SubQueryInfo
     zone: str
@@ -113,7 +113,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         )
 
     def timestamp_column(self, path: Path) -> exp.Expr:
-        """Return the column as a TIMESTAMP, whatever time type it has."""
+        """Return the column as a TIMESTAMP, converted if it has another type."""
         column = self.unnests.column_at(path)
         return (
             column
@@ -144,7 +144,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         )
 
     def _translate_list_inclusion(self, node: FieldFilter, kind: Kind) -> exp.Expr:
-        """Translate the operators `@>` and `@>~` on lists; a value that is not a list counts as a list of one value."""
+        """Translate the list operators `@>` and `@>~`; a value that is not a list counts as a list of one value."""
         operator = Operator.EQUAL if node.operator is Operator.INCLUDES else Operator.REGEX
         as_element = msgspec.structs.replace(node, operator=operator)
         if self.info.is_single_value(node.path.parts):
@@ -221,7 +221,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         )
 
     def _unquoted_literals(self, node: FieldFilter, kind: Kind) -> list[exp.Expr]:
-        """Return the literals that an unquoted value may mean: `0123` is the text 0123 or the number 123."""
+        """Return the literals for which an unquoted value may stand: `0123` is the text 0123 or the number 123."""
         text, offset = _text_of_value(node), node.offset
         as_number = read_number(text, offset)
         self._check_kind(node, kind, is_number=as_number is not None)
@@ -248,7 +248,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
 
 
 def read_number(text: str, offset: int) -> exp.Expr | None:
-    """Return the number in SQL's spelling; None if the text is not a number, or exceeds FLOAT64."""
+    """Return a number's text as an SQL literal; None if the text is not a number, or exceeds FLOAT64."""
     if not NUMBER_TEXT_PATTERN.fullmatch(text) or not math.isfinite(float(text)):
         return None
     value = Decimal(text)
@@ -284,14 +284,14 @@ SECONDS_PER_UNIT: Final = {
     Unit.MONTH: 30 * 86_400,
     Unit.YEAR: 365 * 86_400,
 }
-# A start further back than this could be before the calendar begins, so such a window has no start.
+# A window whose start would be further back than this has no start, because the start could be before the year 1.
 _MAX_SECONDS_BACK: Final = 1500 * 365 * 86_400
 _CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
 _TRUNCATION_PARTS: Final = {Unit.WEEK: "ISOWEEK"}
 
 
 class TimeBound(msgspec.Struct, frozen=True):
-    """An end of a window, inclusive or not; `moment` is its time if the end does not depend on the current time."""
+    """The start or the end of a window. `fixed_time` is its time, if it does not depend on the current time."""
 
     time: exp.Expr
     is_inclusive: bool
@@ -299,7 +299,7 @@ class TimeBound(msgspec.Struct, frozen=True):
 
 
 class TimeWindow(msgspec.Struct, frozen=True):
-    """A window of time; `seconds` is its approximate length, if the length does not depend on the current time."""
+    """A window of time. `fixed_seconds` is its approximate length, if that does not depend on the current time."""
 
     low: TimeBound | None
     high: TimeBound | None
@@ -416,7 +416,7 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
 
 
 def _ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
-    """Return the window from `count` units ago to `until` seconds ago."""
+    """Return the window from `count` units ago to `end_seconds_ago` seconds ago."""
     seconds = shorthand.count * SECONDS_PER_UNIT[shorthand.unit]
     low = fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
     end = (
@@ -450,7 +450,7 @@ def _exclusive_bound(time: exp.Expr) -> TimeBound:
 
 
 def _units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr:
-    """Return the time `count` units ago; for days and longer units, the start of that day."""
+    """Return the time `count` units ago; for days and longer units, the start of the day on which this time is."""
     unit, count = shorthand.unit.upper(), shorthand.count
     if shorthand.unit in _CLOCK_UNITS:
         return fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", offset)
@@ -470,7 +470,7 @@ def _start_of_unit(unit: Unit, zone: str, offset: int) -> exp.Expr:
 
 
 def _start_of_day(days: int, zone: str, offset: int) -> exp.Expr:
-    """Return the start of a day relative to today, by calendar: a zone's days may have 23 or 25 hours."""
+    """Return the start of the day that is `days` calendar days after today; some days have 23 or 25 hours."""
     today = _start_of_today(zone, offset)
     if days:
         function = "DATETIME_ADD" if days > 0 else "DATETIME_SUB"

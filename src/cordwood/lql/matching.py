@@ -1,7 +1,7 @@
 """Evaluate LQL filters on events that are not stored yet.
 
-Only filters that can be decided from a single event, in a time that its length limits, are allowed: no regular
-expressions, and no conditions on the time.
+It must be possible to decide a filter from a single event, in a time that is limited by the event's length. Regular
+expressions and conditions on the time are therefore refused.
 """
 
 import math
@@ -27,7 +27,7 @@ from cordwood.lql.query import (
 )
 from cordwood.lql.values import NUMBER_TEXT_PATTERN, SEVERITY_LEVELS
 
-# A function that returns the values at a path of one event: several if the path passes through arrays.
+# A function that returns the values at a path of one event. There may be several if the path passes through arrays.
 PathReader = Callable[[Sequence[str]], list[object]]
 EventPredicate = Callable[[PathReader], bool]
 
@@ -35,7 +35,7 @@ _MESSAGE_FIELD: Final = ("event_message",)
 
 
 def compile_matcher(text: str) -> EventPredicate:
-    """Compile a filter; raise BadQuerySyntax or QueryUnsupported, with the position of a clause that is not allowed."""
+    """Compile a filter; raise BadQuerySyntax or QueryUnsupported at the position of a clause that is not allowed."""
     query = parse(text)
     if query != Query(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")

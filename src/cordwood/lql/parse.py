@@ -1,6 +1,6 @@
-"""The parser of LQL, written by hand: every character is parsed, or refused with its position.
+"""A hand-written recursive descent parser of LQL, which reports the position of a text that it cannot parse.
 
-Clauses are filters, or commands: source (`f:`), output (`s:`, `c:`), order and limit.
+A query consists of clauses: filters, and commands for the source (`f:`), the output (`s:`, `c:`), order and limit.
 """
 
 import re
@@ -50,7 +50,7 @@ _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 
 
 def parse(text: str) -> Query:
-    """Parse the whole text; raise BadQuerySyntax with the position of the first part that cannot be parsed."""
+    """Parse a whole query; raise BadQuerySyntax with the position of the first part that cannot be parsed."""
     parser = _Parser(text)
     condition = parser.parse_alternatives()
     if not parser.scanner.is_at_end:
@@ -59,7 +59,7 @@ def parse(text: str) -> Query:
 
 
 class _Parser:
-    """A recursive descent parser of clauses; commands (source, output, order, limit) go to the query builder."""
+    """A recursive descent parser of clauses; it passes commands (source, output, order, limit) to a query builder."""
 
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
@@ -71,7 +71,7 @@ class _Parser:
             )
 
     def parse_alternatives(self) -> And:
-        """Parse clauses joined by OR, which binds less tightly than juxtaposition."""
+        """Parse clauses joined by OR; clauses side by side (an implicit AND) bind more tightly."""
         branches = [self._parse_conjunction()]
         while self._accept_or():
             start = self.scanner.offset - 2
@@ -132,7 +132,7 @@ class _Parser:
         return self._parse_message()
 
     def _is_at_key(self, path: str) -> bool:
-        """Return whether the path is a key, followed by a colon, and not the scheme of a URL (`https://`)."""
+        """Return whether a colon follows the path, which is then the key of a clause, and not `://` as in a URL."""
         key_end = self.scanner.offset + len(path)
         return self.scanner.text.startswith(":", key_end) and not self.scanner.text.startswith("://", key_end)
 
@@ -228,7 +228,7 @@ def _is_single_moment(period: Period) -> bool:
 _AnyCommand = TypeVar("_AnyCommand", bound=Command)
 
 AGGREGATE_FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
-# Any percentile, also with a decimal place: p90, p99.9.
+# The name of the function for a percentile, with or without a decimal place: p90, p99.9.
 PERCENTILE_NAME_PATTERN: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
 _CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
@@ -241,7 +241,7 @@ _CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); fu
 
 
 class _QueryBuilder:
-    """Collects the commands of a query during parsing, and builds the query from them."""
+    """A builder that collects the commands of a query during parsing, and builds the query from them."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner

@@ -1,4 +1,4 @@
-"""The syntax tree of LQL: immutable nodes, most of them with their position (offset) in the text."""
+"""The syntax tree of LQL: immutable nodes, most of which have their position (`offset`) in the query's text."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Operator(StrEnum):
-    """The operator between the colon and the value."""
+    """The operator between a filter's colon and its value; an omitted operator means equality."""
 
     EQUAL = ""
     GREATER = ">"
@@ -32,7 +32,7 @@ class Unit(StrEnum):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """The base class of nodes with a position, the field `offset`, which comparisons and hashes ignore."""
+    """The base class of nodes with a position (the field `offset`), which is ignored by comparisons and hashes."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Node) and self._identity() == other._identity()
@@ -105,14 +105,14 @@ class LevelRangeFilter(_Node, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A time in UTC. With a unit it is that whole day, hour or minute; without one it is an instant."""
+    """A time in UTC. With a unit, it is the whole day, hour or minute that begins at `time`; without, an instant."""
 
     time: datetime
     unit: Unit | None
 
 
 class Period(msgspec.Struct, frozen=True):
-    """The time from the start of one moment to the end of another; often both are the same."""
+    """The time from the start of the moment `low` to the end of the moment `high`; both may be the same moment."""
 
     low: Moment
     high: Moment
@@ -133,8 +133,9 @@ class RelativeTimeKind(StrEnum):
 class RelativeTime(msgspec.Struct, frozen=True):
     """A relative time, such as `today` or `last@2hour`.
 
-    `unit` and `count` are those of `this@unit` and `last@[count]unit`. In `now-2h..now-1h` they give the start (2 hours
-    ago), and `end_seconds_ago` is the end in seconds before now. For `14:05`, `count` is the minute of the day.
+    In `this@unit` and `last@[count]unit`, `unit` and `count` are the parts of these names. In `now-2h..now-1h`, they
+    state the start (2 hours ago), and `end_seconds_ago` is the end in seconds before now. For `14:05`, `count` is the
+    minute of the day.
     """
 
     kind: RelativeTimeKind

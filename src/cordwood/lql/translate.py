@@ -35,7 +35,7 @@ class Translation(msgspec.Struct, frozen=True):
 def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
     """Translate a query; raise UnknownName, BadQueryValue or BadQuerySyntax if it does not fit the sub-query's columns.
 
-    By default, rows are ordered by time, the newest first; unless `is_ordered`, they have only the requested order.
+    If `is_ordered` is set and the query requests no order, rows are sorted by time, the newest first.
     """
     conditions = FilterTranslator(info, zone, RecordUnnests(info))
     if query.is_chart:
@@ -120,7 +120,7 @@ def _check_unused_name(name: str, names: dict[str, int], selected_column: Select
     names[name.lower()] = selected_column.offset
 
 
-# With more buckets than this, empty buckets are not added, because they would be most of the answer.
+# If a chart has more buckets than this, empty buckets are not added, because they would be most of the answer.
 MAX_FILLED_BUCKETS: Final = 10_000
 
 _DEFAULT_UNIT: Final = Unit.MINUTE
@@ -314,7 +314,7 @@ def _combine_bounds(function: str, bounds: list[TimeBound]) -> exp.Expr:
 def _fill_buckets(
     aggregated: exp.Select, columns: list[ChartColumn], time_window: TimeWindow, bucket: Bucket
 ) -> exp.Select:
-    """Return a query that joins every bucket of the window with its aggregates."""
+    """Return a query with a row for every bucket of the window; a bucket without events has 0 or NULL as aggregates."""
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP_COLUMN)]
     for chart_column in columns[1:]:
         value = column(("counted", chart_column.name))
@@ -355,9 +355,9 @@ def _bucket_starts(time_window: TimeWindow, bucket: Bucket) -> exp.Expr:
 
 
 def _add_sort_keys(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
-    """Return the query in the requested order.
+    """Add the requested order to the query of a chart.
 
-    By default, the order is by time, or by the largest value if there is no time column.
+    By default, rows are sorted by time or, if there is no time column, with the largest value first.
     """
     if query.orders:
         return tree.order_by(*[_chart_sort_key(order, info, columns) for order in query.orders], copy=False)

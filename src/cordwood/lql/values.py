@@ -38,7 +38,7 @@ _STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
 class Scanner:
-    """A position in an LQL text. `depth` counts the open groups; inside a group, an unmatched `)` closes it."""
+    """A position in an LQL text. `depth` counts open parentheses; if there are any, an unmatched `)` ends a word."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -105,7 +105,7 @@ class Scanner:
         return self.text[start : self.offset]
 
     def scan_parenthesised(self) -> str | None:
-        """Scan a text in parentheses, which may contain blanks, and after which a clause can end.
+        """Scan a value in parentheses, which may contain blanks, and return it with its parentheses.
 
         Return None without advancing if the parentheses are only a part of a word.
         """
@@ -158,7 +158,7 @@ def unescape(text: str) -> str:
 
 
 def read_path(text: str, offset: int) -> Path:
-    """Return the path that a text spells, which must match the pattern of paths; `m.` is short for `metadata.`."""
+    """Convert a text that matches the pattern of paths to a path; `m.` is short for `metadata.`."""
     steps = [unescape(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
@@ -249,7 +249,7 @@ def _iso_moment(match: re.Match[str]) -> Moment:
     return Moment(time.astimezone(UTC), unit)
 
 
-# A time relative to now as other query languages write it, such as `-5m`.
+# A time relative to now in the notation of other query languages, such as `-5m`.
 _SINCE_TIME_PATTERN: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
 
 
@@ -270,7 +270,7 @@ def _read_moment_or_fail(text: str, fault: MakeError) -> Moment:
 
 
 def _split_period(text: str) -> tuple[str, str]:
-    """Return both ends of a period: in `2024-01-{01..03}`, each end has one of the two numbers in braces."""
+    """Return both ends of a period such as `A..B`. The ends of `2024-01-{01..03}` are 2024-01-01 and 2024-01-03."""
     if _BRACED_RANGE_PATTERN.search(text):
         return _expand_braces(text, 1), _expand_braces(text, 2)
     low, dots, high = text.partition("..")
@@ -416,7 +416,7 @@ def _read_range_filter(scanner: Scanner, path: Path, text: str, start: int) -> R
 
 
 def _is_ascending(low: str, high: str, text: str) -> bool | None:
-    """Return whether the range ascends; None if it is not a range of two numbers or two dates."""
+    """Return whether a range is ascending; None if the text is not a range of two numbers or two dates."""
     if _NUMBER_RANGE_PATTERN.fullmatch(text):
         return float(low) <= float(high)
     return low <= high if _ISO_TIME_PATTERN.fullmatch(low) and _ISO_TIME_PATTERN.fullmatch(high) else None

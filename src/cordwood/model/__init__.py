@@ -1,1 +1,1 @@
-"""The domain objects: frozen, typed, without I/O."""
+"""The domain objects: frozen, typed data structures without I/O."""

@@ -45,9 +45,9 @@ class Datatype(msgspec.Struct, frozen=True):
         return self
 
 
-# A value in answer form: TIMESTAMP is an int of microseconds since 1970; DATETIME, DATE and TIME are ISO text; BYTES is
-# base64 text; JSON, ARRAY and STRUCT are raw JSON text, in which every object (except elements of arrays) is wrapped in
-# an array of one record.
+# A value in the form in which answers have it. A TIMESTAMP is an int of microseconds since 1970; DATETIME, DATE and
+# TIME are ISO text; BYTES is base64 text; JSON, ARRAY and STRUCT are raw JSON text. In this JSON, every object that is
+# not an element of an array is wrapped in an array of one record.
 Cell = str | int | float | bool | msgspec.Raw | None
 Row = tuple[Cell, ...]
 
@@ -60,7 +60,8 @@ class Column(msgspec.Struct, frozen=True):
 class LastRow(msgspec.Struct, frozen=True, array_like=True):
     """The time and id of an answer's last row.
 
-    `rows` is the number of rows at the end of the answer that have this time and id. A long id is cut off.
+    `rows` is the number of rows at the end of the answer that have this time and id. An id that is too long for a
+    cursor is cut off.
     """
 
     time_us: int
@@ -69,7 +70,7 @@ class LastRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rows(msgspec.Struct):
-    """Columns, and rows in batches as the engine yields them.
+    """The columns of an answer, and its rows in batches as the engine yields them.
 
     `truncated`, `engine_seconds` and `last_row` (for a statement paged by time) are valid once `batches` is exhausted.
     """

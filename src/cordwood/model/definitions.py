@@ -1,4 +1,4 @@
-"""Definitions of endpoints, their alerts, and streams, as files and management clients state them."""
+"""The definitions of endpoints, alerts and streams, as they are stated in files or sent by management clients."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -36,7 +36,7 @@ class Dialect(StrEnum):
 
 
 class StreamProjectPath(msgspec.Struct, frozen=True):
-    """A stream, and the path of the project of its events inside metadata; empty for the top-level field `project`."""
+    """A stream, and the path inside metadata of its events' project; empty for the top-level field `project`."""
 
     name: str
     project_at: tuple[str, ...] = ()
@@ -47,9 +47,10 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     `head` is the text of the file before the query, and `body_line` the line on which `sql` begins. `zone` is the time
     zone of LQL's relative dates, such as `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of
-    callers' queries. `streams` are all streams of the catalog; they are set only if `dialect` is ClickHouse, where one
-    sub-query may stand for all streams that no other sub-query reads. `included` are the endpoints that the query reads
-    by name; `parameters` and `revision` include theirs. `alert` is the alert defined in the file.
+    callers' queries. `streams` are all streams of the catalog; they are set only if `dialect` is ClickHouse, because a
+    sub-query in that dialect may stand for all streams that no other sub-query reads. `included` are the endpoints that
+    the query reads by name; `parameters` has their parameters as well, and `revision` depends on their revisions.
+    `alert` is the alert that is defined in the file.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Measure(StrEnum):
     ROWS = "rows"
     COLUMN = "column"
     CHANGE = "change"
-    # The group had rows in the period before, and has none now.
+    # Compares no value: the condition is met if the group had rows in the period before, and has none now.
     MISSING = "missing"
 
 
@@ -109,8 +110,8 @@ class Comparison(StrEnum):
 class Condition(msgspec.Struct, frozen=True):
     """The condition of an alert over the rows of a group.
 
-    `column` is empty if the number of rows is compared; `text` is the condition's text. With `is_percent`, a change
-    is compared in percent of the value in the period before.
+    `text` is the condition as its author wrote it. `column` is empty if the number of rows is compared. With
+    `is_percent`, a change is compared as a percentage of the value in the period before.
     """
 
     text: str
@@ -124,11 +125,11 @@ class Condition(msgspec.Struct, frozen=True):
 class Alert(msgspec.Struct, frozen=True):
     """A periodic evaluation of an endpoint: its condition, and the targets that are notified.
 
-    `text` may contain `{column}`, which is replaced by the value in the row. `parameters` are those of the query; `now`
-    and `now-5m` in a time are relative to the evaluation. `sandbox` is the language and text of the alert's own query
-    over the endpoint's sub-queries. `before_seconds` is how far back in time the query is run a second time, if the
-    condition compares two periods. `repeat_seconds` is the interval at which the notification of a firing alert is
-    repeated.
+    `text` may contain `{column}`, which is replaced by the column's value in the row. `parameters` are the query's
+    parameters; in times, `now` and `now-5m` are relative to the time of the evaluation. `sandbox` is the language and
+    text of the alert's own query over the endpoint's sub-queries. If the condition compares two periods, the query is
+    also run for the period that is `before_seconds` earlier. `repeat_seconds` is the interval at which the notification
+    of a firing alert is repeated.
     """
 
     name: str
@@ -151,7 +152,7 @@ class Alert(msgspec.Struct, frozen=True):
     redact: bool | None = None
 
 
-# The steps to a field: ("metadata", "user", "id"), or one top-level name.
+# The steps of the path to a field, such as ("metadata", "user", "id"), or a single top-level name.
 FieldPath = tuple[str, ...]
 
 
@@ -172,7 +173,7 @@ class Transform(msgspec.Struct, frozen=True):
     """A change to the events that match the LQL filter `where`, or to all events without a filter.
 
     `fields` are the fields to remove or hash; `moves` are pairs of source and target fields to copy, rename or enrich.
-    `entries` is the table of enrich: the JSON text to put into the target field, by the value of the source field.
+    For `enrich`, `entries` maps each value of the source field to the JSON text to put into the target field.
     """
 
     action: TransformAction
@@ -195,8 +196,8 @@ class ClockPolicy(StrEnum):
 class Stream(msgspec.Struct, frozen=True):
     """A stream: its name and the settings for its events.
 
-    `derive` maps a dotted path to the template that fills this path in events that lack it. `project_at` is the path
-    inside metadata at which queries look for an event's project; empty if they use the top-level field `project`.
+    `derive` maps a dotted path to a template, which fills the path in events that lack it. `project_at` is the path
+    inside metadata at which queries find an event's project; it is empty if they use the top-level field `project`.
     """
 
     name: str

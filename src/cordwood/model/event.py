@@ -1,4 +1,4 @@
-"""Events before they are stored, and shapes: the paths seen in a stream's events, and the kinds of values at each path."""
+"""Events before they are stored, and shapes: the paths seen in a stream's events, with the kinds of values at each."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ EventPath = tuple[str, ...]
 class ValueKind(StrEnum):
     """The kind of a value at a path. The last two members are not kinds, but marks on the path itself.
 
-    `UNLISTED`: paths below this one were seen that are not listed. `UNSURE`: the path may have occurred in events
-    before it was listed, with values of kinds that are not listed either.
+    `UNLISTED` means that paths below this path were seen but are not listed. `UNSURE` means that the path may have
+    occurred in events before it was listed, with values of kinds that are not listed either.
     """
 
     OBJECT = "object"
@@ -44,11 +44,11 @@ class Shape(msgspec.Struct, frozen=True):
     """The paths seen in a stream's events, with the kinds of their values.
 
     A path is a tuple such as ("metadata", "request", "path"). The step `[]` stands for the elements of an array.
-    `version` changes with every change. `unlisted` and `unsure` hold the paths with these marks; the empty path is the
-    event itself.
+    `version` changes with every change of the shape. `unlisted` and `unsure` have the paths with these marks; the empty
+    path is the event itself.
 
-    In the shape of one project, `whole` is the shape of the whole stream. The names that a caller may see are those of
-    the project's own paths; the kinds of values at a path are those of the whole stream.
+    In the shape of one project, `whole_shape` is the shape of the whole stream. A caller may see only the names in the
+    project's own paths, but the kinds of values at a path are taken from the whole stream.
     """
 
     kinds: KindsByPath = msgspec.field(default_factory=dict)
@@ -105,9 +105,9 @@ def is_listable(path: EventPath) -> bool:
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An event. Times are in microseconds since 1970 UTC.
 
-    `metadata` and `extras` (other top-level keys) are JSON text. `object_paths` lists the paths of its objects in the
-    form of `format_paths`; None if they are unknown. `received_us` is the original time of receipt of an imported
-    event.
+    `metadata` and `extras` (other top-level keys) are JSON text. `object_paths` lists the paths of the event's objects
+    in the form of `format_paths`; it is None if they are unknown. `received_us` is the original time of receipt of an
+    imported event.
     """
 
     id: str
@@ -121,7 +121,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     received_us: int | None = None
 
 
-# The separators of steps and paths. They are escaped in steps, so that no two paths have the same text.
+# The separators of steps and paths. If a step contains a separator, it is escaped, so that different paths have
+# different texts.
 STEP_SEPARATOR = "\x1f"
 PATH_SEPARATOR = "\n"
 _ESCAPE_CHARACTER = "\x1e"
@@ -149,7 +150,7 @@ def format_paths(paths: Iterable[Sequence[str]]) -> str:
 
 
 def encode_object_paths(event: Event) -> str:
-    """Return the paths of the event's objects; find them in its JSON if they were not computed before."""
+    """Return the paths of the event's objects in the form of `format_paths`; find them in its JSON if necessary."""
     if event.object_paths is not None:
         return event.object_paths
     paths: list[EventPath] = []
@@ -181,7 +182,7 @@ class Batch(msgspec.Struct, frozen=True):
     by_project: Mapping[str, Mapping[EventPath, frozenset[ValueKind]]] = msgspec.field(default_factory=dict)
 
 
-# The labels from which Loki takes a service's name, in the order in which it looks for them.
+# The labels from which Loki takes the name of a service, in order of precedence.
 SERVICE_LABELS: Final = (
     "service_name service app application app_name name app_kubernetes_io_name container container_name"
     " k8s_container_name component workload job k8s_job_name"

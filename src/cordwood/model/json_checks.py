@@ -34,14 +34,14 @@ def find_duplicate_name(text: bytes) -> str | None:
                 duplicates.append(name)
             seen_names.add(name)
 
-    # `len` replaces the conversion of numbers, which is slow for long ones and raises ValueError for very long ones.
+    # `len` replaces the conversion of numbers, which is slow for long numbers and raises ValueError for very long ones.
     json.loads(text.decode() or "{}", object_pairs_hook=check_members, parse_int=len, parse_float=len)
     return duplicates[0] if duplicates else None
 
 
 FORM_MEDIA_TYPE: Final = "application/x-www-form-urlencoded"
 
-# A form percent-encodes brackets, so it never begins with one.
+# A text that begins with an opening bracket is not a form, because a form percent-encodes brackets.
 _OPENING_BRACKET = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
 
 

@@ -1,4 +1,4 @@
-"""API keys as they are stored, without the secret, and the callers who present them."""
+"""API keys in the form in which they are stored (without the secret), and the callers who present keys."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def pin_items(self) -> tuple[tuple[str, str], ...]:
-        """The pins as sorted pairs, for cache keys: pins restrict the column and path names that the caller may see."""
+        """The pins as sorted pairs. Cache keys contain them, because pins restrict the names that a caller may see."""
         return tuple(sorted(self.pins.items()))
 
 
@@ -36,7 +36,7 @@ class KeyTerms(msgspec.Struct, frozen=True):
 
 
 def split_scopes(text: str) -> list[str]:
-    """Split scopes at ASCII spaces alone (RFC 6749, 3.3): other white space is part of a scope."""
+    """Split scopes only at ASCII spaces, as in RFC 6749, section 3.3; other white space is part of a scope."""
     return [word for word in text.split(" ") if word]
 
 

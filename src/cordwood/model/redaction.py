@@ -1,4 +1,4 @@
-"""The rules of redaction: which personal data is detected, and what replaces it."""
+"""The rules of redaction: the kinds of personal data to detect, and the replacement of the detected data."""
 
 from enum import StrEnum
 
@@ -36,7 +36,7 @@ class NamedPattern(msgspec.Struct, frozen=True):
 
 
 class RedactionRules(msgspec.Struct, frozen=True):
-    """The data to redact, the same for every endpoint of the process."""
+    """The rules that determine the data to redact. They are the same for all endpoints of the process."""
 
     detectors: tuple[Detector, ...] = DEFAULT_DETECTORS
     patterns: tuple[NamedPattern, ...] = ()

@@ -1,4 +1,4 @@
-"""The engine's process: open an engine and answer the requests of one connection until it closes."""
+"""The engine's process: open an engine, and answer the requests of one connection until the connection closes."""
 
 import gc
 import itertools
@@ -35,25 +35,25 @@ from cordwood.model.event import Batch
 from cordwood.observe.observation import RecordObservation
 from cordwood.processes.frames import FrameConnection
 
-# The maximum number of threads: far more than the number of queries that the serving process admits.
+# The maximum number of threads, which is far more than the number of queries that the serving process admits at once.
 _MAX_THREADS = 256
 
 
 class RestartableEngine(Engine, Protocol):
-    """The methods that an engine needs beyond `Engine` if its process may be killed at any moment."""
+    """The interface of an engine whose process may be killed at any moment: `Engine` and three more methods."""
 
     def next_event_numbers(self) -> Mapping[str, int]:
-        """Return the sequence number of each stream's next event, which does not change when the engine is reopened."""
+        """Return the sequence number of each stream's next event; reopening the engine does not change it."""
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
         """Append batches that an unacknowledged append may have stored already.
 
-        Events that are already stored count as accepted, rather than as repeated, if their sequence numbers are at or
-        after their stream's number in `acknowledged`, at which its acknowledged events end.
+        `acknowledged` has the sequence number that follows the acknowledged events of each stream. Stored events with
+        this number or a higher one come from the unacknowledged append: they count as accepted instead of repeated.
         """
 
     def must_restart(self) -> bool:
-        """Return whether the engine cannot answer until it is opened again; called after a failure."""
+        """Return whether the engine must be opened again before it can answer. It is called after a failure."""
 
 
 # A function that opens the engine from the settings; its second argument receives the engine's log notes.
@@ -63,7 +63,7 @@ OpenEngine = Callable[[Any, RecordObservation], RestartableEngine]
 def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
     """Open the engine with the settings in the first frame, answer requests until the connection closes, and exit.
 
-    The process exits without cleaning up: everything that the engine acknowledged is durable.
+    The process exits without cleaning up, because everything that the engine has acknowledged is already durable.
     """
     frames = FrameConnection(link)
     open_frame = frames.receive()
@@ -78,7 +78,7 @@ def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
     except Exception as problem:  # noqa: BLE001 - the other process raises it
         frames.send(FrameKind.OPENED, pack_exception(problem))
         return
-    # Exempt the objects made so far from garbage collection.
+    # Exempt the objects that exist now from garbage collection, because they live as long as the process.
     gc.freeze()
     frames.send(FrameKind.OPENED)
     _RequestLoop(engine, frames).run()
@@ -86,7 +86,7 @@ def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
 
 
 class _OutgoingAnswer:
-    """The flow control of one answer: chunks wait while its reader is behind."""
+    """The flow control of one answer: sending a chunk waits while the reader has too many unread bytes."""
 
     def __init__(self, number: int, frames: FrameConnection) -> None:
         self.cancel_token = CancelToken()
@@ -102,9 +102,9 @@ class _OutgoingAnswer:
                 self._send(part)
 
     def send_buffered(self, chunks: Iterable[bytes]) -> bytes:
-        """Send an answer whose total size is limited, and therefore without flow control.
+        """Send an answer without flow control, because its total size is limited.
 
-        Return the end of the answer, which the caller has yet to send.
+        Return the last part of the answer, which the caller still has to send.
         """
         buffer = b""
         for chunk in chunks:
@@ -142,7 +142,7 @@ def _split_chunk(chunk: bytes) -> Iterator[bytes]:
 
 
 class _RequestLoop:
-    """Reads requests one after the other and processes each in a thread."""
+    """A loop that reads requests one after the other, and processes each request in a thread."""
 
     def __init__(self, engine: RestartableEngine, frames: FrameConnection) -> None:
         self._engine = engine
@@ -193,7 +193,7 @@ class _RequestLoop:
             kind = FrameKind.DONE
         except BaseException as exception:  # noqa: BLE001 - the other process raises it
             if isinstance(exception, EngineFailed | QueryFault) and self._engine.must_restart():
-                # End without an answer; the request is repeated on the next process.
+                # End the process without an answer. The serving process repeats the request on the next process.
                 os._exit(1)
             answer = prefix_number(number, pack_exception(exception))
             kind = FrameKind.FAILED
@@ -248,7 +248,7 @@ class _RequestLoop:
         return run.stats(), last_chunk
 
     def _send_snapshot(self, number: int, _: memoryview) -> None:
-        """Send the names and sizes of the files, then the content of one file after the other."""
+        """Send the names and sizes of the snapshot's files, and then the content of one file after the other."""
         outgoing = self._outgoing[number]
         with self._engine.snapshot() as files:
             outgoing.send([pack([(file.name, file.size) for file in files])])

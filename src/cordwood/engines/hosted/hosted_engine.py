@@ -1,4 +1,4 @@
-"""The engine's interface in the serving process: each method is a request to the engine's process."""
+"""The engine's interface in the serving process; most methods send a request to the engine's process."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -54,7 +54,8 @@ class EngineDialect(msgspec.Struct, frozen=True):
 class HostedEngine:
     """An engine in a process of its own.
 
-    The constructor raises if the first process cannot open the engine. While a later process opens it, calls wait.
+    The constructor raises an error if the first process cannot open the engine. While a later process opens the engine,
+    calls wait.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class HostedEngine:
         self._call_engine("check_streams", list(streams))
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        """Append the batches; if the request has to be repeated, events that it stored before count as accepted."""
+        """Append the batches. If the request has to be repeated, events that its first run stored count as accepted."""
         acknowledged = self._mirror.next_event_numbers()
         call = EngineCall(
             FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None)
@@ -147,7 +148,7 @@ class HostedEngine:
         return cast("str | None", self._call_engine("regex_error", pattern))
 
     def kill_after(self, seconds: float) -> None:
-        """Kill the process after this time; running calls fail then."""
+        """Kill the engine's process after this time, so that calls which are still running fail."""
         self._kill_timer = threading.Timer(seconds, self._kill)
         self._kill_timer.daemon = True
         self._kill_timer.start()
@@ -181,10 +182,10 @@ class _HostedRun:
         self._stats: RunStats | None = None
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """Yield the chunks.
+        """Yield the chunks of the answer.
 
-        If closed early, wait until the engine has stopped the query or its process was replaced, so that the query
-        keeps its admission slot until then.
+        If the iterator is closed early, it waits until the engine has stopped the query or its process was replaced.
+        Therefore, the query keeps its admission slot until it has ended.
         """
         call = self._call
         try:
@@ -218,7 +219,7 @@ def _discard_chunk(call: EngineCall) -> None:
 
 
 class _SnapshotFiles:
-    """The files of a backup, whose bytes arrive one file after the other."""
+    """The files of a backup, whose contents arrive from the engine's process one file after the other."""
 
     def __init__(self, chunks: Generator[bytes, None, None]) -> None:
         self._chunks = chunks

@@ -1,4 +1,4 @@
-"""A connection to an engine's process: the requests that are sent over it, and the reason why the process ended."""
+"""A connection to an engine's process, the requests that are sent over it, and the reasons for a process's end."""
 
 import itertools
 import threading
@@ -30,11 +30,11 @@ _CALL_NUMBER_LIMIT = 2**32
 
 
 class EngineCall:
-    """A request to the engine's process and its answer, in chunks that the reader thread adds and the caller takes.
+    """A request to the engine's process, and its answer in chunks, which the reader thread adds and the caller takes.
 
-    `build_payload` encodes the request; its argument says whether the request was sent before. `seconds` is the time
-    limit of a query. A query can be repeated on another process until `delivered` is set, when the caller takes a first
-    chunk. The chunks of a buffered answer can be taken only when it is complete.
+    `build_payload` encodes the request; its argument is True if the request was sent before. `seconds` is the time
+    limit of a query. `delivered` is set when the caller takes the first chunk; until then, a query can be repeated on
+    another process. The chunks of a buffered answer can be taken only when the answer is complete.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class EngineCall:
         self.run_seconds = 0.0
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
-        # When the supervisor first saw that the query's time was over.
+        # The time at which the supervisor first noticed that the query had exceeded its time limit.
         self.overdue_since: float | None = None
-        # Set if the query is a suspect, one that may have ended a process, and is sent again apart from other suspects.
+        # Set if the query is a suspect (it may have ended a process), and runs again separately from other suspects.
         self.runs_alone = False
         # If the supervisor interrupted the call: the error to raise in the caller, and the time of the interruption.
         self.stop_fault: Fault | None = None
@@ -81,7 +81,7 @@ class EngineCall:
 
     @property
     def was_delayed(self) -> bool:
-        """Whether the call lost time because a process ended: it began again, or waited for the next process."""
+        """Whether the call lost time because a process ended: it was sent again, or waited for the next process."""
         began_at = time.monotonic() if self.sent_at is None else self.sent_at
         return self.times_sent > 1 or began_at - self.created_at > _MAX_WAIT_SECONDS
 
@@ -105,7 +105,7 @@ class EngineCall:
         self._end_call(exception=self.stop_fault or unpack_exception(payload))
 
     def prepare_resend(self) -> None:
-        """Prepare the call to be sent again: drop its chunks, none of which was delivered, and the state of its run."""
+        """Prepare the call to be sent again: reset the state of its run, and drop its chunks, which were not taken."""
         with self._changed:
             self._chunks.clear()
         self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
@@ -150,9 +150,9 @@ _OPENING_CALL_NUMBER = 0
 class KillReason:
     """The reason why a process was killed, and the queries that caused it.
 
-    `kind` classifies the reason: `memory`, `time` or `died`. `message` states it, as the rest of a sentence that begins
-    with "because". If the cause is one of several queries, these are `suspects`: they run again one at a time, or fail
-    if their time is over.
+    `kind` classifies the reason: `memory`, `time` or `died`. `message` states the reason, as the rest of a sentence
+    that begins with "because". `calls` are the queries that are known to be the cause. `suspects` are the queries of
+    which one may be the cause: they run again one at a time, or fail if their time is over.
     """
 
     def __init__(
@@ -167,9 +167,9 @@ class KillReason:
 class EngineLink:
     """A connection to one engine process.
 
-    `calls` are those that were sent and are not answered yet; the dispatcher's lock guards them. `explain_end` gets the
-    number of the signal that ended the process and the calls that were running. It returns the reason for the end, or
-    None if the signal does not reveal it.
+    `calls` are the calls that were sent and are not answered yet; the dispatcher's lock guards them. `explain_end`
+    takes the number of the signal that ended the process, and the calls that were running. It returns the reason for
+    the end, or None if the signal does not reveal the reason.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class EngineLink:
         self.frames = FrameConnection(child.link)
         self.calls: dict[int, EngineCall] = {}
         self.kill_reason: KillReason | None = None
-        # Whether the process was killed because it did not answer, which a query may have caused.
+        # Set if the process was killed because it did not answer; a query may have been the cause.
         self.is_unresponsive = False
         self.opened_at = self.last_received_at = time.monotonic()
         self._note = note
@@ -190,7 +190,7 @@ class EngineLink:
         self._reader: threading.Thread | None = None
 
     def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
-        """Let the process open the engine and prepare its streams; raise any failure."""
+        """Let the process open the engine and prepare the streams; raise the error if this fails."""
         self.frames.send(FrameKind.OPEN, pack(settings))
         problem = self._wait_for_frame(FrameKind.OPENED)
         if problem:
@@ -207,7 +207,7 @@ class EngineLink:
         handle_frame: Callable[["EngineLink", int, bytes], None],
         handle_disconnect: Callable[["EngineLink"], None],
     ) -> None:
-        """Start a thread that dispatches arriving frames until the connection ends."""
+        """Start a thread that passes each arriving frame to `handle_frame` until the connection ends."""
 
         def work() -> None:
             while (frame := self.frames.receive()) is not None:
@@ -233,7 +233,7 @@ class EngineLink:
         return reason
 
     def close(self) -> None:
-        """Kill the process if it has not ended, and close the connection; no thread may be sending at this time."""
+        """Kill the process if it has not ended, and close the connection. No thread may send frames meanwhile."""
         self.child.kill()
         self.frames.shut_down()
         if self._reader is not None and self._reader is not threading.current_thread():
@@ -255,7 +255,7 @@ class EngineLink:
 def _unexpected_end_reason(calls: Sequence[EngineCall]) -> KillReason:
     """Return the reason for an unexpected end of the process.
 
-    Its cause is the suspect that was running for the second time, if there was exactly one.
+    If exactly one suspect was running for the second time, this suspect is the cause. Otherwise, the cause is unknown.
     """
     alone_calls = [call for call in calls if call.runs_alone]
     if len(alone_calls) > 1:

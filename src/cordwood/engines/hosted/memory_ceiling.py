@@ -1,4 +1,4 @@
-"""Keep memory below its ceiling: stop the query that uses too much, or kill the engine's process."""
+"""Keep memory below its ceiling: interrupt the query that uses too much memory, or kill the engine's process."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from cordwood.errors import OutOfMemory
 from cordwood.processes.memory_use import ResidentMemoryReader
 from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL, MemoryLimit
 
-# Above this multiple of the ceiling the process is ended at once, by the watchdog of the fork server.
+# If memory exceeds this multiple of the ceiling, the fork server's memory watchdog kills the engine's process at once.
 _HARD_LIMIT_RATIO = 1.08
-# The time for an interrupted query to free its memory.
+# How long an interrupted query may take to free its memory before the process is killed.
 _FREE_MEMORY_SECONDS = 0.3
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
 _MIN_GROWTH_SHARE = 1 / 16
@@ -20,14 +20,14 @@ _MAX_EXCESS_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
 
 
 class MemoryCeiling:
-    """Compares the memory of the engine's process, together with the growth of this process, with the ceiling."""
+    """The ceiling on the memory of the engine's process plus the growth of the serving process, and its enforcement."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_RATIO * max_bytes)
         self._own_memory = ResidentMemoryReader(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
         self._memory: ResidentMemoryReader | None = None
-        # The memory of the engine's process, as it was read last.
+        # The memory of the engine's process when it was last read.
         self._process_bytes = 0
         self._exceeded_since: float | None = None
         self._replace_after = 0.0
@@ -36,7 +36,7 @@ class MemoryCeiling:
         return MemoryLimit(self._hard_limit_bytes, self._initial_own_bytes)
 
     def watch(self, pid: int) -> None:
-        """Read the memory of this process from now on, instead of that of the previous one."""
+        """Watch the memory of the process `pid` from now on, instead of the memory of the previous process."""
         self.close()
         self._memory = ResidentMemoryReader(pid)
         self._exceeded_since = None
@@ -68,13 +68,13 @@ class MemoryCeiling:
             link.kill(KillReason("memory", "memory stayed above its ceiling"))
 
     def explain_end(self, signal_number: int, calls: Sequence[EngineCall]) -> KillReason | None:
-        """Return why a signal ended the process during these calls; None for a signal unrelated to memory."""
+        """Return why a signal ended the process during these calls; None if the signal is not related to memory."""
         queries = [call for call in calls if call.is_query]
         if signal_number == MEMORY_LIMIT_SIGNAL:
             return self._hard_limit_kill_reason(queries)
         if signal_number == signal.SIGKILL:
-            # The signal came from a person, or from the kernel because memory ran out. In the second case, the memory
-            # of the process has grown while the query that caused it was running.
+            # The signal came from a person, or from the kernel because memory ran out. If it came from the kernel, the
+            # memory of the process grew while the query that is the cause was running.
             alone_calls = [call for call in self._grown_calls(queries, self._process_bytes) if call.runs_alone]
             return KillReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
         return None
@@ -82,8 +82,9 @@ class MemoryCeiling:
     def _hard_limit_kill_reason(self, queries: Sequence[EngineCall]) -> KillReason:
         """Return why the memory watchdog killed the engine's process.
 
-        The memory may have been taken by background work, or by several queries together. So the queries run again one
-        at a time. If exactly one query was already running again like this (`runs_alone`), it is the cause.
+        The memory may have been taken by background work, or by several queries together. Therefore, the queries run
+        again one at a time. If exactly one query was already running for the second time (`runs_alone`), it is the
+        cause.
         """
         process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
         new_queries = [call for call in queries if call.bytes_before is None]
@@ -94,7 +95,10 @@ class MemoryCeiling:
         return KillReason("memory", "memory passed its hard limit", [], suspects)
 
     def _grown_own_bytes(self) -> int:
-        """Return by how many bytes this process has grown; it may share the initial ones with the engine's process."""
+        """Return by how many bytes the serving process has grown.
+
+        Its initial bytes are not counted, because it may share them with the engine's process.
+        """
         return max(0, (self._own_memory.read() or 0) - self._initial_own_bytes)
 
     def _stop_newest_query(
@@ -105,9 +109,9 @@ class MemoryCeiling:
         now: float,
         interrupt: Callable[[EngineLink, EngineCall], None],
     ) -> None:
-        """Interrupt the newest query during which memory grew much; kill the process if that does not help.
+        """Interrupt the newest query during which memory grew much; kill the process if memory is not freed in time.
 
-        A query is known to be the cause only if it is the only one during which memory grew much.
+        A query is known to be the cause only if memory grew much during no other query.
         """
         grown_calls = self._grown_calls(queries, process_bytes)
         if not grown_calls:
@@ -121,7 +125,7 @@ class MemoryCeiling:
             link.kill(_ceiling_kill_reason(grown_calls))
 
     def _grown_calls(self, queries: Sequence[EngineCall], process_bytes: int) -> Sequence[EngineCall]:
-        """Return the queries during which memory grew much."""
+        """Return the queries during which memory grew by more than `_MIN_GROWTH_SHARE` of the ceiling."""
         min_growth = self._max_bytes * _MIN_GROWTH_SHARE
         return [
             call for call in queries if call.bytes_before is not None and process_bytes - call.bytes_before > min_growth

@@ -1,8 +1,8 @@
 """The protocol between the serving process and the engine's process: kinds of frames, and encodings.
 
-A frame about a request begins with the request's number. Values are pickled, which is safe because both ends are
-processes of this program and no third party has access to the connection. Events are encoded as msgpack. If the caller
-encodes the rows itself, they are sent pickled, batch by batch.
+A frame about a request begins with the request's number. Values are pickled. This is safe because both ends are
+processes of this program, and nothing else has access to the connection. Events are encoded as msgpack. If the caller
+encodes the rows of an answer itself, the engine's process sends them pickled, batch by batch.
 """
 
 import pickle
@@ -25,7 +25,7 @@ from cordwood.model.event import Batch, KindsByPath
 REQUEST_NUMBER_FORMAT = struct.Struct("<I")
 _CREDIT_FORMAT = struct.Struct("<II")
 _LENGTH_FORMAT = struct.Struct("<I")
-# The flow-control window of an answer, and the largest chunk in one frame.
+# The flow-control window of an answer, and the maximum size of a chunk in one frame.
 WINDOW_BYTES = 1024 * 1024
 CHUNK_BYTES = 256 * 1024
 
@@ -54,7 +54,8 @@ class FrameKind(IntEnum):
 class StreamCounts(msgspec.Struct, frozen=True):
     """The counts of a stream; `next_event_number` is the sequence number of its next event.
 
-    Counts with a higher `number` are newer. `newest_receipt_us` is the receive time of the newest event of all streams.
+    Counts with a higher `version` are newer. `newest_receipt_us` is the receive time of the newest event of all
+    streams.
     """
 
     version: int
@@ -64,7 +65,10 @@ class StreamCounts(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """The mirrored state of a stream; `project_bit_sets` are the bit sets of its projects over `pairs`."""
+    """The state of a stream that the serving process copies: its paths and kinds, and its counts.
+
+    `project_bit_sets` has a bit set for each project; the bits stand for the paths and kinds in `pairs`.
+    """
 
     kinds: KindsByPath
     pairs: Sequence[tuple[tuple[str, ...], str]]
@@ -80,7 +84,7 @@ class AppendReply(msgspec.Struct, frozen=True):
 
 
 class SerializedFault(msgspec.Struct, frozen=True):
-    """A serialized fault; `trace` is the traceback of its cause for the log."""
+    """A fault in a form that can be sent to the other process; `trace` is the traceback of its cause, for the log."""
 
     fault_class: type[Fault]
     message: str
@@ -91,7 +95,7 @@ class SerializedFault(msgspec.Struct, frozen=True):
 
 
 class EngineProcessError(Exception):
-    """An unexpected exception of the engine's process, with its traceback."""
+    """An unexpected exception in the engine's process; its argument is the traceback."""
 
 
 def pack(value: object) -> bytes:
@@ -125,7 +129,10 @@ _decode = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
-    """Pack an append; for a repeated one, `acknowledged` tells where the acknowledged events of each stream end."""
+    """Pack an append.
+
+    If the append is repeated, `acknowledged` has the sequence number that follows each stream's acknowledged events.
+    """
     head = pack(acknowledged)
     return _LENGTH_FORMAT.pack(len(head)) + head + _encode(list(batches))
 
@@ -164,7 +171,7 @@ def unpack_exception(payload: memoryview) -> Exception:
 
 
 def encode_rows(rows: Rows) -> Iterator[bytes]:
-    """Yield the columns, then each batch, each preceded by its length."""
+    """Yield the columns and then each batch, each pickled and preceded by its length."""
     for value in chain([rows.columns], rows.batches):
         data = pack(value)
         yield REQUEST_NUMBER_FORMAT.pack(len(data)) + data

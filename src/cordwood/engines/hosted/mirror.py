@@ -1,4 +1,4 @@
-"""A copy of the streams' shapes, projects and counts in the serving process, updated from the engine's process."""
+"""A copy of the streams' shapes and counts in the serving process, which is updated from the engine's process."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ def all_kinds_of(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
 
 
 class StateMirror:
-    """The copies by stream; safe from several threads, because values are replaced and not mutated."""
+    """The copied shapes, project shapes and counts by stream; safe from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class StateMirror:
         return {name: counts.stats for name, counts in dict(self._counts).items()}
 
     def next_event_numbers(self) -> Mapping[str, int]:
-        """Return the sequence number of each stream's next event, which follows its last acknowledged event."""
+        """Return the sequence number of each stream's next event: the number after its last acknowledged event."""
         return {name: counts.next_event_number for name, counts in dict(self._counts).items()}
 
     def newest_receipt_us(self) -> int | None:
@@ -41,7 +41,7 @@ class StateMirror:
         return max((counts.newest_receipt_us or 0 for counts in dict(self._counts).values()), default=0)
 
     def update_states(self, states: Mapping[str, StreamState]) -> None:
-        """Adopt the state of a newly opened process or of new streams; keep paths and kinds learnt earlier."""
+        """Adopt the state of streams from the engine's process; keep paths and kinds that were learnt earlier."""
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
@@ -53,7 +53,7 @@ class StateMirror:
     def apply_append(
         self, batches: Sequence[Batch], appended: Sequence[BatchAppendResult], counts: Mapping[str, StreamCounts]
     ) -> None:
-        """Update shapes and projects as the engine did, from the batches of which any event was stored."""
+        """Update shapes and counts as the engine did; a batch adds to shapes only if an event of it was stored."""
         with self._lock:
             shapes = dict(self._shapes)
             for batch, result in zip(batches, appended, strict=True):
@@ -75,7 +75,7 @@ class StateMirror:
 
 
 def _merge_projects(projects: ProjectShapes, state: StreamState) -> None:
-    """Add the projects' bit sets of `state`, converted to the bit positions of `projects`; convert equal sets once."""
+    """Convert the bit sets in `state` to the bit positions of `projects`, and add them; convert equal bit sets once."""
     translated: dict[int, int] = {}
     for project, bits in state.project_bit_sets.items():
         if bits not in translated:

@@ -1,4 +1,4 @@
-"""Dispatch requests to the engine's process; repeat them on the next process if one ends before it has answered."""
+"""Dispatch requests to the engine's process; repeat them on the next process if the process ends before it answers."""
 
 import threading
 import time
@@ -13,12 +13,13 @@ from cordwood.errors import Cancelled, Draining, EngineKilledDuringQuery, Engine
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import EngineEnded, RecordObservation
 
-# How long a request waits for a process that can answer it.
+# How long a request may wait for a process to which it can be sent.
 SEND_TIMEOUT_SECONDS = 20.0
 _POLL_SECONDS = 1.0
-# A suspect query that has run alone for this long did not end the process immediately, so the next suspect may begin.
+# If a suspect query has run alone for this long without ending the process, the next suspect may begin.
 _SUSPECT_ALONE_SECONDS = 1.0
-# A query is sent twice at most; other requests, which cannot have ended the process, three times.
+# The maximum number of times that a query is sent, and that any other request is sent. Other requests may be sent more
+# often, because they cannot be the cause of a process's end.
 _MAX_QUERY_SENDS, _MAX_SENDS = 2, 3
 
 
@@ -35,8 +36,8 @@ class RequestDispatcher:
         self._lock = threading.Lock()
         self._link: EngineLink | None = None
         self._queued_calls: list[EngineCall] = []
-        # Queries that were running when a process ended unexpectedly. They run again one at a time. Those that had run
-        # for the shortest time go first, so that short queries do not wait for long ones.
+        # Queries that were running when a process ended unexpectedly. They run again one at a time. Queries that had
+        # run for a shorter time run first, so that short queries do not wait for long ones.
         self._suspects: list[EngineCall] = []
         self._closed = False
 
@@ -75,7 +76,7 @@ class RequestDispatcher:
                 self._fail_waiting_call(call, _unreachable_fault())
 
     def grant_credit(self, call: EngineCall, chunk: bytes) -> None:
-        """Send the engine's process credit for a chunk that the caller has taken, so that it sends more chunks."""
+        """Tell the engine's process that the caller has taken a chunk, so that the process may send more chunks."""
         link = self._link
         if link is not None and call.number in link.calls:
             try:
@@ -84,7 +85,7 @@ class RequestDispatcher:
                 link.kill()
 
     def cancel_call(self, call: EngineCall) -> None:
-        """Stop a call without waiting, so that this can be called on the event loop."""
+        """Stop a call without waiting for its end, so that this method may be called on the event loop."""
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
             self._fail_waiting_call(call, _cancelled_fault(call))
@@ -103,7 +104,7 @@ class RequestDispatcher:
     # The process
 
     def attach_link(self, link: EngineLink) -> None:
-        """Use a newly opened link, first for the waiting calls."""
+        """Use a newly opened link from now on, and send it the waiting calls."""
         with self._lock:
             if self._closed:
                 link.kill()
@@ -120,7 +121,7 @@ class RequestDispatcher:
             return [] if self._link is None else list(self._link.calls.values())
 
     def run_next_suspect(self) -> None:
-        """Send the next query that may have ended a process, if no other such query has just begun."""
+        """Send the next suspect (a query that may have ended a process), unless another suspect has just begun."""
         began_before = time.monotonic() - _SUSPECT_ALONE_SECONDS
         with self._lock:
             link = self._link
@@ -134,7 +135,7 @@ class RequestDispatcher:
         _send_call(link, call)
 
     def close(self) -> EngineLink | None:
-        """Refuse new calls, end waiting ones, and return the link; running calls fail once the caller closes it."""
+        """Refuse new calls, fail waiting calls, and return the link; running calls fail when the link is closed."""
         with self._lock:
             self._closed = True
             link, queued_calls = self._link, [*self._queued_calls, *self._suspects]
@@ -200,7 +201,7 @@ class RequestDispatcher:
                 self._queued_calls.append(call)
 
     def add_streams(self, streams: Sequence[Stream]) -> None:
-        """Record the streams that every further process has to prepare."""
+        """Record streams that every later process has to prepare when it opens the engine."""
         self.streams |= {stream.name: stream for stream in streams}
 
 
@@ -214,7 +215,7 @@ def _register_call(link: EngineLink, call: EngineCall) -> None:
 
 def _record_progress(link: EngineLink, progress_by_number: Mapping[int, Progress]) -> None:
     for number, progress in progress_by_number.items():
-        # Ignore a call that has ended meanwhile.
+        # Ignore the progress of a call that has ended meanwhile.
         if (call := link.calls.get(number)) is not None:
             call.progress = progress
 
@@ -223,12 +224,12 @@ def _send_call(link: EngineLink, call: EngineCall) -> None:
     try:
         link.frames.send(call.kind, call.request_payload())
     except OSError:
-        # The link's reader handles this call with all others that were running.
+        # The link's reader notices that the connection has ended, and then handles all running calls, also this one.
         link.kill()
 
 
 def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | None:
-    """Return the fault of a call that was running, or None if it is repeated."""
+    """Return the fault of a call that was running when its process ended, or None if the call is to be repeated."""
     if call in kill_reason.calls:
         return QueryKilled(
             f"The query was ended together with the engine's process, because {kill_reason.message}.",
@@ -251,7 +252,10 @@ def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | No
 
 
 def _cancelled_fault(call: EngineCall) -> Fault:
-    """Return the fault of a cancelled call: EngineUnreachable if it was delayed, and so had less than its full time."""
+    """Return the fault of a cancelled call: EngineUnreachable if the call was delayed, and Cancelled otherwise.
+
+    A delayed call had less than its full time to run, because a process ended.
+    """
     return (
         _unreachable_fault()
         if call.was_delayed

@@ -14,23 +14,24 @@ from cordwood.errors import EngineFailed, Fault
 from cordwood.observe.observation import OperatorMessage
 from cordwood.processes.fork_server import ForkServer
 
-# The time in which a query must stop after it was interrupted at its time limit, before the process is killed.
+# How long a query that was interrupted at its time limit may take to stop before the process is killed.
 INTERRUPT_GRACE_SECONDS = 1.0
-# The time in which a cancelled query must stop.
+# The time in which a cancelled query must stop, before it counts as overdue.
 _CANCEL_GRACE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
-# How long a process may send nothing before it is pinged, and before it is killed.
+# How long a process may be silent before a ping is sent to it, and before it is killed.
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
-# The interval at which progress is requested, and the time for which the oldest query must have run before that.
+# The interval at which progress is requested, and how long the oldest query must have run before progress is requested.
 _PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
-# The pause before the next process doubles with each failure. If processes open but end soon, a query may be the cause:
-# then the pause is short, so that other requests need not wait long.
+# The pause before the next process doubles with each failure. If processes open the engine but end soon after, a query
+# may be the cause. In this case the maximum pause is short, so that other requests do not wait long.
 _FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECONDS = 0.1, 5.0, 0.4
 # A process that ends by itself sooner than this after it was opened counts as a failure.
 _SHORT_LIFE_SECONDS = 1.0
 
-# If a process exceeds its memory limit within the first of these times after it was opened, and no query may be the
-# cause, the next process would exceed it as well: then the watchdog watches no process for the second of these times.
+# If a process exceeds its memory limit within `_FULL_FROM_THE_START_SECONDS` after it was opened, and no query may be
+# the cause, the next process would exceed the limit as well. Therefore, the memory watchdog then watches no process for
+# `_UNWATCHED_SECONDS`.
 _FULL_FROM_THE_START_SECONDS, _UNWATCHED_SECONDS = 10.0, 60.0
 
 # A function that receives the reason why the engine cannot answer, or None if it can.
@@ -38,9 +39,10 @@ StateCallback = Callable[[str | None], None]
 
 
 class LaunchOptions(msgspec.Struct, frozen=True):
-    """How to open the engine's process, and the limit of its memory together with the growth of this process.
+    """The options for starting the engine's process.
 
-    `low_memory_settings` are used after a process was ended for its memory, if no query is known to be the cause.
+    `memory_ceiling` limits the memory of the engine's process plus the growth of the serving process. If a process was
+    ended because of its memory, and no query is known to be the cause, the next process uses `low_memory_settings`.
     """
 
     settings: object
@@ -77,12 +79,12 @@ class Supervisor:
         self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
-        """Open the first process, raising any failure; from then on replace each process that ends."""
+        """Start the first process, or raise an error; afterwards, a thread replaces each process that ends."""
         self._open_process()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop supervising; call it after the dispatcher is closed."""
+        """Stop the supervisor thread and close the last process; call this after the dispatcher was closed."""
         while self._thread.is_alive():
             # The thread may be opening another process at this moment.
             opening = self._opening_link
@@ -190,8 +192,8 @@ class Supervisor:
     def _kill_overdue(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
         """Kill the process if a query does not stop after its time limit.
 
-        If other queries are running, it may have been waiting for them: then it becomes a suspect, or counts as the
-        cause if it was a suspect already.
+        If other queries are running, the overdue query may only have waited for them. In this case, it becomes a
+        suspect; if it was a suspect already, it counts as the cause.
         """
         for call in queries:
             if call.overdue_since is None and now > _deadline_of(call):
@@ -206,13 +208,13 @@ class Supervisor:
             link.kill(KillReason("time", message, causes, suspects))
 
     def _watch_memory(self, link: EngineLink, now: float) -> None:
-        """Tell the memory watchdog to watch the process, if the process is new."""
+        """Tell the memory watchdog to watch the process: once for each process, and not before `_watch_at`."""
         if link is not self._watched_link and now >= self._watch_at:
             self._fork_server.watch_memory(link.child, self._memory_ceiling.hard_limit())
             self._watched_link = link
 
     def _ask_progress(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
-        """Ask the engine's process for the progress of its queries, if one of them takes long."""
+        """Ask the engine's process for the progress of its queries, if a query has been running for a long time."""
         is_long = any(now > (call.sent_at or now) + _LONG_SECONDS for call in queries)
         if is_long and now > self._asked_progress_at + _PROGRESS_SECONDS and _try_send(link, FrameKind.ASK_PROGRESS):
             self._asked_progress_at = now
@@ -226,12 +228,12 @@ class Supervisor:
 
 
 def _ended_soon_after_opening(link: EngineLink, now: float) -> bool:
-    """Return whether a process ended by itself soon after it was opened, and was not killed for a query."""
+    """Return whether a process ended soon after it was opened, for a reason that is not known."""
     return link.kill_reason is None and now - link.opened_at < _SHORT_LIFE_SECONDS
 
 
 def _ended_for_memory(link: EngineLink) -> bool:
-    """Return whether a process was ended for its memory, and no query is known to be the cause."""
+    """Return whether a process was ended because of its memory, and no query is known to be the cause."""
     reason = link.kill_reason
     return reason is not None and reason.kind == "memory" and not reason.calls
 
