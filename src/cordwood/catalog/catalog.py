@@ -149,13 +149,13 @@ class DefinitionEditor(Protocol[T_co]):
         """Delete a definition; its versions are kept."""
 
     def versions(self, address: str) -> Sequence[Version]:
-        """Return the stored versions of a definition, oldest first; it may have been deleted."""
+        """Return the stored versions of a definition, oldest first; the definition may have been deleted."""
 
     def version(self, address: str, number: int) -> tuple[Version, T_co | None]:
         """Return a version and its parsed definition; raise UnknownVersion if the version is not stored."""
 
     def restore(self, address: str, number: int, author: Author) -> DefinitionSource[T_co]:
-        """Make an earlier version the current one, with the checks of a new definition."""
+        """Make an earlier version current again, with the same checks as for a new definition."""
 
 
 class StreamCreator(Protocol):

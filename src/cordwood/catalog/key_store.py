@@ -42,7 +42,7 @@ class KeyStore(Protocol):
         """Return the key whose secret has this digest. Changes by other processes must be visible within a second."""
 
     def active_keys(self) -> Sequence[Key]:
-        """Return all keys in force, oldest first."""
+        """Return all keys that have not been revoked and have not expired, oldest first."""
 
     def create(self, terms: KeyTerms) -> NewKey:
         """Create a key with these terms, durably."""

@@ -66,7 +66,8 @@ class TimeRange(msgspec.Struct, frozen=True):
     end_us: int
 
 
-# The limit on sub-queries that one selector may match: each is compiled and scanned separately.
+# The maximum number of sub-queries that one selector may match. It is limited because each sub-query is compiled and
+# scanned separately.
 MAX_SOURCES: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)

@@ -271,7 +271,7 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
 
 
 class _RangeParser:
-    """The parser of a range of entries, whose duration comes after the selector or after the stages."""
+    """The parser of a range of entries. The duration of the range comes after the selector or after the stages."""
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
@@ -371,7 +371,7 @@ _REFUSED_STAGES: Final[Mapping[str, str]] = {
 # A step of a path: the key of an object (`a`, `.a` or `["a"]`), or the index of an array element (`[0]`).
 _PATH_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
 _MAX_PATH_STEPS: Final = 20
-# An action of a template, in double braces, and the label (or `__line__`) that it contains.
+# An action of a template, which is written in double braces, and the label (or `__line__`) that an action contains.
 _TEMPLATE_ACTION_PATTERN: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _TEMPLATE_LABEL_PATTERN: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
 

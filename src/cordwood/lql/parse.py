@@ -132,7 +132,7 @@ class _Parser:
         return self._parse_message()
 
     def _is_at_key(self, path: str) -> bool:
-        """Return whether a colon follows the path, which is then the key of a clause, and not `://` as in a URL."""
+        """Return whether the path is the key of a clause: a colon follows it, but not `://` as in a URL."""
         key_end = self.scanner.offset + len(path)
         return self.scanner.text.startswith(":", key_end) and not self.scanner.text.startswith("://", key_end)
 

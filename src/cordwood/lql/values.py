@@ -215,7 +215,7 @@ def read_unit(word: str) -> Unit | None:
 
 
 def read_time(text: str, fault: MakeError) -> Period | RelativeTime:
-    """Parse a period or a shorthand; raise the exception that `fault` returns for anything else."""
+    """Parse a period or a shorthand; for any other text, raise the exception that `fault` returns."""
     shorthand = _read_relative_time(text, fault)
     if shorthand is not None:
         return shorthand

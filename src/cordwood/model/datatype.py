@@ -31,7 +31,8 @@ class Kind(StrEnum):
 # The number types with exact decimal fractions.
 EXACT_NUMERIC_KINDS: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
 NUMBER_KINDS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS)
-# Time types in order of precedence: values of two of them are compared as values of the type that comes first here.
+# The time types in order of precedence: values of two different time types are compared as values of the type that
+# comes first in this tuple.
 TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 

@@ -170,7 +170,7 @@ class TransformAction(StrEnum):
 
 
 class Transform(msgspec.Struct, frozen=True):
-    """A change to the events that match the LQL filter `where`, or to all events without a filter.
+    """A change to the events that match the LQL filter `where`, or to all events if `where` is empty.
 
     `fields` are the fields to remove or hash; `moves` are pairs of source and target fields to copy, rename or enrich.
     For `enrich`, `entries` maps each value of the source field to the JSON text to put into the target field.

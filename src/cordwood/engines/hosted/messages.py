@@ -163,7 +163,7 @@ def unpack_exception(payload: memoryview) -> Exception:
     if not isinstance(content, SerializedFault):
         return EngineProcessError(content)
     fault = content.fault_class.__new__(content.fault_class)
-    # Bypass the constructors of fault classes: their arguments are already part of the message.
+    # Bypass the constructors of fault classes, because the arguments of these constructors are already in the message.
     Fault.__init__(fault, content.message, hint=content.hint, span=content.span, retry_after=content.retry_after)
     if content.trace:
         fault.__cause__ = EngineProcessError(content.trace)
