@@ -1,1 +1,1 @@
-"""The ClickHouse engine: a server, a cluster, or chDB inside this process, all through the same client library."""
+"""The ClickHouse engine. A server, a cluster, or chDB inside this process is used through the same client library."""

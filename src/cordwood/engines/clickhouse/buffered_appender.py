@@ -1,6 +1,6 @@
-"""Operation while the server is unavailable: buffer events, avoid waiting for it, and detect its return.
+"""Operation while the ClickHouse server is unavailable: buffer events, avoid waiting, and detect its return.
 
-Buffered batches are stored on disk, and sent in order once the server is back.
+Buffered batches are stored on disk. They are sent in order once the server is available again.
 """
 
 import threading
@@ -18,7 +18,7 @@ from cordwood.folder import write_durably
 from cordwood.model.event import Batch, Event, ValueKind
 from cordwood.observe.observation import ReportMessage
 
-# The faults that count as unavailable: no connection, or no response in time.
+# The faults by which the server counts as unavailable: no connection, or no response in time.
 UNAVAILABLE_FAULTS: Final = (EngineUnreachable, OutOfTime)
 
 _FILE_SUFFIX: Final = ".batch"
@@ -27,7 +27,7 @@ _PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class _PendingBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A batch as it is stored on disk."""
+    """A batch of events in the form in which it is buffered on disk."""
 
     stream: str
     received_us: int
@@ -71,10 +71,11 @@ class PendingQueue:
             self._bytes += len(body)
 
     def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
-        """Send all queued batches, oldest first; a failure to reach ClickHouse is raised and ends the attempt.
+        """Send all queued batches to `store`, oldest first; raise the fault if `store` fails.
 
-        A file is removed only after its events are stored. If its events are sent twice, they are recognised as
-        duplicates by their ids. More batches may be added meanwhile.
+        A file is removed only after its events are stored. If its events are sent twice, `store` recognises them as
+        duplicates by their ids. Other threads may add batches meanwhile. If another thread is already sending the
+        batches, return at once.
         """
         if not self._drain_lock.acquire(blocking=False):
             return
@@ -106,7 +107,7 @@ def _from_pending(pending: _PendingBatch) -> Batch:
 
 
 class RetryIntervals(msgspec.Struct, frozen=True):
-    """The retry intervals: for an unreachable server, and for one that was connected but did not respond."""
+    """The times to wait before another attempt: after a failed connection, and after a server did not respond."""
 
     unreachable_seconds: float
     unresponsive_seconds: float
@@ -128,7 +129,7 @@ class BufferedAppender:
         self._watcher: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread that reconnects to the server, and reads the shapes that other processes have learnt."""
+        """Start the thread that reconnects to the server and reads the shapes that other processes have learnt."""
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._retry_until_closed, name="clickhouse", daemon=True)
             self._watcher.start()
@@ -140,18 +141,18 @@ class BufferedAppender:
 
     @property
     def has_pending(self) -> bool:
-        """Return whether accepted events are still to be sent to the server."""
+        """Return whether accepted events have not been sent to the server yet."""
         return bool(self._pending)
 
     @property
     def is_unavailable(self) -> bool:
-        """Return whether the server counts as unavailable now, so that optional requests are skipped."""
+        """Return whether the server counts as unavailable now, so that optional requests to it are skipped."""
         return time.monotonic() < self._retry_at
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Append the batches, or buffer them on disk while the server is unavailable.
 
-        Buffered events count as accepted. Without a buffer the fault is raised.
+        Buffered events count as accepted. If there is no buffer, raise the fault.
         """
         if not self.send_pending():
             return self._buffer_batches(batches)
@@ -164,7 +165,7 @@ class BufferedAppender:
             return self._buffer_batches(batches)
 
     def send_pending(self) -> bool:
-        """Return whether no batch is buffered; try to send buffered ones if the retry interval has passed."""
+        """Try to send the buffered batches if the retry interval has passed; return whether none is left."""
         if self._pending and not self.is_unavailable:
             try:
                 self._pending.drain(self._storage.append)
@@ -173,7 +174,7 @@ class BufferedAppender:
         return not self._pending
 
     def record_unavailable(self, fault: Fault) -> None:
-        """Record that the server did not answer."""
+        """Record that the server did not answer, start the retry interval, and report the first such fault."""
         is_connected = isinstance(fault, OutOfTime)
         self._retry_at = time.monotonic() + (
             self._intervals.unresponsive_seconds if is_connected else self._intervals.unreachable_seconds

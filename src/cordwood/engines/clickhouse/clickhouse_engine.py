@@ -1,4 +1,4 @@
-"""The ClickHouse engine: implements the interface by a session, a storage and a target, and redacts fetched columns."""
+"""The ClickHouse engine: implements the `Engine` interface, and redacts the columns of fetched rows."""
 
 import re
 import threading
@@ -58,11 +58,12 @@ from cordwood.sql.stages import Question, Statement, Target
 
 
 class ClickHouseOptions(msgspec.Struct, frozen=True):
-    """Settings of the engine. Without `pending_folder` no events are buffered while the server is unavailable.
+    """Settings of the engine. If `pending_folder` is None, no events are buffered while the server is unavailable.
 
-    `retry_seconds` is the interval of connection attempts to an unavailable server; `report` receives changes of its
-    availability. `response_timeout_seconds` is how long to wait for a silent server, and must exceed the time limit of
-    queries. With `has_ttl` the server also deletes old events by a TTL, by its own clock.
+    `retry_seconds` is the interval between attempts to connect to an unavailable server. `report` is called when the
+    server becomes unavailable, and when it is available again. `response_timeout_seconds` is the time to wait for a
+    server that does not respond, and must exceed the time limit of queries. With `has_ttl`, the server also deletes old
+    events by itself, according to its own clock.
     """
 
     cluster: str = ""
@@ -78,20 +79,22 @@ class ClickHouseOptions(msgspec.Struct, frozen=True):
     note: RecordObservation = ignore_observation
 
 
-# Value 2 of `readonly`: a query may have SETTINGS of its own, but not write.
+# The value of the setting `readonly` with which a query may change other settings, but cannot write.
 _READONLY_WITH_SETTINGS: Final = 2
 
-# The most tables that the setting `additional_table_filters` makes empty for a query. The server parses the setting for
-# each query: in 0.3 ms for 20 tables, in 1.1 ms for 100. `_FILTER_ALL_ROWS_OUT` is the filter that no row passes.
+# The maximum number of tables that the setting `additional_table_filters` makes empty for a query. The server parses
+# the setting for each query, which takes 0.3 ms for 20 tables and 1.1 ms for 100 tables. `_FILTER_ALL_ROWS_OUT` is the
+# filter that no row passes.
 _MAX_EMPTIED_TABLES: Final = 30
 _FILTER_ALL_ROWS_OUT: Final = "'0'"
 
-# The maximum length of a query's SQL. The compiler also limits it, but to more than the server's default.
+# The length of a query's SQL that the server accepts. The server's default would be too small for what the compiler may
+# produce.
 _MAX_QUERY_BYTES: Final = 4 << 20
 
 
 class ClickHouseEngine:
-    """The engine interface over ClickHouse; several processes may share a database."""
+    """The `Engine` interface implemented with ClickHouse; several processes may share a database."""
 
     def __init__(self, address: str, options: ClickHouseOptions) -> None:
         self.target: Target = ClickHouseTarget(options.redaction.rules)
@@ -109,7 +112,10 @@ class ClickHouseEngine:
         self._standby = BufferedAppender(self._storage, pending, intervals, options.report)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        """Create the tables; if events can be buffered, an unavailable server is waited for in the background."""
+        """Create the tables of the streams.
+
+        If the server is unavailable and events can be buffered, a background thread creates the tables later.
+        """
         self._storage.register(streams)
         try:
             self._storage.create_tables()
@@ -174,7 +180,10 @@ class ClickHouseEngine:
         return self._storage.project_shapes()
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
-        """Return counts and time ranges of the streams; the last known ones while the server is unavailable."""
+        """Return the numbers of events and the time ranges of the streams.
+
+        While the server is unavailable, return the last known ones.
+        """
         try:
             return self._storage.stream_stats(refresh=not self._standby.is_unavailable)
         except UNAVAILABLE_FAULTS as fault:
@@ -182,7 +191,7 @@ class ClickHouseEngine:
             return self._storage.stream_stats(refresh=False)
 
     def newest_receipt_us(self) -> int | None:
-        """Return None: several processes may insert, so that no process knows which events come next."""
+        """Return None, because other processes may insert events with earlier receive times later."""
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         return self._storage.stored_bytes_by_stream()
@@ -208,7 +217,7 @@ class ClickHouseEngine:
 
     @property
     def has_pending_events(self) -> bool:
-        """Return whether accepted events are still to be sent to the server."""
+        """Return whether accepted events have not been sent to the server yet."""
         return self._standby.has_pending
 
     def close(self) -> None:
@@ -230,17 +239,19 @@ class ClickHouseEngine:
         columns = zip(statement.column_names, statement.column_types, strict=False)
         bytes_columns = tuple(name for name, datatype in columns if has_bytes(datatype))
         values = {name: to_bindable_value(value) for name, value in question.values.items()}
-        # Bind the key only if the statement uses it: otherwise the client would interpret percent signs in the SQL.
+        # Bind the key only if the statement uses it. If the client received a value for SQL without placeholders, it
+        # would interpret percent signs in the SQL as places for values.
         if statement.redaction is RedactMode.HASH and KEY_PARAMETER in sql:
             values[KEY_PARAMETER] = self._options.redaction.key
         return BoundQuery(sql, values, settings, mark, bytes_columns)
 
     def _other_tables_filter_setting(self, read: Sequence[str]) -> Mapping[str, str]:
-        """Return the setting that makes the tables of all other streams empty for the query.
+        """Return the setting that makes the tables of all streams except `read` empty for the query.
 
-        Return no setting on a cluster, whose servers read tables with other names, or if the setting would be long.
+        Return no setting on a cluster, because its servers read tables with other names. Return no setting either if
+        there are more than `_MAX_EMPTIED_TABLES` other tables.
         """
-        # Use full names, because a table's own name would also match another table's alias.
+        # Use full names, because a name without the database would also match another table's alias.
         others = self._storage.other_tables(read)
         if self._options.cluster or not 0 < len(others) <= _MAX_EMPTIED_TABLES:
             return {}
@@ -250,7 +261,10 @@ class ClickHouseEngine:
 
 
 def _local_regex_error(pattern: str) -> str | None:
-    """Check the pattern with Python's parser, as an approximation while the server is unavailable."""
+    """Return the error that Python's parser finds in the pattern, or None.
+
+    This approximates the server's own check while the server is unavailable.
+    """
     try:
         compiled_pattern(pattern)
     except re.error as problem:
@@ -272,14 +286,17 @@ def _columns_and_renderers(selected: SelectResult, question: Question) -> tuple[
 
 
 def _columns_of_empty_answer(question: Question) -> tuple[Column, ...]:
-    """Return the columns of an empty answer, for which the in-process engine reports none."""
+    """Return the columns of an empty answer as the statement declares them.
+
+    This is needed because the in-process engine does not report the columns of an empty answer.
+    """
     statement = question.statement
     columns = zip(statement.column_names, statement.column_types, strict=False)
     return tuple(Column(name, datatype or Datatype(Kind.STRING)) for name, datatype in columns)
 
 
 class _BlockRenderer(msgspec.Struct):
-    """Redacts and renders the rows of blocks, up to the row limit."""
+    """Redacts and renders the rows of an answer block by block, up to the row limit."""
 
     redact_rows: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
     renderers: Sequence[CellRenderer]
@@ -300,7 +317,7 @@ class _BlockRenderer(msgspec.Struct):
 def _read_batches(
     resources: ExitStack, selected: SelectResult, row_limit: _BlockRenderer, rows: Rows
 ) -> Iterator[list[Row]]:
-    """Yield the rows block by block; the query is closed after the last."""
+    """Yield the rendered rows block by block; close the query after the last block."""
     with resources:
         for block in selected.blocks:
             batch = row_limit.render_block(block, rows)
@@ -311,7 +328,7 @@ def _read_batches(
     rows.engine_seconds = time.monotonic() - row_limit.started_at
 
 
-# The maximum length of one bound value: a server accepts 128 KiB, and a character may be encoded in four bytes.
+# The maximum number of characters in one bound value. A server accepts 128 KiB, and a character may take four bytes.
 _MAX_CHUNK_CHARACTERS: Final = 30_000
 _MAX_BATCH_ROWS: Final = 1000
 
@@ -327,7 +344,7 @@ class AnswerRedactor:
     def redact_rows(
         self, statement: Statement, rows: Sequence[Sequence[object]], query: BoundQuery, until: float
     ) -> Iterator[Sequence[object]]:
-        """Yield the rows of an answer redacted; `query` is the query that returned them."""
+        """Yield the rows of an answer after redaction; `query` is the query that returned the rows."""
         if statement.redaction is None or not statement.raw_column_indexes:
             yield from rows
             return
@@ -340,9 +357,9 @@ class AnswerRedactor:
             )
 
     def _redact_texts(self, mode: RedactMode, texts: Sequence[str], query: BoundQuery, until: float) -> Sequence[str]:
-        """Redact the texts by one statement, within the query's time limit.
+        """Redact the texts by one statement, within the time limit of `query`.
 
-        The statement has the query's mark, so that both are cancelled together.
+        The statement has the same mark as `query`, so that both are cancelled together.
         """
         joined = JSON_TEXT_SEPARATOR.join(texts)
         chunks = [joined[at : at + _MAX_CHUNK_CHARACTERS] for at in range(0, len(joined), _MAX_CHUNK_CHARACTERS)]

@@ -1,4 +1,4 @@
-"""Map ClickHouse's types to BigQuery's, and render the values of a column."""
+"""Map ClickHouse's types to BigQuery's, and render the values of a column for an answer."""
 
 import base64
 import math
@@ -44,7 +44,10 @@ def datatype_of(kind: Any) -> Datatype:
 
 
 def _kind_of(base: str, name: str) -> Kind:
-    """Return the kind of a type: a DateTime with a time zone is a TIMESTAMP, one without is a DATETIME."""
+    """Return the kind of a ClickHouse type.
+
+    A DateTime with a time zone represents a TIMESTAMP. A DateTime without a time zone represents a DATETIME.
+    """
     if base.startswith("DateTime"):
         return Kind.TIMESTAMP if "'" in name else Kind.DATETIME
     if base.lstrip("U").startswith("Int") and "Interval" not in base:
@@ -59,7 +62,10 @@ def _struct_datatype(kind: Any) -> Datatype:
 
 
 def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Datatype:
-    """Return the type to render by: the compiler's, if ClickHouse's type is one that represents it."""
+    """Return the type by which values are rendered.
+
+    This is the type that the compiler declared, if ClickHouse's type can represent it, and otherwise ClickHouse's type.
+    """
     if declared_type is None:
         return engine_type
     if declared_type.kind is engine_type.kind is Kind.ARRAY and engine_type.element is not None:
@@ -78,7 +84,7 @@ def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype
     )
 
 
-# Pairs of the kind of a ClickHouse type, and the kind of a BigQuery type that it may represent.
+# Pairs of the kind of a ClickHouse type, and the kind of a BigQuery type that the ClickHouse type may represent.
 _REPRESENTABLE_KIND_PAIRS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {
@@ -94,7 +100,10 @@ _REPRESENTABLE_KIND_PAIRS: Final = frozenset(
 
 
 def to_bindable_value(value: object) -> object:
-    """Return a value that the client prints without loss: it would truncate times to seconds."""
+    """Convert a value to a form that the client prints without loss.
+
+    Times become texts, because the client would truncate them to seconds.
+    """
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")
     if isinstance(value, (date, time)):
@@ -119,7 +128,7 @@ def has_bytes(datatype: Datatype | None) -> bool:
 
 
 def cell_renderer(datatype: Datatype) -> CellRenderer:
-    """Return the function that renders the client's value as a cell."""
+    """Return the function that renders a value of this type from the client as a cell of the answer."""
     if datatype.kind in _JSON_RENDERERS:
         return _JSON_RENDERERS[datatype.kind]
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
@@ -132,7 +141,7 @@ def cell_renderer(datatype: Datatype) -> CellRenderer:
 def _nested_renderer(datatype: Datatype | None) -> NestedRenderer:
     """Return the function that renders a value inside an ARRAY or a STRUCT.
 
-    A struct becomes an object; objects in events' values become records.
+    A struct becomes a JSON object. In events' values, objects become records, which are arrays with one object.
     """
     if datatype is None:
         return lambda value: value
@@ -167,7 +176,7 @@ def _struct_renderer(datatype: Datatype) -> NestedRenderer:
 
 
 def _render_events(value: object) -> object:
-    """Render an array of events' values: an object is an element of the array, and is not wrapped in one of its own."""
+    """Render an array of events' values. An object in it stays an element, and is not wrapped in another array."""
     texts = ["null" if item is None else str(item) for item in _as_list(value)]
     return wrap_as_records(f"[{','.join(texts)}]")
 
@@ -177,7 +186,7 @@ def _render_json(value: object) -> Cell:
 
 
 def _render_variant(value: object) -> Cell:
-    """Render an event's value; one that is not valid JSON is rendered as a text."""
+    """Render an event's value; a value that is not valid JSON is rendered as a text."""
     if value is None or value == "null":
         return None
     if isinstance(value, float) and value.is_integer():
@@ -189,7 +198,7 @@ def _render_variant(value: object) -> Cell:
         return _encode_raw_json(text)
     except RecursionError:
         return wrap_as_records(text)
-    # Keys are sorted, as DuckDB returns them.
+    # Sort the keys, because the DuckDB engine returns them in sorted order, too.
     return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(wrap_as_records(text)), order="sorted"))
 
 
@@ -240,7 +249,10 @@ def _render_time(value: object) -> Cell:
 
 
 def _render_interval(value: object) -> Cell:
-    """Render months, days and microseconds as `Y-M D H:M:S`, each group with its own sign; NULL if one is NULL."""
+    """Render months, days and microseconds as `Y-M D H:M:S`, each of the three with its own sign.
+
+    The result is NULL if any of the three is NULL.
+    """
     if isinstance(value, str):
         return value
     parts = list(value.values()) if isinstance(value, Mapping) else _as_list(value)

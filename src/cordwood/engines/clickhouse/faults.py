@@ -1,6 +1,7 @@
 """Translate the ClickHouse client's exceptions into faults, and its messages into the terms of the query's author.
 
-A message without a rewording is not shown: it may contain internal columns, generated SQL, or terms of ClickHouse.
+A message without a rewording is not shown to the author, because it may contain internal columns, generated SQL, or
+terms of ClickHouse.
 """
 
 import re
@@ -31,7 +32,8 @@ from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 _TIMEOUT_CODES: Final = frozenset({159, 160, 209, 718})
 _CANCELLED_CODES: Final = frozenset({394, 677, 735})
 _MEMORY_CODES: Final = frozenset({173, 241, 777, 778})
-# The code and text of a failed memory allocation in the C++ standard library.
+# The error code of exceptions from the C++ standard library, and the text by which a failed memory allocation is
+# recognised among them.
 _STD_EXCEPTION_CODE: Final = 1001
 _BAD_ALLOC_MESSAGE: Final = "bad_alloc"
 _ROW_LIMIT_CODES: Final = frozenset({158, 191, 290, 307, 396})
@@ -43,16 +45,18 @@ _UNAVAILABLE_CODES: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 
 
 
 class _FaultGroup(NamedTuple):
-    """The fault of a group of ClickHouse's error codes, with the default for a message that has no rewording."""
+    """A group of ClickHouse's error codes with their fault, and the message to show if there is no rewording."""
 
     codes: frozenset[int]
     fault: type[Fault]
     default_message: str
 
 
-# Errors that a query or a value causes; a code that is in none of these tables is a failure of the engine.
+# The groups of error codes that a query or a value causes. A code that is not listed in this module counts as a failure
+# of the engine.
 _QUERY_FAULTS: Final = (
-    # Texts and numbers that cannot be parsed, converted or divided, are out of range, or were rejected by throwIf.
+    # Errors of values: texts and numbers that cannot be parsed, converted or divided, that are out of range, or that
+    # throwIf rejects.
     _FaultGroup(
         frozenset(
             {
@@ -64,19 +68,19 @@ _QUERY_FAULTS: Final = (
         BadQueryValue,
         "A function is given a value that it cannot take, or a value cannot be converted",
     ),
-    # Combinations that ClickHouse does not support.
+    # Combinations of types or clauses that ClickHouse does not support.
     _FaultGroup(
         frozenset({1, 2, 10, 48, 121, 141, 186, 187, 206, 262, 264, 284, 309, 344, 403, 438, 446, 450, 455, 475, 476, 498, 527, 721}),
         QueryUnsupported,
         "The query combines types or clauses in a way that is not supported",
     ),
-    # Limits of the depth, length and number of columns of the query.
+    # Exceeded limits: the query is too deep or too long, or has too many columns.
     _FaultGroup(
         frozenset({165, 166, 174, 229, 269, 724}),
         BadQuerySyntax,
         "The query is too long, or nested too deeply",
     ),
-    # Names, types and positions of the query's parts.
+    # Wrong names, types or positions of the query's parts.
     _FaultGroup(
         frozenset(
             {
@@ -89,12 +93,12 @@ _QUERY_FAULTS: Final = (
     ),
 )  # fmt: skip
 
-# The driver's messages if a connected server did not answer in time.
+# Parts of the client's messages for a connected server that did not answer in time.
 _NO_ANSWER_MESSAGES: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
-# Part of the client's error if a message of the in-process engine quotes a value that is not UTF-8.
+# A part of the client's error for a message of the in-process engine that quotes a value which is not UTF-8.
 _NOT_DECODED_MESSAGE: Final = "codec can't decode"
-# Part of the driver's error for a DATE in an answer that it cannot convert to a Python date.
+# A part of the client's error for a DATE in an answer that it cannot convert to a Python date.
 _DATE_OUT_OF_RANGE_MESSAGE: Final = "is outside the date range"
 _UNTRUSTED_CERTIFICATE_PATTERN: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _TLS_FAILURE_MESSAGE: Final = "SSLError("
@@ -115,7 +119,10 @@ def clickhouse_faults(seconds: object = None) -> Iterator[None]:
 
 
 def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
-    """Return the fault for the server's error code; without a code the server did not answer."""
+    """Return the fault for an exception of the client, by the server's error code.
+
+    An exception without a code comes from the client itself, usually because the server did not answer.
+    """
     code = getattr(problem, "code", None)
     if code is None:
         return _no_answer_fault(str(problem))
@@ -185,7 +192,10 @@ def _no_answer_fault(text: str) -> Fault:
 
 
 def is_unavailable(fault: Fault) -> bool:
-    """Return whether the server is unavailable, as opposed to wrong credentials, a missing database, or failed TLS."""
+    """Return whether the fault means that the server is temporarily unavailable.
+
+    Wrong credentials, a missing database and failed TLS do not count, because waiting does not help.
+    """
     cause = fault.__cause__
     return getattr(cause, "code", None) not in _ACCESS_CODES and _TLS_FAILURE_MESSAGE not in str(cause)
 
@@ -206,7 +216,8 @@ _TLS_HINT: Final = "Take the port of its TLS, often 8443, or secure=0, in the se
 
 def server_message(text: str) -> str:
     """Return the server's message without error codes, the excerpt of the query, and the version."""
-    # The raised error comes first; the excerpt of the query may contain error texts of other parts.
+    # Keep the text after the last `DB::Exception: `, up to the excerpt of the query. The excerpt may contain the error
+    # messages of other parts of the query.
     text = text.rpartition("DB::Exception: ")[2].strip()
     for suffix in _MESSAGE_SUFFIX_STARTS:
         text = text.split(suffix, 1)[0]
@@ -247,7 +258,8 @@ _BIGQUERY_TYPES: Final = {
     "Variant": "a value of an event",
     "Map": "JSON",
 }
-# BigQuery's operators and functions by the ClickHouse function that they are compiled to. Messages name no others.
+# BigQuery's operators and functions by the ClickHouse function to which they are compiled. Reworded messages do not
+# name any other function.
 _BIGQUERY_OPERATORS: Final = {
     "plus": "+", "minus": "-", "multiply": "*", "divide": "/", "modulo": "MOD", "negate": "-",
     "greater": ">", "less": "<", "greaterOrEquals": ">=", "lessOrEquals": "<=", "equals": "=", "notEquals": "!=",
@@ -264,7 +276,7 @@ RewordMatch = Callable[[re.Match[str]], str]
 
 
 def type_name(text: str) -> str:
-    """Return the BigQuery type that is compiled to this type of ClickHouse."""
+    """Return the name of the BigQuery type that is compiled to the ClickHouse type `text`."""
     text = text.strip().removeprefix("const ")
     wrapped = _WRAPPED_TYPE_PATTERN.fullmatch(text)
     if wrapped:
@@ -276,7 +288,7 @@ def type_name(text: str) -> str:
     if base == "Tuple":
         return f"STRUCT<{', '.join(map(_field_type_name, parts))}>"
     if base == "DateTime64":
-        # A DateTime with a time zone is a TIMESTAMP, one without is a DATETIME.
+        # A DateTime64 with a time zone represents a TIMESTAMP. A DateTime64 without a zone represents a DATETIME.
         return "TIMESTAMP" if "'" in inside else "DATETIME"
     if base.startswith("Decimal"):
         return "BIGNUMERIC" if base == "Decimal256" or parts[:1] == ["76"] else "NUMERIC"
@@ -291,7 +303,7 @@ def _field_type_name(text: str) -> str:
 
 
 def _split_types(text: str) -> Iterator[str]:
-    """Split at commas outside parentheses."""
+    """Split a list of types at the commas that are outside of parentheses."""
     depth = start = 0
     for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -380,7 +392,7 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
 
 
 def _reword(sentence: str) -> str | None:
-    """Return the message in BigQuery's terms; None if it has no rewording."""
+    """Return ClickHouse's message reworded in BigQuery's terms; None if there is no rewording for the message."""
     for pattern, reworder in _REWORDINGS:
         match = pattern.fullmatch(sentence)
         if match:

@@ -1,12 +1,12 @@
 """Push reads of event paths down to their subcolumns, and remove record tests that another condition implies.
 
-ClickHouse stores the paths of a JSON column as subcolumns and reads one without the others, but only if the path is in
-the SELECT that reads the table. So each path that is read from a sub-query's column becomes a column of that sub-query,
-down to the stream's table. A path is read in this way only if the shape has nothing but texts, numbers and booleans at
-the path; all others are read from the stored JSON text.
+ClickHouse stores each path of a JSON column as a subcolumn, and can read one subcolumn without the others. This works
+only in the SELECT that reads the table. Therefore, if a path is read from a column of a sub-query, it becomes another
+column of that sub-query, and so on down to the stream's table. A path is read in this way only if all its values in the
+stream's shape are texts, numbers or booleans. All other paths are read from the stored JSON text.
 
 An UNNEST of a record `r` becomes a test of whether the event has the record, which reads the column `object_paths`. The
-test is unnecessary beside a condition such as `r.status >= 500`, which holds only if a path below `r` has a value.
+test is unnecessary next to a condition such as `r.status >= 500`, which holds only if a path below `r` has a value.
 """
 
 import re
@@ -34,10 +34,10 @@ from cordwood.sql.nodes import (
 
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
 _NUMBER_OR_BOOL: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
-# Keys that need no escaping in a subcolumn's name; others are read from the text.
+# Matches keys that need no escaping in a subcolumn's name. A path with any other key is read from the JSON text.
 _PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_DEPTH: Final = 50
-# The meta key of a column that was generated for a read.
+# The meta key of a column that was added to a sub-query for the read of a path.
 _GENERATED_KEY: Final = "provided"
 
 
@@ -50,7 +50,10 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
     @property
     def generated_name(self) -> str:
-        """Return the generated column's name; if the author has a column of that name, the path is not pushed down."""
+        """Return the name of the generated column for this path.
+
+        If the author's sub-query already has a column of that name, the path is not pushed down.
+        """
         return " ".join((self.column, *self.steps, *(["is record"] if self.mode is ReadMode.RECORD else [])))
 
 
@@ -91,7 +94,7 @@ def _replace_by_column(node: exp.Expr, column: exp.Column, read: _ColumnPath, st
 def _read_through_relation(
     select: exp.Select, alias: str, read: _ColumnPath, streams: frozenset[str], depth: int
 ) -> exp.Expr | None:
-    """Return an expression for the path over one of the query's relations; None if that is impossible."""
+    """Return an expression that reads the path from the relation with the alias; None if that is not possible."""
     relation = _relation_named(select, alias)
     if relation is None or depth > _MAX_DEPTH or not all(map(_PLAIN_KEY_PATTERN.fullmatch, read.steps)):
         return None
@@ -111,7 +114,10 @@ def _sub_query_of(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
 
 
 def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _ColumnPath) -> exp.Expr | None:
-    """Return the read of a subcolumn; None in an outer join, where missing values and rows would look alike."""
+    """Return an expression that reads the path's subcolumn from the stream's table.
+
+    Return None in an outer join, in which a missing value and a missing row could not be distinguished.
+    """
     if read.column not in PATHS_COLUMN_BY_COLUMN or any(join.side for join in select.args.get("joins") or ()):
         return None
     return stored_path_read(table.alias_or_name, read.column, read.steps, read.mode)
@@ -152,7 +158,7 @@ def _path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None
 
 
 def _relation_named(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
-    """Return the relation of that alias in this query's FROM."""
+    """Return the relation with the alias in the SELECT's FROM and joins; None if there is no such relation."""
     for relation in _relations(select):
         if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
             return relation
@@ -166,9 +172,9 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
     yield from (join.this for join in select.args.get("joins") or ())
 
 
-# Conditions that are NULL, and so drop the row, if an operand is NULL.
+# Conditions that are NULL if any operand is NULL, so that WHERE does not select the row.
 _NULL_REJECTING_CONDITIONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.RegexpLike)
-# Conditions that do not hold if the first operand is NULL.
+# Conditions that cannot hold if their first operand is NULL.
 _FIRST_NULL_REJECTING_CONDITIONS: Final = (exp.In, exp.Between)
 _CAST_NODES: Final = (exp.Cast, exp.TryCast, exp.Paren)
 
@@ -183,7 +189,7 @@ def drop_implied_record_tests(tree: exp.Expr) -> None:
 
 
 def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the conditions of a conjunction."""
+    """Yield the conditions that a tree of ANDs combines."""
     pending = [node]
     while pending:
         one = pending.pop()

@@ -1,7 +1,7 @@
-"""Redaction as ClickHouse functions that a statement defines in its own WITH.
+"""Redaction by ClickHouse functions that a statement defines in its own WITH.
 
-They are named lambdas: nothing has to be created on the server, and no privilege is needed for it. Only the key of
-digests is a bound value.
+The functions are named lambdas, so that nothing has to be created on the server and no privilege is needed. The key of
+digests is a bound value; everything else is part of the statement's text.
 """
 
 from typing import Final
@@ -25,17 +25,20 @@ from cordwood.sql.redaction.masking import (
 )
 from cordwood.sql.redaction.patterns import DetectionRules
 
-# The name of the bound key in a statement that hashes. No parameter of an endpoint may have this name.
+# The name of the parameter for the key of digests, in statements with the redaction mode `hash`. No parameter of an
+# endpoint may have this name.
 KEY_PARAMETER: Final = "cordwood_redaction_key"
 
-# The separator of JSON texts; no JSON text contains this character unescaped.
+# The separator between JSON texts that are joined to one text. No JSON text contains this character unescaped.
 JSON_TEXT_SEPARATOR: Final = "\x04"
 
-# A number in an array that is long enough for a card number; a number in an object is recognised by the key before it.
+# Matches a number in an array that is long enough to be a card number. A number in an object needs no such pattern,
+# because it is recognised by the key before it.
 _ARRAY_NUMBER_PATTERN: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER_PATTERN: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
-# The names of the functions' variables. Lowering rules use other names: ClickHouse confuses variables of the same name.
+# The names of the variables in the redaction functions. Lowering rules must use other names, because ClickHouse
+# confuses variables of the same name.
 _VALUE_VARIABLE: Final = "_redacted_value"
 _TEXT_VARIABLE: Final = "_redacted_text"
 _NON_NULL_TEXT_SQL: Final = f"assumeNotNull({_TEXT_VARIABLE})"
@@ -44,7 +47,7 @@ _STRING_VARIABLE: Final = "_redacted_string"
 
 
 def redaction_functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
-    """Return the functions of a mode by name, each as an element of WITH."""
+    """Return the redaction functions of a mode by name, each as the SQL of an element of WITH."""
     masking = MaskingBuilder(_RedactionSQL(), mode)
     text, json = _redacted_text_sql(rules, masking), _redacted_json_sql(rules, masking)
     event = f"if(match({_TEXT_VARIABLE}, {text_literal(_NUMBER_PATTERN)}), {_TEXT_VARIABLE}, {json})"
@@ -58,18 +61,21 @@ def redaction_functions(rules: RedactionRules, mode: RedactMode) -> dict[str, st
 
 
 def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) -> str:
-    """Return the statement that redacts JSON texts in their order.
+    """Return the statement that redacts JSON texts and returns them in the same order.
 
-    `piece0` and so on are slices of the texts joined by `JSON_TEXT_SEPARATOR`.
+    Its parameters, from `piece0` on, are the `chunk_count` slices of the texts joined by `JSON_TEXT_SEPARATOR`.
     """
     chunks = ", ".join(f"{{piece{index}:String}}" for index in range(chunk_count))
-    # `materialize` prevents constant folding, by which ClickHouse would redact the texts while it plans the query.
+    # `materialize` prevents constant folding. Otherwise, ClickHouse would redact the texts while it plans the query.
     texts = f"splitByString({text_literal(JSON_TEXT_SEPARATOR)}, materialize(arrayStringConcat([{chunks}])))"
     return f"SELECT arrayMap({_TEXT_VARIABLE} -> {_redacted_json_sql(rules, MaskingBuilder(_RedactionSQL(), mode))}, {texts})"
 
 
 def _apply_once(body: str) -> str:
-    """Apply the body inside a lambda, so that ClickHouse compiles the patterns once, not in each planner pass."""
+    """Return SQL that applies the body inside a lambda.
+
+    There, ClickHouse compiles the patterns of the body only once, and not in each pass of its planner.
+    """
     return f"arrayMap({_TEXT_VARIABLE} -> if(isNull({_TEXT_VARIABLE}), NULL, {body}), [{_VALUE_VARIABLE}])[1]"
 
 
@@ -87,7 +93,7 @@ def _optimistic_text_sql(rules: RedactionRules) -> str:
 
 
 def _redacted_json_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
-    """Return SQL that redacts a JSON text; custom patterns are applied to each string in it without its quotes."""
+    """Return SQL that redacts a JSON text; custom patterns are applied to the content of each string in the text."""
     detection, text = DetectionRules(rules), _NON_NULL_TEXT_SQL
     if detection.operator_stages:
         redacted_text = masking.apply_stages(f"JSONExtractString({_STRING_VARIABLE})", detection.operator_stages)
@@ -124,7 +130,7 @@ class _RedactionSQL:
         return self.replace_matches(text, "[ +-]|%20", "")
 
     def passes_luhn(self, digits: str) -> str:
-        """Return SQL for the Luhn check; nine is subtracted where a doubled digit reaches ten."""
+        """Return SQL for the Luhn check, in which nine is subtracted from each doubled digit that is at least ten."""
         weighted_sum = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
         return (
             weighted_sum.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))")

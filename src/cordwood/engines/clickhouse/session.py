@@ -1,6 +1,7 @@
-"""Connections to ClickHouse: the address in settings, and a pool of clients.
+"""Connections to ClickHouse: the parsing of addresses, and a pool of clients.
 
-A query's settings limit it; its mark identifies it for cancellation and progress.
+Each query has settings, such as its limits, and may have a mark: a text that identifies the query when it is cancelled
+or when its progress is read.
 """
 
 import logging
@@ -25,22 +26,24 @@ from cordwood.errors import BadQueryValue, BadSetting, DataFolderUnusable
 
 NamedValues = Mapping[str, object]
 
-# The setting that holds a query's mark. The in-process engine supports this setting, but no query ids.
+# The setting that holds a query's mark. Query ids cannot be used instead, because the in-process engine does not
+# support them.
 MARK_SETTING: Final = "log_comment"
 
-# Failures are reported as faults, so log lines of the client's libraries are not printed.
+# The log lines of the client's libraries are not printed, because failures are reported as faults.
 for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
 _KILL_QUERY_SQL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
-# The pattern of a placeholder for a bound value. It matches everything that the client's own pattern matches.
+# Matches a placeholder for a bound value. The pattern matches everything that the client's own pattern matches.
 _PLACEHOLDER_PATTERN: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
-# The default of a server's `http_max_field_value_size`.
+# The maximum size of a bound value: the default of a server's setting `http_max_field_value_size`.
 _MAX_VALUE_BYTES: Final = 128 << 10
-# The number of attempts to cancel a query, which may not have begun yet, and the time between them.
+# The number of attempts to cancel a query, and the seconds between two attempts. Several attempts are made because the
+# query may not have begun yet.
 _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
-# The maximum age of the progress before it is read again.
+# The age from which the last known progress of queries is outdated and is read again.
 _MAX_PROGRESS_AGE_SECONDS: Final = 0.4
 _PROGRESS_SETTINGS: Final = {"max_execution_time": 2, "log_queries": 0}
 _SELECT_PROGRESS_SQL: Final = (
@@ -48,7 +51,7 @@ _SELECT_PROGRESS_SQL: Final = (
     " WHERE has({marks:Array(String)}, Settings[{name:String}])"
 )
 
-# Times are returned as microseconds, JSON as text.
+# The formats of columns in answers: the client returns a DateTime64 as microseconds, and a JSON value as text.
 _COLUMN_FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
 _BYTES_COLUMN_FORMAT: Final = {"String": "bytes"}
 
@@ -64,15 +67,15 @@ class BoundQuery(msgspec.Struct, frozen=True):
 
     @property
     def bound_values(self) -> NamedValues:
-        """Return the values, or none if the SQL has no placeholder.
+        """Return the values to bind, or no values if the SQL has no placeholder.
 
-        If it is given values, the client also interpolates them at percent signs in the SQL.
+        If the client received values for SQL without placeholders, it would interpolate them at percent signs.
         """
         return self.values if _PLACEHOLDER_PATTERN.search(self.sql) else {}
 
     @property
     def time_limit_seconds(self) -> object:
-        """Return the time limit, if there is one."""
+        """Return the query's time limit in seconds, or None if it has no time limit."""
         return self.settings.get("max_execution_time")
 
 
@@ -85,7 +88,7 @@ class SelectResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """A pool of a few clients. Each is used by one thread at a time, as the in-process engine requires."""
+    """A pool of clients. Each client is used by one thread at a time, because the in-process engine requires this."""
 
     def __init__(self, address: str, *, response_timeout_seconds: float = 60.0) -> None:
         self._arguments = client_arguments(address)
@@ -103,7 +106,7 @@ class Session:
 
     @contextmanager
     def select(self, query: BoundQuery) -> Iterator[SelectResult]:
-        """Run a query and read its answer during the block; leaving the block early cancels the query."""
+        """Run a query, whose answer is read inside the `with` block; leaving the block early cancels the query."""
         if not self.is_in_process:
             _check_values(query.values)
         settings = dict(query.settings) | ({MARK_SETTING: query.mark} if query.mark else {})
@@ -124,7 +127,7 @@ class Session:
     def fetch_rows(
         self, sql: str, values: NamedValues | None = None, settings: NamedValues | None = None
     ) -> list[Sequence[object]]:
-        """Return a small answer as a list."""
+        """Run a query whose answer is small, and return all its rows as a list."""
         with self.select(BoundQuery(sql, values or {}, settings or {})) as selected:
             return [row for block in selected.blocks for row in block]
 
@@ -135,7 +138,7 @@ class Session:
     def insert(
         self, table: str, columns: Mapping[str, Sequence[object]], kinds: Sequence[str], settings: NamedValues
     ) -> None:
-        """Insert one block, which is stored as a whole or not at all."""
+        """Insert the columns as one block, which is stored as a whole or not at all."""
         with self._borrow_client() as client, clickhouse_faults():
             client.insert(
                 table,
@@ -157,10 +160,11 @@ class Session:
             finished.wait(_STOP_SECONDS)
 
     def _kill_query(self, mark: str) -> bool:
-        """Return whether a query was cancelled; False also if cancelling failed."""
+        """Cancel the query with this mark, and return whether it was cancelled; return False if the attempt failed."""
         with suppress(Exception), self._borrow_client() as client:
             rows = client.query(_KILL_QUERY_SQL, {"name": MARK_SETTING, "mark": mark}).result_rows
-            # A row with a text is a cancelled query; without one the client returns only its own counters.
+            # For each cancelled query, there is a row whose first value is a text. If no query was cancelled, the
+            # client returns only a row with its own counters.
             return any(isinstance(row[0], str) and row[0] for row in rows if row)
         return False
 
@@ -204,7 +208,8 @@ class Session:
         """Return whether the client can be used again after a failure."""
         if not self.is_in_process:
             return getattr(problem.__cause__, "code", None) is not None
-        # The in-process engine's next answer begins with the partial output of the failed query: discard both here.
+        # After a failure, the in-process engine's next answer begins with the partial output of the failed query. This
+        # query discards that output.
         with suppress(ClickHouseError):
             client.query("SELECT 1")
         return True
@@ -218,7 +223,7 @@ class Session:
 
 
 def _check_values(values: NamedValues) -> None:
-    """Refuse values that are too long; the server's own message would not name the parameter."""
+    """Refuse values that are too long for the server, whose own message would not name the parameter."""
     for name, value in values.items():
         if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _MAX_VALUE_BYTES:
             raise BadQueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
@@ -248,9 +253,10 @@ def _translate_block_faults(
 
 
 class QueryProgress:
-    """The progress of queries by their marks.
+    """The progress of running queries by their marks.
 
-    It is read only when it is requested, in a thread, for all queries at once.
+    The progress is read from the server only when a caller requests it, in a background thread, and for all requested
+    queries at once.
     """
 
     def __init__(self, session: Session) -> None:
@@ -262,7 +268,7 @@ class QueryProgress:
         self._read_at = 0.0
 
     def progress_of(self, mark: str) -> Progress | None:
-        """Return the progress that was read last; start a new reading if it is too old."""
+        """Return the query's progress that was read last; if it is too old, read it again in a background thread."""
         with self._lock:
             self._wanted.add(mark)
             is_due = not self._is_reading and time.monotonic() > self._read_at + _MAX_PROGRESS_AGE_SECONDS
@@ -287,27 +293,27 @@ class QueryProgress:
 
 
 def _make_progress(rows_read: int, rows_total: int) -> Progress:
-    """Return the progress; the number of rows a query will read is an estimate, which is 0 before it is planned.
+    """Return the progress of a query.
 
-    `part` is not set, because the share of rows read is not the share of work done: rows may be read long before they
-    have been joined or sorted.
+    The server only estimates the total number of rows, and reports 0 before the query is planned. `part` is not set,
+    because the share of rows read is not the share of work done: rows may be read long before they are joined or sorted.
     """
     return Progress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)
 
 
 ADDRESS_SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
-# The options of a server's address besides `secure`; the client has parameters of the same names.
+# The options that the address of a server may have besides `secure`. The client has parameters with the same names.
 _TLS_ADDRESS_OPTIONS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
 _ADDRESS_OPTIONS: Final = _TLS_ADDRESS_OPTIONS | {"compress"}
 _FILE_OPTIONS: Final = ("ca_cert", "client_cert", "client_cert_key")
-# The value of a file option for the certificate authorities that the client ships.
+# The value of a file option that stands for the certificate authorities shipped with the client.
 _BUNDLED_CA_VALUE: Final = "certifi"
 _TRUE_TEXTS: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE_TEXTS: Final = frozenset({"0", "false", "no", "off"})
-# On these ports TLS is the default.
+# The ports on which TLS is used if the address has no option `secure`.
 _DEFAULT_TLS_PORTS: Final = frozenset({"443", "8443"})
-# Bounds, in bytes, of the caches of the in-process engine. By default they may grow with the stored events to gigabytes:
-# the marks and the sorting key of every part that was read.
+# The limits, in bytes, of the in-process engine's caches. By default, the caches hold the marks and the sorting keys of
+# every part that was read, and may grow to gigabytes with the stored events.
 _IN_PROCESS_CACHE_SETTINGS: Final = {
     "mark_cache_size": 64 << 20,
     "index_mark_cache_size": 16 << 20,
@@ -323,14 +329,14 @@ def is_in_process(address: str) -> bool:
 
 
 def client_arguments(address: str) -> Mapping[str, Any]:
-    """Return the client's arguments; raise BadSetting for an invalid address."""
+    """Return the client's arguments for an address; raise BadSetting if the address is invalid."""
     if address.partition("://")[0] not in ADDRESS_SCHEMES:
         raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
     return _folder_arguments(address) if is_in_process(address) else _server_arguments(address)
 
 
 def _folder_of(address: str) -> Path | None:
-    """Return the folder of the in-process engine; None for one in memory, and for a server."""
+    """Return the folder of the in-process engine; None if the engine is in memory, or if the address is a server's."""
     path = unquote(urlsplit(address).path)
     return Path(path) if is_in_process(address) and path else None
 
@@ -394,7 +400,7 @@ def _check_options(options: Mapping[str, str], *, is_tls: bool) -> None:
 
 
 def _check_file(name: str, file: str) -> None:
-    """Check that a file for TLS exists, and that a CA file can be parsed."""
+    """Check that a file for TLS exists, and that a file of certificate authorities can be parsed."""
     if file == _BUNDLED_CA_VALUE:
         return
     if not Path(file).is_file():

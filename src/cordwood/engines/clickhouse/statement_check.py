@@ -1,14 +1,15 @@
-"""Check with ClickHouse's own parser that a statement reads only its streams' tables, by permitted syntax and functions.
+"""Check with ClickHouse's parser that a statement reads only its streams, with permitted syntax and functions.
 
-The server gets the text as a value and returns its parse tree. Apart from the tree, the check uses only the names of
-the streams and the fixed settings. Where CTEs share a name, each reference is resolved as ClickHouse resolves it.
+The server receives the statement as a text literal, and returns its parse tree. Apart from the tree, the check uses
+only the names of the streams and the fixed settings. If several CTEs share a name, each reference is resolved in the
+same way as ClickHouse resolves it.
 
 The structs at the top are the nodes of the parse tree that `parseQueryToJSON` returns, with the fields that a compiled
 statement may have. A statement with any other node or field cannot be decoded and is refused.
 
-The lists at the end are the functions that a statement may call; a statement with any other is refused. No listed
-function reads a file, a setting, another server, or a table or dictionary by its name, or runs a query given as text.
-If a lowering rule emits a new function, add the function to the list, in alphabetical order.
+The lists at the end contain the functions that a statement may call. A statement with any other function is refused. No
+listed function reads a file, a setting, another server, or a table or dictionary by its name. No listed function runs a
+query given as text. If a lowering rule emits a new function, add the function to the list, in alphabetical order.
 """
 
 import re
@@ -54,7 +55,7 @@ class ExpressionList(Node, tag="ExpressionList"):
 
 
 class Asterisk(Node, tag="Asterisk"):
-    """All columns of the relations that the SELECT reads."""
+    """The `*` in a SELECT, which stands for all columns of the relations in FROM."""
 
 
 class ColumnsRegexpMatcher(Node, tag="ColumnsRegexpMatcher"):
@@ -230,10 +231,11 @@ AnyNode = (
 
 _TREE_DECODER: Final = msgspec.json.Decoder(SelectWithUnionQuery)
 _TREE_COLUMN: Final = "tree"
-# A larger limit than a statement has, because the text is escaped as a literal.
+# The settings of the query that parses a statement. Its `max_query_size` is larger than that of the statement itself,
+# because the statement is escaped as a text literal.
 _PARSE_SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 
-# The error codes and the message with which the server refuses to return the syntax tree of a statement.
+# The error codes and the message with which the server refuses to return the parse tree of a statement.
 _UNKNOWN_FUNCTION_CODE: Final = 46
 _NOT_SERIALIZED_CODE: Final = 36
 _SYNTAX_ERROR_CODE: Final = 62
@@ -243,15 +245,16 @@ _EXPECTED_SETTINGS: Final = [
     (name, int(value) if value.isdigit() else value.strip("'")) for name, value in STATEMENT_SETTINGS.items()
 ]
 
-# IN and similar functions: if their second argument is a plain name, it refers to a table.
+# Matches the names of IN and similar functions. If the second argument of such a function is a plain name, the name
+# refers to a table.
 _IN_FUNCTION_PATTERN: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
 
-# The most references that are followed where CTEs share names.
+# The maximum number of nodes that are visited to resolve references, in a statement in which CTEs share names.
 _MAX_CTE_STEPS: Final = 50_000
 
 
 class StatementCheck:
-    """Checks statements on the server that runs them afterwards; safe from several threads."""
+    """Checks statements with the parser of the server that runs them afterwards; safe from several threads."""
 
     def __init__(self, session: Session, isolation: IsolationCheck) -> None:
         self._session = session
@@ -269,13 +272,19 @@ class StatementCheck:
             _check_cte_references(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
-        """Return whether the server has the function, or the aggregate without its suffix: `sum` for `sumIf`."""
+        """Return whether a function of the server has this name, or a prefix of it, such as `sum` for `sumIf`.
+
+        Prefixes count because ClickHouse lists an aggregate only without its suffixes.
+        """
         sql = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
         ((count,),) = self._session.fetch_rows(sql, {"name": name})
         return bool(count)
 
     def _parse_to_json(self, text: str) -> str:
-        """Return the tree as JSON. Bytes that are not UTF-8 occur only in literals, which are not inspected."""
+        """Return the statement's parse tree as JSON.
+
+        Bytes that are not UTF-8 are replaced. They occur only in literals, which are not inspected.
+        """
         sql = f"SELECT parseQueryToJSON({text_literal(text)}) AS {_TREE_COLUMN}"
         try:
             with self._session.select(BoundQuery(sql, {}, _PARSE_SETTINGS, bytes_columns=(_TREE_COLUMN,))) as selected:
@@ -286,7 +295,10 @@ class StatementCheck:
 
 
 def _translate_parse_fault(fault: Fault) -> Exception:
-    """Translate the failure to return a tree; the server's message is not passed on, because it quotes the text."""
+    """Return the exception to raise if the server did not return a parse tree.
+
+    The server's message is not passed on, because it quotes the statement.
+    """
     problem = fault.__cause__
     code, message = getattr(problem, "code", None), str(problem)
     if code == _UNKNOWN_FUNCTION_CODE:
@@ -308,7 +320,7 @@ def _check_cte_references(query: SelectWithUnionQuery, tables: frozenset[str]) -
 
 
 def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
-    """Return the settings of the statement; raise IsolationBreachError unless they are exactly `SETTINGS`, in that order."""
+    """Return the statement's settings; raise IsolationBreachError unless they equal `STATEMENT_SETTINGS`, in order."""
     select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, SelectQuery)]
     all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
     if (
@@ -320,7 +332,7 @@ def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
 
 
 class _Inspection:
-    """The inspection of one tree; `visit` raises IsolationBreachError for a forbidden node."""
+    """The inspection of one parse tree; its method `visit` raises IsolationBreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[str], settings: SetQuery) -> None:
         self._tables = tables
@@ -348,9 +360,10 @@ class _Inspection:
 
 
 def _visit_union(union: SelectWithUnionQuery, scope: VisibleCtes, recurring: VisibleCtes = frozenset()) -> ScopedNodes:
-    """Visit a union, whose later SELECTs see the CTEs of the first one.
+    """Yield the SELECTs of a union, each with the names of the CTEs that are visible in it.
 
-    Only the later SELECTs see `recurring`: the name of the CTE whose body is the union, if the CTE is recursive.
+    The later SELECTs also see the CTEs of the first SELECT. If the union is the body of a recursive CTE, `recurring` is
+    the CTE's name, which only the later SELECTs see.
     """
     first, *others = union.list_of_selects.children
     yield first, scope
@@ -361,7 +374,10 @@ def _visit_union(union: SelectWithUnionQuery, scope: VisibleCtes, recurring: Vis
 
 
 def _visit_select(select: SelectQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
-    """Visit a SELECT. A CTE sees the ones before it; ClickHouse would also let it see later ones."""
+    """Yield the parts of a SELECT, each with the names of the CTEs that are visible in it.
+
+    The body of a CTE sees only the CTEs before it. ClickHouse would also resolve the names of later CTEs.
+    """
     for element in select.with_.children if select.with_ else ():
         if not isinstance(element, WithElement):
             yield element, scope
@@ -389,7 +405,7 @@ def _check_function(function: Function) -> None:
 
 
 class _CteFrame(msgspec.Struct, eq=False):
-    """The CTEs of one WITH, and the enclosing frame."""
+    """The CTEs of one WITH, and the frame of the enclosing query that has a WITH, if any."""
 
     ctes: dict[str, WithElement]
     enclosing: "_CteFrame | None"
@@ -397,25 +413,25 @@ class _CteFrame(msgspec.Struct, eq=False):
 
 
 class _CteResolver:
-    """Resolves the table references of one statement; each must be resolved to a CTE or a permitted table.
+    """Resolves the table references of one statement; each must resolve to a CTE or a permitted table.
 
-    ClickHouse resolves the body of a CTE where it is read, not where it is defined. So if two CTEs have the same name, a
-    body may refer to another CTE than its author intended, and if that leads back to a CTE that is being resolved, the
-    name refers to a table of the database: `WITH a AS (…), b AS (SELECT x FROM a) SELECT x FROM (WITH a AS (SELECT x
-    FROM b) SELECT x FROM b)` reads a table b.
+    ClickHouse resolves the names in the body of a CTE where the CTE is read, not where it is defined. Therefore, if two
+    CTEs have the same name, a body may refer to another CTE than its author intended. If this leads back to a CTE that
+    is already being resolved, the name refers to a table of the database. For example, this statement reads a table b:
+    `WITH a AS (…), b AS (SELECT x FROM a) SELECT x FROM (WITH a AS (SELECT x FROM b) SELECT x FROM b)`.
     """
 
     def __init__(self, tables: frozenset[str]) -> None:
         self._tables = tables
         self._steps = 0
         self._visited: set[tuple[int, int, frozenset[int]]] = set()
-        # Keeps frames alive, because `_visited` identifies them by their addresses.
+        # All frames are kept alive here, because `_visited` identifies a frame by its address.
         self._frames: list[_CteFrame] = []
 
     def check_references(
         self, node: Any, frame: _CteFrame | None = None, resolving: frozenset[int] = frozenset()
     ) -> None:
-        """Raise IsolationBreachError if a reference below the node can resolve to another table."""
+        """Raise IsolationBreachError if a reference below the node can resolve to a table that is not permitted."""
         self._steps += 1
         if self._steps > _MAX_CTE_STEPS:
             raise IsolationBreachError("CTEs of the same names that are read too often to be followed")
@@ -476,7 +492,10 @@ class _CteResolver:
 
 
 def _has_duplicate_names(query: SelectWithUnionQuery) -> bool:
-    """Return whether two CTEs share a name; otherwise each name refers to one CTE wherever it is resolved."""
+    """Return whether two CTEs of the statement have the same name.
+
+    If no name occurs twice, each name refers to the same CTE wherever it is resolved.
+    """
     names: Counter[str] = Counter()
     pending: list[msgspec.Struct] = [query]
     while pending:
@@ -517,7 +536,7 @@ _LISTED_FUNCTIONS: Final = """
     upperUTF8
 """
 
-# Aggregates, with the combinator suffixes that the rules use.
+# The aggregates that a statement may call, with the combinator suffixes that the lowering rules use.
 _LISTED_AGGREGATES: Final = """
     any anyOrNull argMax argMaxOrNull argMin argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count
     countIf covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull
@@ -528,7 +547,7 @@ _LISTED_AGGREGATES: Final = """
     varSampStableOrNull varSampStableOrNullDistinct
 """
 
-# The functions of redaction, which the statement itself defines.
+# The names of the redaction functions, which the statement itself defines.
 _REDACTION_FUNCTIONS: Final = frozenset(
     f"{name}_{mode}"
     for name in (REDACT_TEXT_PREFIX, REDACT_JSON_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)

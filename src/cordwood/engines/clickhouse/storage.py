@@ -1,11 +1,11 @@
-"""The events of all streams in ClickHouse's tables: deduplicated appends, counts, retention, shapes, and freed memory.
+"""The storage of events in ClickHouse's tables: deduplicated appends, counts, retention, shapes, and freed memory.
 
-The shapes of streams and of their single projects are in tables of the server, from which each process reads the shapes
-that others have learnt.
+The shapes of streams, and of the single projects in them, are stored in tables of the server. Each process reads from
+these tables the shapes that other processes have learnt.
 
-Freed memory is returned to the operating system while events are loaded, and once when the engine is idle. One thread
-frees texts of events that another has allocated, and the allocators keep such memory: after a load, a process held
-250 MB more than before it.
+Freed memory is returned to the operating system while events are inserted, and again once the engine is idle. Without
+this, allocators keep the memory of events' texts, because another thread frees the texts than the one that allocated
+them. After a load of events, a process held 250 MB more than before.
 """
 
 import hashlib
@@ -35,30 +35,34 @@ from cordwood.errors import BadSetting, UnknownStream
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, EventPath, KindsByPath, Shape, ValueKind, encode_object_paths
 
-# Ids are deduplicated within this time and within this number of the stream's newest events, whichever reaches further.
+# An event is a duplicate if an event with the same id was received within the last `DEDUPLICATION_WINDOW_US`, or is
+# among the stream's newest `DEDUPLICATION_WINDOW_EVENTS` events.
 DEDUPLICATION_WINDOW_US: Final = 600 * 1_000_000
 DEDUPLICATION_WINDOW_EVENTS: Final = 100_000
 
-# The oldest supported release.
+# The oldest supported release of ClickHouse.
 _MIN_VERSION: Final = (26, 8)
 
-# The maximum size of the ids in one bound value: see `split_for_binding`.
+# The maximum size of the ids in one bound value, before they are escaped: see `split_for_binding`.
 _MAX_BOUND_IDS_BYTES: Final = 60 << 10
 
-# The maximum numbers of checksums in a bound value and in a statement. All values of a statement are sent, escaped, in
-# the URL of a request, which a server limits to 1 MiB.
+# The maximum numbers of checksums in one bound value and in one statement. All values of a statement are escaped and
+# sent in the URL of a request, which a server limits to 1 MiB.
 _MAX_CHECKSUMS_PER_VALUE: Final = 5_000
 _MAX_CHECKSUMS_PER_STATEMENT: Final = 25_000
-# A lookup of n ids by their checksums is given up, and ids are compared instead, if it finds 2 n plus this many ids.
+# If a lookup of n ids by their checksums finds 2 n + `_MAX_COLLISIONS` ids, its result is discarded, and the ids
+# themselves are compared instead.
 _MAX_COLLISIONS: Final = 1_000
-# With thousands of ids, the Bloom filters of the table exclude no block, but would be read and checked for each id.
+# Settings for a lookup of ids. Bloom filters are not used, because with thousands of ids they exclude no block, but
+# would be read and checked for each id.
 _LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
 
-# The most characters of events in one INSERT. The server combines the blocks of a statement into a single one up to 256
-# MB, so that a statement below this size is stored wholly or not at all.
+# The maximum number of characters of events in one INSERT. The server combines the blocks of a statement into a single
+# block of at most 256 MB, so that a statement below this size is stored as a whole or not at all.
 _MAX_INSERT_CHARACTERS: Final = 32 << 20
 
-# A row may become visible later than rows with a later time, so reads overlap by this much.
+# The time by which a read of new shapes overlaps the previous read. It is needed because a row may become visible later
+# than rows with a later time.
 _READ_OVERLAP_US: Final = 60 * 10**6
 
 _SELECT_NEW_PROJECT_SHAPES_SQL: Final = (
@@ -73,7 +77,7 @@ _MAX_COUNT_WAIT_SECONDS: Final = 1.0
 
 
 class Storage:
-    """The storage of the streams that the engine has prepared. Several processes may append to one database."""
+    """The stored events and shapes of all registered streams. Several processes may append to one database."""
 
     def __init__(self, session: Session, tables: TableStatements, *, wait_for_async: bool = False) -> None:
         self._session = session
@@ -86,7 +90,7 @@ class Storage:
         self._shapes: dict[str, Shape] = {}
         self._projects = _ProjectShapeStore(session)
         self._facts: dict[str, StreamStats] = {}
-        # Streams whose tables are still to be created.
+        # The streams whose tables have not been created yet.
         self._missing_tables: dict[str, Stream] = {}
         self._lock = threading.Lock()
         self._create_lock = threading.Lock()
@@ -94,7 +98,7 @@ class Storage:
         self._count_lock = threading.Lock()
 
     def register(self, streams: Sequence[Stream]) -> None:
-        """Register the streams; their tables are created as soon as the server is available."""
+        """Register the streams, whose tables are created as soon as the server is available."""
         for stream in streams:
             self._streams[stream.name] = stream
             self._windows.setdefault(stream.name, RecentIds(self._session, stream.name))
@@ -125,9 +129,10 @@ class Storage:
         self.memory_reclaimer.reclaim_when_idle()
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        """Store each batch as a whole or not at all; after a failure the same batches may be appended again.
+        """Store each batch as a whole or not at all; after a failure, the caller may append the same batches again.
 
-        Batches of one stream are stored together: the server merges fewer parts, and looks up their ids once.
+        Batches of one stream are inserted together, so that the server has fewer parts to merge and looks up the
+        batches' ids only once.
         """
         self.create_tables()
         appended: dict[int, BatchAppendResult] = {}
@@ -138,18 +143,22 @@ class Storage:
         return [appended[position] for position in range(len(batches))]
 
     def other_tables(self, streams: Sequence[str]) -> list[str]:
-        """Return the full names of the other streams' tables."""
+        """Return the full names of the tables of all registered streams except the given ones."""
         return [f"{self._database}.{name}" for name in sorted(self._streams.keys() - set(streams))]
 
     def shapes(self) -> Mapping[str, Shape]:
-        """Return the known shapes without a request, because callers must not block."""
+        """Return the known shapes without a request to the server, because callers must not block."""
         return {name: self._shapes.get(name, Shape()) for name in self._streams}
 
     def project_shapes(self) -> Mapping[str, ProjectShapes]:
         return {name: self._projects.shapes_of(name) for name in self._streams}
 
     def stream_stats(self, *, refresh: bool = True) -> Mapping[str, StreamStats]:
-        """Return the facts; one caller queries them, while others wait briefly and then get the last known facts."""
+        """Return the number of events and the time range of each stream.
+
+        With `refresh`, one thread at a time queries the server. Other threads wait for a second at most, and then get
+        the last known numbers.
+        """
         if refresh and self._count_lock.acquire(timeout=_MAX_COUNT_WAIT_SECONDS):
             try:
                 self.create_tables()
@@ -159,7 +168,7 @@ class Storage:
         return {name: self._facts.get(name, _EMPTY_STREAM_STATS) for name in self._streams}
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
-        """Return the bytes on disk of each stream; in a cluster only those of this server."""
+        """Return the bytes on disk of each stream; in a cluster, only the bytes on the connected server."""
         parts = "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()"
         bytes_by_table = {
             str(table): int(str(size)) for table, size in self._session.fetch_rows(f"{parts} GROUP BY table")
@@ -169,11 +178,14 @@ class Storage:
         }
 
     def sweep(self, now_us: int) -> int:
-        """Delete events beyond their stream's retention; with a TTL, ClickHouse drops parts without newer ones."""
+        """Delete the events that are older than their stream's retention, and return how many were deleted.
+
+        If tables have a TTL, ClickHouse also drops parts by itself when all their events are too old.
+        """
         return sum(self._sweep_stream(stream, now_us) for stream in self._streams.values())
 
     def _append_to_stream(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        """Insert the new events of batches of one stream in one statement."""
+        """Insert the new events of several batches of one stream by a single statement."""
         name = batches[0].stream
         if name not in self._streams:
             raise UnknownStream(f"There is no stream {name!r}.")
@@ -196,7 +208,11 @@ class Storage:
         return [_append_result(batch, events) for batch, events in zip(batches, new_events, strict=True)]
 
     def _store_new_shapes(self, batch: Batch) -> None:
-        """Write new shapes before their events are stored; a shape that is ahead of its events does no harm."""
+        """Write the batch's new paths and kinds to the table of shapes.
+
+        This is done before the events are stored: a shape without its events does no harm, but events that are missing
+        from the shape would.
+        """
         known = self._shapes.get(batch.stream, Shape())
         new_kinds = [
             (path, kind.value)
@@ -219,7 +235,7 @@ class Storage:
         self._merge_shape(batch.stream, batch.learnt)
 
     def _merge_shape(self, stream: str, kinds: KindsByPath) -> None:
-        """Merge kinds into the known shape; shapes only grow, so late updates remove nothing."""
+        """Merge kinds into the known shape. Shapes only grow, so an outdated update cannot remove anything."""
         with self._shapes_lock:
             self._shapes[stream] = _with_version(self._shapes.get(stream, Shape()).merged_with_kinds(kinds))
 
@@ -255,14 +271,17 @@ class Storage:
 
 
 def check_version(version: str) -> None:
-    """Require a supported release: in earlier ones, tables with descending sort keys silently lose rows."""
+    """Require a supported release of ClickHouse.
+
+    In earlier releases, tables with descending sort keys silently lose rows.
+    """
     if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
         minimum = ".".join(map(str, _MIN_VERSION))
         raise BadSetting(f"engine: ClickHouse {version} is too old: {minimum} or later is needed.", hint="Upgrade it.")
 
 
 class RecentIds:
-    """The ids that a stream has stored recently, from any process; they are looked up in the table."""
+    """The lookup of a stream's recently stored ids in its table, in which the ids from all processes are."""
 
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
@@ -271,7 +290,7 @@ class RecentIds:
         self._appended = 0
 
     def new_events(self, batches: Sequence[Batch]) -> list[list[Event]]:
-        """Return the events of each batch whose ids are new; of events with equal ids the first is kept."""
+        """Return, for each batch, the events whose ids are new; of several events with the same id, the first."""
         seen_ids = self._stored_ids(batches)
         new_events: list[list[Event]] = []
         for batch in batches:
@@ -296,10 +315,10 @@ class RecentIds:
         return self._ids_exactly(epoch_seconds_text(since), ids) if stored_ids is None else stored_ids
 
     def _ids_by_checksum(self, since: str, ids: Sequence[str]) -> set[str] | None:
-        """Return the stored ids whose checksums equal those of given ids; None if there are too many.
+        """Return the stored ids that have the same checksum as a given id; None if there are too many of them.
 
-        A list of numbers is bound, parsed and searched in a third of the time of the ids themselves. Of random ids, one
-        pair in four billion has equal checksums, but a sender can make ids with equal checksums.
+        Binding, parsing and searching numbers takes a third of the time that the ids themselves would take. Of random
+        ids, one pair in four billion has equal checksums, but a sender can make ids with equal checksums on purpose.
         """
         checksums = iter({crc32(id_.encode("utf-8", "surrogatepass")) for id_ in ids})
         most = 2 * len(ids) + _MAX_COLLISIONS
@@ -315,7 +334,7 @@ class RecentIds:
         return found
 
     def _ids_exactly(self, since: str, ids: Sequence[str]) -> set[str]:
-        """Return which of the ids are stored, except for ids that are too long for a bound value."""
+        """Return the given ids that are stored, without the ids that are too long for a bound value."""
         chunks = split_for_binding([id_ for id_ in ids if len(id_) < _MAX_BOUND_IDS_BYTES // 4])
         values = ({"ids": chunk, "since": since} for chunk in chunks)
         found = (self._select_ids("has({ids:Array(String)}, id)", bound, len(ids)) for bound in values)
@@ -329,9 +348,9 @@ class RecentIds:
         return (str(row[0]) for row in self._session.fetch_rows(sql, values, _LOOKUP_SETTINGS))
 
     def _window_start_us(self) -> int:
-        """Return the receive time of the oldest of the newest `DEDUPLICATION_WINDOW_EVENTS` events.
+        """Return the earliest receive time among the newest `DEDUPLICATION_WINDOW_EVENTS` events.
 
-        The time is queried again only after many appends: an outdated time makes the window reach further back.
+        The time is queried again only after many appends. Until then it is outdated, which only makes the window longer.
         """
         if self._since_us is None or self._appended > DEDUPLICATION_WINDOW_EVENTS // 4:
             window = (
@@ -344,7 +363,10 @@ class RecentIds:
 
 
 def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split texts into lists that fit one bound value of a server: 128 KiB, where escaping may double a character."""
+    """Split texts into lists that each fit into one bound value.
+
+    A server accepts 128 KiB for a bound value, and escaping may double the size of the texts.
+    """
     chunk: list[str] = []
     size = 0
     for text in texts:
@@ -358,7 +380,7 @@ def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield chunk
 
 
-# The columns that hold fields of an event unchanged, with the names of the fields.
+# The columns of a table that hold a field of an event unchanged, with the name of the field in `Event`.
 _FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
     "id": "id",
     "timestamp": "timestamp_us",
@@ -371,7 +393,10 @@ _FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
 
 
 def _group_batches(batches: Sequence[Batch]) -> Iterator[list[int]]:
-    """Yield the positions of batches that are inserted together: those of one stream, up to a size."""
+    """Yield groups of positions of the batches that are inserted together.
+
+    The batches of a group have the same stream, and together at most `_MAX_INSERT_CHARACTERS` unless there is only one.
+    """
     open_groups: dict[str, tuple[list[int], int]] = {}
     for position, batch in enumerate(batches):
         positions, size = open_groups.get(batch.stream, ([], 0))
@@ -390,14 +415,14 @@ def _count_characters(event: Event) -> int:
 def _append_result(batch: Batch, stored: Sequence[Event]) -> BatchAppendResult:
     if len(stored) == len(batch.events):
         return BatchAppendResult(len(stored), 0)
-    # Recognise the stored events by identity, because a batch may contain equal events as distinct objects.
+    # Recognise the stored events by object identity, because a batch may contain equal events as distinct objects.
     stored_objects = set(map(id, stored))
     repeated = tuple(position for position, event in enumerate(batch.events) if id(event) not in stored_objects)
     return BatchAppendResult(len(stored), len(repeated), repeated)
 
 
 def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[str, Sequence[object]]:
-    """Return the events of batches, each with its time of receipt, as columns in the order of `INSERTED`."""
+    """Return the events as columns in the order of `INSERTED_COLUMNS`; each batch has its events and receive time."""
     events = [event for batch, _ in batches for event in batch]
     columns: dict[str, Sequence[object]] = {
         name: [getattr(event, field) for event in events] for name, field in _FIELD_BY_COLUMN.items()
@@ -407,8 +432,8 @@ def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[s
     return {name: columns[name] for name in INSERTED_COLUMNS}
 
 
-# Settings for parsing JSON text into the paths' columns: texts stay texts, a dot in a key is part of the key, and the
-# first of duplicate keys counts, as in reads of the text itself.
+# Settings with which the server parses JSON text into the JSON columns. Texts stay texts, a dot in a key is part of the
+# key, and only the first of several equal keys is kept, because a read of the JSON text also uses the first one.
 _JSON_SETTINGS: Final[Mapping[str, object]] = {
     "input_format_try_infer_dates": 0,
     "input_format_try_infer_datetimes": 0,
@@ -419,7 +444,10 @@ _JSON_SETTINGS: Final[Mapping[str, object]] = {
 
 
 def _deduplication_token(stream: str, batches: Sequence[Sequence[Event]]) -> str:
-    """Return a token that is equal for equal events: events sent again after a lost response are stored once."""
+    """Return a token for an INSERT that is equal for equal events.
+
+    Because of the token, events that are sent again after a lost response are stored only once.
+    """
     ids = "\0".join(event.id for events in batches for event in events)
     return hashlib.sha256(f"{stream}\0{ids}".encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -434,19 +462,25 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
 
 
 def _with_version(shape: Shape) -> Shape:
-    """Set the version to the number of known facts: it grows with every change, and is the same in every process."""
+    """Set the shape's version to the number of its entries.
+
+    This number grows with every change, and is the same in every process that knows the same shape.
+    """
     fact_count = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
     return shape if shape.version == fact_count else msgspec.structs.replace(shape, version=fact_count)
 
 
 def epoch_seconds_text(micros: int) -> str:
-    """Return a time as ClickHouse parses it in a bound value: seconds since 1970 with a fraction."""
+    """Return a time in the form that ClickHouse parses in a bound value: seconds since 1970 with a fraction."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{seconds}.{fraction:06d}"
 
 
 class _ProjectShapeStore:
-    """The shapes of projects, which only grow; because reads overlap, a row may be read several times."""
+    """The shapes of all projects, which are kept in a table of the server.
+
+    Shapes only grow, so that a row may be read several times when reads overlap.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -458,7 +492,11 @@ class _ProjectShapeStore:
         return self._shapes[stream]
 
     def store_new_shapes(self, batch: Batch) -> None:
-        """Write new paths and kinds before the events are stored; a shape that is ahead of its events does no harm."""
+        """Write the batch's new paths and kinds of each project to the table of project shapes.
+
+        This is done before the events are stored: a shape without its events does no harm, but events that are missing
+        from the shape would.
+        """
         shapes = self._shapes[batch.stream]
         rows = [row for project, kinds in batch.by_project.items() for row in _new_project_rows(shapes, project, kinds)]
         if rows:
@@ -479,7 +517,7 @@ class _ProjectShapeStore:
             shapes.add_kinds(project, kinds)
 
     def read_new_rows(self) -> None:
-        """Read the rows that were written since the last reading."""
+        """Read the rows of project shapes that any process has written since the last call."""
         with self._lock:
             since = {"since": max(0, self._read_to_us - _READ_OVERLAP_US)}
             for stream, path, kind, projects, seen_us in self._session.fetch_rows(
@@ -492,19 +530,20 @@ class _ProjectShapeStore:
 
 
 def _new_project_rows(shapes: ProjectShapes, project: str, kinds: KindsByPath) -> Iterator[tuple[str, list[str], str]]:
-    """Yield a row for each pair, unless all pairs are known."""
+    """Yield a row for each path and kind of the project, or no row if all of them are known already."""
     if shapes.bit_set_of_kinds(kinds) & ~shapes.bit_set_of_project(project):
         yield from (
             (project, list(path), kind.value) for path, path_kinds in kinds.items() for kind in sorted(path_kinds)
         )
 
 
-# How long the engine must be idle before memory is returned.
+# The time for which the engine must be idle before its memory is returned to the operating system.
 _MIN_IDLE_SECONDS: Final = 6.0
-# The number of inserted characters after which memory is returned during a load, which takes milliseconds.
+# The number of inserted characters after which memory is returned while events are still being inserted. Returning the
+# memory takes milliseconds.
 _INSERTED_CHARACTERS_PER_RECLAIM: Final = 64 << 20
 
-# The in-process engine has an allocator of its own.
+# The statement that makes the in-process engine return memory. It is needed because this engine has its own allocator.
 _PURGE_SQL: Final = "SYSTEM JEMALLOC PURGE"
 
 
@@ -525,7 +564,7 @@ class MemoryReclaimer:
         self._is_reclaimed = False
 
     def record_insert(self, characters: int) -> None:
-        """Record an insert of this many characters; return memory if enough were inserted."""
+        """Record an insert of this many characters; return memory if enough were inserted since the last time."""
         self.record_activity()
         with self._lock:
             self._inserted_characters += characters
@@ -536,7 +575,7 @@ class MemoryReclaimer:
             trim_heap()
 
     def reclaim_when_idle(self) -> None:
-        """Return memory if the engine is idle and has been active since the last time."""
+        """Return memory if the engine is idle now and has been active since memory was last returned."""
         if self._is_reclaimed or self._clock() - self._active_at < _MIN_IDLE_SECONDS:
             return
         self._is_reclaimed = True

@@ -8,7 +8,8 @@ import msgspec
 from cordwood.engines.engine import STORED_COLUMNS
 from cordwood.model.definitions import Stream
 
-# The columns that are inserted; `metadata` and `extras` are the JSON text that was sent.
+# The columns of a stream's table that are inserted, with their types. `metadata` and `extras` hold the JSON text that
+# was sent.
 INSERTED_COLUMNS: Final = {
     "id": "String",
     "timestamp": "DateTime64(6, 'UTC')",
@@ -21,9 +22,10 @@ INSERTED_COLUMNS: Final = {
     "object_paths": "LowCardinality(String)",
 }
 
-# The column with the paths of an event's objects; and the JSON columns in which the JSON texts are also stored, to read
-# one path without the rest. Answers use the texts: the JSON type loses nulls, empty objects and the order of keys, and
-# treats a dot in a key like a nested path.
+# `OBJECT_PATHS_COLUMN` holds the paths at which an event has objects. `PATHS_COLUMN_BY_COLUMN` has the columns of type
+# JSON in which the JSON texts are stored a second time, so that one path can be read without the rest. Answers use the
+# texts, because the type JSON loses nulls, empty objects and the order of keys, and treats a dot in a key like a nested
+# path.
 OBJECT_PATHS_COLUMN: Final = "object_paths"
 PATHS_COLUMN_BY_COLUMN: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
 _JSON_TYPE: Final = "JSON(max_dynamic_paths = 256)"
@@ -32,7 +34,7 @@ SHAPES_TABLE: Final = "cordwood_shapes"
 PROJECT_SHAPES_TABLE: Final = "cordwood_project_shapes"
 
 _CODEC_BY_COLUMN: Final = {
-    # With this codec, an id that is a UUID takes 18 bytes instead of 36.
+    # With the codec ZSTD(1), an id that is a UUID takes 18 bytes instead of 36.
     "id": "CODEC(ZSTD(1))",
     "timestamp": "CODEC(Delta, ZSTD(1))",
     "ingested_at": "CODEC(Delta, ZSTD(1))",
@@ -56,7 +58,7 @@ class TableStatements(msgspec.Struct, frozen=True):
         return quote_identifier(f"{table} local" if self.cluster else table)
 
     def create_statements(self, streams: Sequence[Stream]) -> Iterator[str]:
-        """Yield every statement that creates the tables of the streams; each is idempotent."""
+        """Yield the statements that create or update the tables of shapes and of the streams; each is idempotent."""
         yield self._create_statement(SHAPES_TABLE, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
             yield self._create_distributed_statement(SHAPES_TABLE, "cityHash64(stream)")
@@ -99,13 +101,19 @@ class TableStatements(msgspec.Struct, frozen=True):
         return f"Replicated{engine}({replica_path}, '{{replica}}')"
 
     def _alter_ttl_statement(self, stream: Stream) -> str:
-        """Return the statement that applies a changed retention; a removed one becomes a TTL of a hundred years."""
+        """Return the statement that sets the table's TTL to the stream's current retention.
+
+        Without a retention, the TTL is a hundred years.
+        """
         retention_seconds = stream.retention_seconds
         ttl = _ttl_clause(retention_seconds) if retention_seconds is not None else "TTL timestamp + toIntervalYear(100)"
         return f"ALTER TABLE {self.local_table_name(stream.name)}{self._on_cluster_clause} MODIFY {ttl}"
 
     def _alter_codecs_statement(self, stream: Stream) -> str:
-        """Return the statement that gives tables of earlier versions the codecs of this one; it rewrites no data."""
+        """Return the statement that changes the codecs of a table that an earlier version of cordwood created.
+
+        The statement does not rewrite stored data.
+        """
         columns = ", ".join(
             f"MODIFY COLUMN {name} {INSERTED_COLUMNS[name]} {_CODEC_BY_COLUMN[name]}"
             for name in _COLUMNS_WITH_CHANGED_CODEC
@@ -134,11 +142,13 @@ _PROJECT_SHAPE_COLUMNS: Final = (
 _PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
 
 
-# Columns whose codec was changed after tables were created with another: new parts and merges use the new one.
+# The columns for which earlier versions of cordwood used another codec. After a table's codec is changed, new and merged
+# parts have the new codec.
 _COLUMNS_WITH_CHANGED_CODEC: Final = ("id",)
 
 
-# The second index lets a query for the newest events skip blocks that are older than the events found so far.
+# The indexes of a stream's table. With the index `by_time`, a query for the newest events skips blocks that are older
+# than the events found so far.
 _INDEX_DEFINITIONS: Final = (
     "INDEX by_id id TYPE bloom_filter(0.01) GRANULARITY 1",
     "INDEX by_time timestamp TYPE minmax GRANULARITY 1",
@@ -167,7 +177,7 @@ def text_literal(text: str) -> str:
 
 
 def select_events_sql(stream: str) -> str:
-    """Return the statement that reads a stream's stored events."""
+    """Return the statement that reads a stream's stored events of a time range, and of one project if it is given."""
     return (
         f"SELECT {', '.join(column.name for column in STORED_COLUMNS)} FROM {quote_identifier(stream)}"  # noqa: S608 - our own names
         " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"

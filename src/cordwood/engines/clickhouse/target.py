@@ -1,4 +1,4 @@
-"""ClickHouse's dialect for the compiler: the tables of streams, lowering rules, and printing."""
+"""The compile target for ClickHouse: the names of streams' tables, the lowering of trees, and the printing of SQL."""
 
 import re
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from cordwood.sql.tree_printer import PrintedTree, TokenizedSql
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.type_inference import annotate_types
 
-# Settings on which the meaning of a compiled query depends. They are part of its text, so that any connection applies
-# them.
+# Settings on which the meaning of a compiled statement depends. They are part of the statement's text, so that they
+# apply on every connection.
 STATEMENT_SETTINGS: Final = {
     "join_use_nulls": "1",
     "group_by_use_nulls": "1",
@@ -39,12 +39,12 @@ STATEMENT_SETTINGS: Final = {
     "output_format_json_escape_forward_slashes": "0",
 }
 
-# The meta key of a lowered tree's redaction mode, which determines the redaction functions that it may call.
+# The meta key of a lowered tree's redaction mode, which determines the redaction functions that the tree may call.
 _REDACTION_MODE_KEY: Final = "hiding"
 
 
 class ClickHouseTarget:
-    """The compiler's target for ClickHouse: names and rules, without a connection."""
+    """The compile target for ClickHouse, which needs no connection to a server."""
 
     name = "clickhouse"
 
@@ -108,7 +108,7 @@ def add_settings_clause(sql: str) -> str:
 
 
 def _mark_stream_names(tree: exp.Expr) -> None:
-    """Mark the names of streams to be printed unchanged, instead of in the engine's spelling."""
+    """Mark the names of streams' tables, so that they are printed unchanged and not in the engine's spelling."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
             mark_verbatim_name(table.this)
@@ -139,5 +139,5 @@ class ClickHouseQuoting:
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
     def slot_placeholder(self, slot: exp.Parameter) -> str:
-        """Return the placeholder of a value, which is bound as a nullable value of its own type."""
+        """Return the placeholder of a parameter, whose value is bound as a nullable value of the parameter's type."""
         return f"{{{slot.name}:Nullable({TYPE_NAMES[kind_of(slot) or Kind.STRING]})}}"
