@@ -142,8 +142,8 @@ _PROJECT_SHAPE_COLUMNS: Final = (
 _PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
 
 
-# The columns for which earlier versions of cordwood used another codec. After a table's codec is changed, new and merged
-# parts have the new codec.
+# The columns for which earlier versions of cordwood used another codec. After the codec of a table is changed, new and
+# merged parts have the new codec.
 _COLUMNS_WITH_CHANGED_CODEC: Final = ("id",)
 
 

@@ -1,4 +1,4 @@
-"""The rules that translate BigQuery's operations into ClickHouse's SQL, one subject per module."""
+"""The rules that lower BigQuery's operations to ClickHouse's SQL, with one subject per module."""
 
 from typing import Final
 

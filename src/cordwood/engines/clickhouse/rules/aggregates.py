@@ -1,8 +1,8 @@
-"""Aggregates, window functions and quantiles; quantiles are exact, which BigQuery allows but does not require.
+"""Rules for aggregates, window functions and quantiles.
 
-Aggregates such as SUM and MIN are NULL for no rows. DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX are
-supported in arguments. A cast of a window function's result is outside of OVER, and window functions respect NULLs by
-default.
+Quantiles are exact, which BigQuery allows but does not require. Aggregates such as SUM and MIN are NULL if there are no
+rows. DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX are supported in arguments. The result of a window function
+is cast outside of OVER. Window functions respect NULLs by default.
 """
 
 from typing import Final
@@ -38,9 +38,10 @@ from cordwood.sql.rules.aggregates import (
 
 
 def collect_values(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
-    """Return an aggregate that collects the values, the template of an ordered array over it, and the template's parts.
+    """Return an aggregate, a template and the template's other parts, which together make an array of a group's values.
 
-    Values are collected inside tuples, because groupArray skips NULLs.
+    The aggregate collects the values in tuples with their sort keys, because groupArray skips NULLs outside of tuples.
+    In the template, `{0}` is the aggregate; the template sorts, deduplicates and limits the values.
     """
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
     keys = [item.this if isinstance(item, exp.Ordered) else item for item in ordered]
@@ -57,13 +58,17 @@ def collect_values(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[ex
 
 
 def collect_array(argument: AggregateArgument, *, skip_nulls: bool) -> exp.Expr:
-    """Return the values of the group as an array."""
+    """Return an expression for the array of a group's values."""
     aggregate, template, parts = collect_values(argument, skip_nulls=skip_nulls)
     return fragment(template, aggregate, *parts)
 
 
 def _sort_template(template: str, ordered: list[exp.Expr]) -> str:
-    """Return the template sorted by each key, the last key first: ClickHouse's sort is stable."""
+    """Return the template of an array, sorted by all keys.
+
+    The array is sorted by one key after another, beginning with the last one. This works because ClickHouse's sort is
+    stable.
+    """
     for index, item in reversed(list(enumerate(ordered))):
         is_descending = isinstance(item, exp.Ordered) and bool(item.args.get("desc"))
         nulls_first = item.args.get("nulls_first") if isinstance(item, exp.Ordered) else None
@@ -87,7 +92,7 @@ def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
     name = type_name_part(datatype)
     if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
         return apply_outside_window(node, aggregate, f"arrayFlatten({template})", *parts)
-    # ClickHouse's arrayFlatten would also join arrays inside the elements.
+    # Use arrayFold, because ClickHouse's arrayFlatten would also flatten arrays inside the elements.
     joined = f"arrayFold((_x, _y) -> arrayConcat(_x, _y), {template}, CAST([], {{{len(parts) + 1}}}))"
     return apply_outside_window(node, aggregate, joined, *parts, name)
 
@@ -99,13 +104,13 @@ def _translate_string_agg(node: exp.Expr) -> exp.Expr:
         argument.value = cast_to(node, argument.value, STRING)
     aggregate, template, parts = collect_values(argument, skip_nulls=True)
     joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
-    # Without values, for example because of LIMIT 0, the result is NULL.
+    # The result is NULL if there are no values, for example because of LIMIT 0.
     values = "{0}" if argument.limit is None else template
     return apply_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
 
 
 def _aggregate_rule(name: str, *, cast: str | None = None) -> Rule:
-    """Return the rule of an aggregate that ClickHouse has under this name."""
+    """Return the rule that lowers an aggregate to ClickHouse's aggregate `name` and casts the result to type `cast`."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
@@ -116,15 +121,20 @@ def _aggregate_rule(name: str, *, cast: str | None = None) -> Rule:
 
 
 def _cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
-    """Cast an aggregate's result; with a window, leave the cast to the window's rule.
+    """Cast an aggregate's result to a type.
 
-    A cast between an aggregate and its OVER is a syntax error.
+    If the aggregate has an OVER, the window's rule applies the cast, because a cast between an aggregate and its OVER is
+    a syntax error.
     """
     return apply_outside_window(node, aggregate, f"CAST({{0}}, {quoted_constant(cast)})") if cast else aggregate
 
 
 def apply_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
-    """Apply a template to an aggregate's result `{0}`; if the aggregate has an OVER, apply it outside of that."""
+    """Apply a template in which `{0}` is the aggregate's result.
+
+    If the aggregate has an OVER, the template is only stored on the aggregate, and the window's rule applies it outside
+    of the OVER.
+    """
     if has_window(node):
         aggregate.meta["wrap"] = template, parts
         return aggregate
@@ -139,7 +149,7 @@ def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_sum(node: exp.Expr) -> exp.Expr:
-    """Lower SUM: NULL for no rows; a sum of INT64 fails on overflow, where ClickHouse's own would wrap around."""
+    """Lower SUM, which is NULL for no rows; a sum of INT64 fails on overflow, whereas ClickHouse's own wraps around."""
     argument = read_aggregate_argument(node)
     kind = kind_of(node)
     suffix = "Distinct" if argument.is_distinct else ""
@@ -155,7 +165,8 @@ def _translate_sum(node: exp.Expr) -> exp.Expr:
     )
 
 
-# The meta key of a sum that cannot overflow, for which ClickHouse's own sum is used: it is three times as fast.
+# The meta key that marks a sum which cannot overflow. It is lowered to ClickHouse's own sum, which is three times as
+# fast as the sum with a check.
 _CANNOT_OVERFLOW_KEY: Final = "small"
 
 
@@ -165,7 +176,7 @@ def _mark_small_sum(node: exp.Expr) -> exp.Expr:
 
 
 def _has_only_small_constants(node: exp.Expr | None) -> bool:
-    """Return whether the value is made only of small constants, as in counting by `SUM(IF(…, 1, 0))`."""
+    """Return whether all possible values are small constants, as in counting by `SUM(IF(…, 1, 0))`."""
     if isinstance(node, exp.Case):
         branches = [branch.args.get("true") for branch in node.args["ifs"]]
         return all(map(_has_only_small_constants, [*branches, node.args.get("default")]))
@@ -187,7 +198,8 @@ def _translate_avg(node: exp.Expr) -> exp.Expr:
     return combine_aggregates(_AVERAGE_TEMPLATES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
-# AVG of exact numbers as the quotient of sum and count, because ClickHouse's own average would be a double.
+# The templates of AVG for exact numbers: the quotient of the sum `{0}` and the count `{1}`. ClickHouse's own average
+# would be a floating-point number.
 _AVERAGE_TEMPLATES: Final = {
     Kind.NUMERIC: "CAST(round(CAST({0}, 'Nullable(Decimal(76, 18))') / nullIf({1}, 0), 9), 'Nullable(Decimal(38, 9))')",
     Kind.BIGNUMERIC: "({0} / nullIf({1}, 0))",
@@ -227,7 +239,10 @@ def _boolean_aggregate_rule(name: str) -> Rule:
 
 
 def _min_or_max_rule(name: str) -> Rule:
-    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are numbers."""
+    """Return the rule of MIN or MAX, which is NaN if any value is NaN.
+
+    Events' values are compared as numbers if all of them are numbers, and otherwise as texts.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         value = read_aggregate_argument(node).value
@@ -243,7 +258,10 @@ def _min_or_max_rule(name: str) -> Rule:
 
 
 def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
-    """Return MIN or MAX of floats as the maximum of pairs: a NaN flag, and the number, which is negated for MIN."""
+    """Return MIN or MAX of floats, computed as the maximum of pairs.
+
+    A pair has a flag for NaN and the number, which is negated for MIN.
+    """
     sign = "" if name == "max" else "-"
     aggregate = fragment(
         f"maxOrNullIf(tuple(isNaN(assumeNotNull({{0}})), {sign}assumeNotNull({{0}})), isNotNull({{0}}))", value
@@ -271,7 +289,7 @@ def _translate_any_value(node: exp.Expr) -> exp.Expr:
 
 
 def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """Return a value from the rows with the extreme key; NULL only if all of those values are NULL."""
+    """Return the value from a row with the least or greatest key; NULL only if all such rows have a NULL value."""
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return combine_aggregates("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
@@ -313,9 +331,10 @@ def _covariance_rule(name: str) -> Rule:
 
 
 def _deviation_rule(name: str) -> Rule:
-    """Return the rule of a variance or deviation by the stable algorithm.
+    """Return the rule of a variance or standard deviation, which uses ClickHouse's numerically stable algorithm.
 
-    ClickHouse's default subtracts sums of squares, which loses all digits for large values close to each other.
+    ClickHouse's default algorithm subtracts sums of squares, which loses all digits for large values close to each
+    other.
     """
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -333,7 +352,7 @@ def _deviation_rule(name: str) -> Rule:
 
 
 def _null_below_two_values(aggregate: exp.Expr, count: exp.Expr) -> exp.Expr:
-    """Return NULL for fewer than two values, where ClickHouse returns NaN or infinity."""
+    """Return the aggregate, but NULL for fewer than two values, for which ClickHouse returns NaN or infinity."""
     return combine_aggregates("if({0} < 2, NULL, {1})", count, aggregate)
 
 
@@ -342,7 +361,7 @@ def _translate_window(node: exp.Expr) -> exp.Expr:
     if wrap is None:
         return distribute_window(node)
     template, parts = wrap
-    # A copy, because a node cannot be part of its own replacement.
+    # The node is copied, because it cannot be part of its own replacement.
     return fragment(template, copy_tree(node), *parts)
 
 
@@ -353,7 +372,7 @@ def _navigation_function_rule(name: str) -> Rule:
         arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         placeholders = "".join(f", {{{index}}}" for index in range(1, len(arguments) + 1))
         if name == "nth_value" and argument.ignores_nulls:
-            # nth_value has no IGNORE NULLS; groupArray skips NULLs.
+            # ClickHouse's nth_value does not support IGNORE NULLS. Use groupArray, which skips NULLs.
             return apply_outside_window(
                 node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
             )
@@ -366,7 +385,7 @@ def _navigation_function_rule(name: str) -> Rule:
 
 
 def _with_common_type(node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
-    """Return the value and its default, if any, converted to their common type."""
+    """Return the value and the other arguments; if there is a default among them, convert both to their common type."""
     kind = kind_of(node)
     if len(arguments) < 2 or kind is None or kind_of(arguments[1]) is kind_of(value):
         return value, arguments
@@ -374,7 +393,10 @@ def _with_common_type(node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]
 
 
 def _nullable_template(value: exp.Expr) -> str:
-    """Return the template of a nullable value, because it is NULL beyond the frame; arrays and structs stay as is."""
+    """Return the template that makes a value nullable, because a navigation function returns NULL beyond the frame.
+
+    Arrays and structs are left unchanged.
+    """
     return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
 
 
@@ -386,12 +408,15 @@ def _rank_rule(name: str) -> Rule:
     return rule
 
 
-# A distance beyond the rows of any partition.
+# A distance, in rows, that is greater than the number of rows of any partition.
 _DISTANCE_BEYOND_ROWS: Final = 1_000_000_000
 
 
 def _translate_frame(node: exp.Expr) -> exp.Expr:
-    """Replace a frame that ends before it begins, which ClickHouse rejects, by another empty one, beyond all rows."""
+    """Replace a frame that ends before it begins by an empty frame beyond all rows.
+
+    This is needed because ClickHouse rejects the original frame.
+    """
     side = node.args.get("start_side")
     start, end = (_frame_offset(node.args.get(key)) for key in ("start", "end"))
     if start is None or end is None or side != node.args.get("end_side"):
@@ -405,7 +430,7 @@ def _translate_frame(node: exp.Expr) -> exp.Expr:
 
 
 def _frame_offset(bound: object) -> int | None:
-    """Return the literal offset of a frame's bound; UNBOUNDED and CURRENT ROW are texts, not nodes."""
+    """Return the literal offset of a frame's bound; None for UNBOUNDED and CURRENT ROW, which are texts in the tree."""
     return constant_int(bound) if isinstance(bound, exp.Expr) else None
 
 
@@ -418,20 +443,20 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
     rank = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     picked = f"arrayMap(_q -> {in_order}[{rank}], range({count + 1}))"
     result = apply_outside_window(node, aggregate, f"if(empty({values_sql}), [], {picked})", *parts)
-    # Without rows the result is NULL, and so is each of its elements.
+    # If there are no rows, the empty array represents NULL, so that a subscript of it is NULL.
     result.meta[MAY_BE_NULL_KEY] = True
     return result
 
 
 def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
-    """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
+    """Lower APPROX_TOP_COUNT, which returns values with their counts, the most frequent first; NULL is also counted."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = as_comparable(read_aggregate_argument(node).value)
     return _sorted_top_entries("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
 
 
 def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
-    """Lower APPROX_TOP_SUM by sums over arrays: ClickHouse's sumMap drops sums of zero."""
+    """Lower APPROX_TOP_SUM to sums over arrays, because ClickHouse's sumMap omits sums that are zero."""
     weight = NUMBER_RULES.to_number(node.expression)
     message = "A weight of APPROX_TOP_SUM must not be negative or NaN"
     weight = fill_template(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)
@@ -454,14 +479,18 @@ def _sorted_top_entries(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> 
 
 
 def _limit_top_pairs(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
-    """Return the first pairs up to the limit, cast to the type of the result."""
+    """Return the array of the first pairs up to the limit, cast to the type of the result."""
     pairs = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
     type_name = type_name_part(datatype_of(node))
     return fragment(f"CAST({pairs}, {{{len(parts)}}})", *parts, type_name) if type_name else fragment(pairs, *parts)
 
 
 def _percentile_rule(name: str) -> Rule:
-    """Return the rule of a percentile; ClickHouse's exact quantiles accept no NULL, and return NaN for no rows."""
+    """Return the rule of a percentile.
+
+    RESPECT NULLS is refused, because ClickHouse's exact quantiles do not accept NULL. For no rows, these quantiles
+    would return NaN; the suffix OrNull changes this to NULL.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
@@ -476,10 +505,11 @@ def _percentile_rule(name: str) -> Rule:
 
 
 def _percentile_disc(node: exp.Expr, argument: AggregateArgument) -> exp.Expr:
-    """Return the first value, in order, whose rank divided by the number of values is at least the given share.
+    """Return the first of the sorted values whose rank divided by the number of values is at least the given share.
 
-    The rank is the product of share and number, rounded down, plus one if its quotient is still below the share: this
-    corrects a product that floating-point arithmetic has rounded past an integer.
+    The rank is the product of the share and the number of values, rounded down. If the rank divided by the number is
+    still below the share, the rank is increased by one. This also corrects a product that floating-point arithmetic has
+    rounded past an integer.
     """
     aggregate, values_sql, parts = collect_values(argument, skip_nulls=True)
     share = f"{{{len(parts) + 1}}}"
@@ -489,13 +519,13 @@ def _percentile_disc(node: exp.Expr, argument: AggregateArgument) -> exp.Expr:
 
 
 def _literal_level(node: exp.Expr) -> exp.Expr:
-    """Return the level as a literal, because it is a parameter of the aggregate."""
+    """Return a percentile's level as a literal, because ClickHouse takes it as a parameter of the aggregate."""
     value = constant_python_value(node)
     value = node.meta_get(_SHARE_VALUE_KEY) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
 
 
-# The meta key of the numeric value of a share that is written with a type, such as NUMERIC '0.5'.
+# The meta key of the numeric value of a percentile's share that is written with a type, such as NUMERIC '0.5'.
 _SHARE_VALUE_KEY: Final = "share"
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of the rules: names, failures, conversions that a context requires, and basic SQL templates."""
+"""Building blocks of the lowering rules: names, errors, implicit conversions, and basic SQL templates."""
 
 import re
 from collections.abc import Sequence
@@ -32,13 +32,15 @@ from cordwood.sql.rules.times import (
 )
 from cordwood.sql.rules.vocabulary import SqlVocabulary, TernaryTemplate
 
-# The meta key of an array that represents NULL if it is empty: a subscript out of its bounds is NULL, not an error.
+# The meta key that marks an array which represents NULL if it is empty. A subscript beyond the bounds of such an array
+# is NULL instead of an error.
 MAY_BE_NULL_KEY: Final = "may_be_null"
 
-# The meta key of an array that is emitted for NULL, which ClickHouse's arrays do not have.
+# The meta key that marks an empty array which stands for NULL, because ClickHouse has no NULL arrays.
 IS_NULL_KEY: Final = "is_null"
 
-# A TIMESTAMP has a time zone in its type and a DATETIME has none, which distinguishes them in an answer.
+# ClickHouse's types for the kinds of BigQuery's types. The type of a TIMESTAMP has a time zone and that of a DATETIME
+# has none, which distinguishes the two in an answer.
 TYPE_NAMES: Final = {
     Kind.STRING: "String",
     Kind.BYTES: "String",
@@ -60,7 +62,10 @@ _NEVER_NULL_KINDS: Final = (Kind.ARRAY, Kind.INTERVAL)
 
 
 def type_name_part(datatype: Datatype | None, *, has_names: bool = True) -> exp.Expr | None:
-    """Return ClickHouse's name of a type, nullable if possible, as CAST's argument; None if it is not fully known."""
+    """Return ClickHouse's name of a type as an argument of CAST; None if the type is not fully known.
+
+    The type is nullable if ClickHouse allows it.
+    """
     type_text = _type_name(datatype, has_names=has_names)
     return text_part(type_text) if type_text else None
 
@@ -78,10 +83,10 @@ def _type_name(datatype: Datatype | None, *, has_names: bool) -> str | None:
 
 
 def _struct_type_name(datatype: Datatype, *, has_names: bool) -> str | None:
-    """Return the name of a struct's type as text, not as a template, because it may contain braces.
+    """Return ClickHouse's name of a struct's type, which is not a template, because it may contain braces.
 
-    Fields are read by position, so names are optional. The client, which parses the names of types, supports only plain
-    field names: if a field has any other name, all fields are left unnamed.
+    The names of fields are optional, because fields are read by position. The client parses the names of types, and
+    supports only plain field names. Therefore, if a field has any other name, all fields are left unnamed.
     """
     parts = [_type_name(field, has_names=has_names) for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
@@ -99,17 +104,17 @@ def _simple_field_names(datatype: Datatype) -> list[str] | None:
 _SIMPLE_NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-# The escape character of `engine_name`: a character for private use in Unicode.
+# The escape character of `engine_name`, which is one of Unicode's characters for private use.
 _ESCAPE_CHARACTER: Final = "\ue0ff"
-# The names of subcolumns that ClickHouse derives from columns of some types.
+# Matches the names of subcolumns that ClickHouse derives from columns of some types.
 _SUBCOLUMN_NAME_PATTERN: Final = re.compile(r"null|size[0-9]+")
 
 
 def engine_name(name: str) -> str:
-    """Return ClickHouse's spelling of a name; different names stay different.
+    """Return a spelling of the name that ClickHouse accepts; different names have different spellings.
 
-    ClickHouse has no empty names, and resolves some names to subcolumns: these names get one escape character in front.
-    In all other names, escape characters are doubled.
+    ClickHouse does not accept an empty name, and resolves some names to subcolumns. Such a name gets one escape
+    character in front. In all other names, escape characters are doubled.
     """
     if name == "" or _SUBCOLUMN_NAME_PATTERN.fullmatch(name):
         return _ESCAPE_CHARACTER + name
@@ -117,12 +122,12 @@ def engine_name(name: str) -> str:
 
 
 def quote_name(name: str) -> str:
-    """Quote a name for ClickHouse, in a statement and in the text of a type."""
+    """Quote a name for a ClickHouse statement or for the name of a ClickHouse type."""
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\\0") + '"'
 
 
 def cast(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return ClickHouse's own cast, which fails for values that do not fit and keeps NULL."""
+    """Return ClickHouse's own cast to the kind, which fails for values that do not fit, and keeps NULL."""
     return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAMES[kind]})')})", node)
 
 
@@ -138,24 +143,27 @@ def typed_null(datatype: Datatype | None) -> exp.Expr:
 
 
 def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    """Return template text that fails if `is_invalid` is true, and is `value` if it is false or NULL.
+    """Return template text that raises an error if `is_invalid` is true, and is `value` if it is false or NULL.
 
-    Instead of failing, it is NULL inside SAFE, and in a branch that ClickHouse evaluates even if it is not chosen. The
-    message must be a constant of cordwood. The condition is never NULL for `throwIf`, which would also test the value
-    that ClickHouse stores below a NULL.
+    Inside SAFE, the text is NULL instead of an error. The same holds in a branch that ClickHouse evaluates even if the
+    branch is not chosen. `message` must be a constant of cordwood. A NULL condition is replaced by false for `throwIf`,
+    because `throwIf` would test the value that ClickHouse stores below the NULL.
     """
     return _fail_if_with(node, is_invalid, quoted_constant(RAISED_ERROR_PREFIX + message), value)
 
 
 def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    """Return the same as `fail_if`; the message is template text, and the message's text begins with `RAISED`."""
+    """Return the same template text as `fail_if`, for a message that is itself template text.
+
+    The text of the message must begin with `RAISED_ERROR_PREFIX`.
+    """
     if returns_null_on_error(node) or is_evaluated_anyway(node):
         return f"if({is_invalid}, NULL, {value})"
     return f"if(throwIf(ifNull({is_invalid}, false), {message}) = 1, NULL, {value})"
 
 
 def is_cheap_to_repeat(node: exp.Expr) -> bool:
-    """Return whether evaluating the node twice costs nothing."""
+    """Return whether the node can be evaluated twice without considerable cost."""
     if is_fragment(node):
         return node.meta_get(CONSTANT_KEY) is not None or all(
             isinstance(part, exp.Literal) for part in fragment_parts(node)
@@ -166,9 +174,9 @@ def is_cheap_to_repeat(node: exp.Expr) -> bool:
 
 
 def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """Fill a template that refers to its parts as `@a`, `@b`…, such that expensive parts are evaluated only once.
+    """Fill a template that refers to its parts by letters, such as `@a` and `@b`; evaluate expensive parts only once.
 
-    `texts` are constants, inserted as `{0}`, `{1}`…
+    `texts` are constants, which the template refers to by numbers, such as `{0}` and `{1}`.
     """
     expensive = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     template = PLACEHOLDER_PATTERN.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
@@ -186,7 +194,7 @@ _PART_PATTERN: Final = re.compile("@([a-z])")
 
 
 def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
-    """Return whether the part may be inserted in place: it is cheap, or is used once."""
+    """Return whether the part may be inserted directly, because it is cheap or the template uses it only once."""
     return is_cheap_to_repeat(part) or template.count("@" + chr(97 + index)) < 2
 
 
@@ -214,7 +222,7 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def first_from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the time at which clocks in the zone show `wall`; the first of two times if clocks are set back."""
+    """Return the time at which clocks in the zone show `wall`; if clocks are set back, the first of two such times."""
     if zone is None or is_utc(zone):
         return _wall_clock_to_timestamp(wall)
     offset = zone_offset_minutes(zone)
@@ -228,7 +236,8 @@ def _zone_offset_sql(micros: str) -> str:
     return f"toInt64(timeZoneOffset(fromUnixTimestamp64Micro({micros}, @b))) * 1000000"
 
 
-# The offset of the day before is used if it still holds at the wall clock, or if clocks are set forward and skip it.
+# SQL for the time of a wall clock in a zone, by the zone's offset on the day before or on the day after. The offset of
+# the day before is used if it still holds at the wall clock, or if clocks are set forward and skip the wall clock.
 _OFFSET_BEFORE_SQL: Final = _zone_offset_sql("@a - 86400000000")
 _OFFSET_AFTER_SQL: Final = _zone_offset_sql("@a + 86400000000")
 _OFFSET_BEFORE_HOLDS_SQL: Final = f"{_zone_offset_sql(f'@a - {_OFFSET_BEFORE_SQL}')} = {_OFFSET_BEFORE_SQL}"
@@ -237,7 +246,7 @@ _FIRST_TIMESTAMP_SQL: Final = f"fromUnixTimestamp64Micro(@a - if({_OFFSET_BEFORE
 
 
 def _require_constant_zone(zone: exp.Expr) -> exp.Expr:
-    """Return the zone; refuse a column, because ClickHouse stores the zone in the type of a value."""
+    """Return the zone; refuse a zone that is a column, because ClickHouse stores the zone in the type of a value."""
     if zone.find(exp.Column) is not None:
         raise_unsupported(zone, "A time zone that is a column")
     return copy_tree(zone)
@@ -248,7 +257,7 @@ def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Return any time as its wall clock in UTC."""
+    """Return the UTC wall clock of a time of any kind."""
     kind = kind_of(node)
     if kind in (Kind.TIMESTAMP, Kind.DATE):
         return timestamp_to_utc_wall_clock(node)
@@ -271,12 +280,12 @@ def event_text_sql(value: str) -> str:
     return f"JSONExtract({value}, 'Nullable(String)')"
 
 
-# The meta key of the text from which an event's value was made, if it is available.
+# The meta key of the text from which an event's value was made, if this text is available.
 _ATTACHED_TEXT_KEY: Final = "event_text"
 
 
 def attach_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
-    """Attach its text to an event's value that was made from it, for readers that need the text."""
+    """Attach to an event's value the text from which it was made, so that rules which need the text can use it."""
     value.meta[_ATTACHED_TEXT_KEY] = copy_tree(text)
     return value
 
@@ -291,12 +300,15 @@ def event_value_as_text(node: exp.Expr) -> exp.Expr:
     return attached_text(node) or fragment(event_text_sql("{0}"), node)
 
 
-# A time zone's name at the end of a text; ClickHouse itself parses offsets only.
+# Matches a text that ends with the name of a time zone. It is needed because ClickHouse itself parses only offsets.
 _TEXT_WITH_ZONE_NAME_PATTERN: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
-    """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
+    """Return SQL that parses a text as a time in BigQuery's syntax.
+
+    `node` is the operation, which determines whether an invalid text is NULL or an error.
+    """
     if needs_runtime_check(value, kind):
         texts = [
             text_part(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
@@ -317,10 +329,10 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
-    """Return the template that parses a column of texts; `{0}` is the pattern of valid texts, and `{1}` the message.
+    """Return the template that parses texts, in which `{0}` is the pattern of valid texts, and `{1}` the error message.
 
-    It uses the parser that returns NULL for invalid texts, because ClickHouse also parses the values that it stores
-    below NULLs.
+    The template uses the parser that returns NULL for invalid texts, because ClickHouse also parses the values that it
+    stores below NULLs.
     """
     parsed = _TIME_PARSER_TEMPLATES[kind].replace("#", "OrNull")
     has_time = "match(@a, {0})"
@@ -329,8 +341,8 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     return _fail_if_with(node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed)
 
 
-# T and Z may be in lower case. Only the first ten characters of a text are parsed as a date. `#` is replaced by
-# `OrNull` or by nothing.
+# The templates that parse a text as a time. The text is converted to upper case, because T and Z may be in lower case.
+# For a DATE, only the first ten characters are parsed. `#` is replaced by `OrNull` or by nothing.
 _TIME_PARSER_TEMPLATES: Final = {
     Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
     Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",
@@ -366,7 +378,7 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
 
 
 def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """Fill the template, without making failures NULL: ClickHouse has no general TRY."""
+    """Fill a template that may fail. Failures do not become NULL, because ClickHouse has no general TRY."""
     del node
     return fill_template(template, *parts, texts=texts)
 
@@ -381,7 +393,7 @@ def _bracketed_array_text(array: exp.Expr, name: str, element_text: exp.Expr, se
 
 
 def _escape_for_literal(text: str) -> str:
-    """Return a pattern or replacement as the content of a literal."""
+    """Return a pattern or a replacement, escaped as the content of a ClickHouse literal."""
     return text.replace("\\", "\\\\")
 
 
@@ -392,7 +404,7 @@ def _replacement_function(function: str) -> TernaryTemplate:
 
 
 def as_json_document(value: exp.Expr) -> exp.Expr:
-    """Return a value as a JSON document; a text that is not JSON is NULL."""
+    """Return a value as a JSON document; the result for a text that is not JSON is NULL."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT):
         return value
     return fill_template("if(isValidJSON(@a), @a, NULL)", value)

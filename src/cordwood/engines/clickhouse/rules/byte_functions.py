@@ -1,4 +1,4 @@
-"""Functions of bytes: digests, encodings, and the addresses and hosts of NET functions."""
+"""Rules for functions of bytes: digests, encodings, and the NET functions of addresses and hosts."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -70,7 +70,7 @@ def _translate_ip_from_string(node: exp.Expr) -> exp.Expr:
 
 
 def _mask_byte_sql(bits: str) -> str:
-    """Return SQL for a byte with its highest `bits` bits set; `bits` is limited to the range from 0 to 8."""
+    """Return SQL for a byte whose highest `bits` bits are set; the SQL limits `bits` to the range from 0 to 8."""
     return f"bitAnd(bitShiftLeft(toUInt16(255), toUInt8(8 - greatest(least({bits}, 8), 0))), 255)"
 
 
@@ -98,7 +98,7 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
     ),
     "NET.IPV4_FROM_INT64": "unhex(leftPad(hex(toUInt32(bitAnd(@a, 4294967295))), 8, '0'))",
     "NET.IPV4_TO_INT64": CheckedTemplate("length(@a) != 4", "toInt64(reinterpretAsUInt32(reverse(@a)))"),
-    # The host as written, without user and port, and without unmatched brackets.
+    # NET.HOST returns the host as it is written, without user and port. A host in brackets keeps its brackets.
     "NET.HOST": f"coalesce(nullIf(extract(@a, '{_URL_HOST_PATTERN}'), ''), nullIf(extract(@a, '{_BARE_HOST_PATTERN}'), ''))",
 }
 

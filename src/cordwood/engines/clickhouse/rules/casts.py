@@ -1,4 +1,4 @@
-"""Literals, CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, and how they are rounded."""
+"""Rules for literals, CAST and SAFE_CAST: the parsing of texts, the printing of values as texts, and rounding."""
 
 import re
 from typing import Final
@@ -23,7 +23,7 @@ from cordwood.sql.lowering import fragment, quoted_constant, raise_unsupported, 
 from cordwood.sql.nodes import CONSTANT_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_past_sign
 
-# Below these nodes, an integer is a position or a count, which must be a plain literal.
+# The nodes below which an integer is a position or a count. ClickHouse requires a plain literal there, without a type.
 _UNTYPED_PARENTS: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
@@ -55,7 +55,11 @@ def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
 
 
 def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    """Cast to an ARRAY or STRUCT by position; between named tuples ClickHouse would match fields by name."""
+    """Cast a value to an ARRAY or STRUCT, matching the fields by position.
+
+    The value is first cast to the type without field names, because ClickHouse would match the fields of named tuples by
+    name.
+    """
     name, nameless = type_name_part(to), type_name_part(to, has_names=False)
     if name is None or nameless is None:
         return value
@@ -64,7 +68,7 @@ def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a text to INT64: decimal, or hexadecimal after 0x."""
+    """Cast a text to INT64; the text has decimal digits, or hexadecimal digits after 0x."""
     decimal = "toInt64OrNull(replaceRegexpOne(trimBoth(@a), '^\\\\+', ''))"
     hexadecimal = (
         "if(match(trimBoth(@a), '^[+-]?0[xX][0-9a-fA-F]{1,16}$'), if(startsWith(trimBoth(@a), '-'), -1, 1) *"
@@ -75,7 +79,10 @@ def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _parse_or_fail(node: exp.Expr, parsed: str, message: str) -> str:
-    """Return the parsed value of a text; a text that cannot be parsed is an error, or NULL inside SAFE."""
+    """Return template text for the parsed value of a text.
+
+    A text that cannot be parsed is an error, or NULL inside SAFE.
+    """
     return (
         parsed
         if returns_null_on_error(node)
@@ -96,7 +103,7 @@ def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_exact_caster(kind: Kind) -> Caster:
-    """Return the caster from a text to NUMERIC or BIGNUMERIC with rounding: ClickHouse's own parsers truncate."""
+    """Return the caster from a text to NUMERIC or BIGNUMERIC, which rounds; ClickHouse's own parsers truncate."""
     parsed = "toDecimal256OrNull(trimBoth(@a), 38)"
     if kind is Kind.NUMERIC:
         parsed = f"toDecimal128OrNull(toString(round({parsed}, 9)), 9)"
@@ -108,12 +115,12 @@ def _text_to_exact_caster(kind: Kind) -> Caster:
 
 
 def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a FLOAT64 to NUMERIC by way of its text: ClickHouse's direct cast is wrong in the last digits."""
+    """Cast a FLOAT64 to NUMERIC through its text, because ClickHouse's direct cast is wrong in the last digits."""
     return _text_to_exact_caster(Kind.NUMERIC)(node, fragment("toString({0})", value))
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a FLOAT64 to INT64, half away from zero; ClickHouse rounds half to even."""
+    """Cast a FLOAT64 to INT64, rounding half away from zero, whereas ClickHouse rounds half to even."""
     rounded = "(trunc(@a) + sign(@a) * (abs(@a - trunc(@a)) >= 0.5))"
     rounded_int = f"accurateCastOrNull({rounded}, 'Int64')"
     return fill_template(
@@ -125,15 +132,16 @@ def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def float_text(value: exp.Expr) -> exp.Expr:
-    """Return the shortest text that parses to the same number.
+    """Return SQL for the shortest text that parses to the same number.
 
-    Numbers below 1e-4 and from 1e15 on have an exponent; those with more than fifteen digits only from 1e17 on.
+    The text has an exponent if the absolute number is below 1e-4 or at least 1e15. For a number with more than fifteen
+    digits, the second limit is 1e17.
     """
     default_text = "toString(@a + 0.)"
     is_short = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
     is_long = f"(abs(@a) >= 1 AND abs(@a) < 1e17 AND match({default_text}, '^-?\\d{{15,}}[1-9]'))"
     with_exponent = f"replaceRegexpOne(replaceRegexpOne({default_text}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
-    # ClickHouse prints no exponent between 1e-7 and 1e21.
+    # ClickHouse prints numbers between 1e-7 and 1e21 without an exponent, so the exponent is added here.
     with_point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
     large = f"concat({with_point(default_text, _LARGE_NUMBER_PATTERN)}, 'e+', toString(length({default_text}) - (@a < 0) - 1))"
     small = f"concat({with_point(default_text, _SMALL_NUMBER_PATTERN)}, 'e-0', toString(length(extract({default_text}, '^-?0.(0+)')) + 1))"
@@ -152,7 +160,7 @@ _CANONICAL_INTERVAL_PATTERN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\
 
 
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a literal text to INTERVAL: `Y-M D H:M:S`, or ISO 8601."""
+    """Cast a literal text to INTERVAL; the text has the form `Y-M D H:M:S` or a duration's form in ISO 8601."""
     literal_text = constant_text(value)
     counts = _interval_counts(literal_text) if literal_text is not None else None
     if counts is None:
@@ -212,7 +220,7 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.STRING, Kind.FLOAT64): _text_to_float,
         (Kind.STRING, Kind.NUMERIC): _text_to_exact_caster(Kind.NUMERIC),
         (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact_caster(Kind.BIGNUMERIC),
-        # A template makes a new node, which does not inherit the type STRING.
+        # A template is used because it makes a new node, which does not inherit the type STRING.
         (Kind.STRING, Kind.BYTES): "{0}",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
         **{(kind, kind): _keep_value for kind in (Kind.STRING, Kind.BYTES, Kind.JSON, Kind.INTERVAL)},
@@ -224,7 +232,7 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.BOOL, Kind.INT64): "CAST({0}, 'Nullable(Int64)')",
         (Kind.FLOAT64, Kind.STRING): lambda _, value: float_text(value),
         **{(kind, Kind.STRING): "toString({0})" for kind in (*EXACT_NUMERIC_KINDS, Kind.INT64, Kind.DATE)},
-        # A comparison has the type UInt8 in ClickHouse, which would be printed as 0 or 1.
+        # The value is cast to Bool first: a comparison has the type UInt8 in ClickHouse, and would be printed as 0 or 1.
         (Kind.BOOL, Kind.STRING): "toString(CAST({0}, 'Nullable(Bool)'))",
         (Kind.BYTES, Kind.STRING): _bytes_to_text,
         (Kind.INTERVAL, Kind.STRING): lambda _, value: interval_text(value),

@@ -1,7 +1,7 @@
-"""Composite values: STRUCT and ARRAY constructors, fields and subscripts, and ARRAY functions.
+"""Rules for composite values: STRUCT and ARRAY constructors, fields and subscripts, and ARRAY functions.
 
-STRUCT values are named tuples; fields without a name are named by position.
-An offset out of bounds is an error except in a SAFE_ subscript.
+STRUCT values are named tuples, in which a field without a name is named by its position. An offset out of bounds is an
+error, except in a SAFE_ subscript.
 """
 
 from typing import Final
@@ -37,10 +37,12 @@ from cordwood.sql.nodes import constant_int, constant_text, is_null, is_parenthe
 from cordwood.sql.rules.functions import ARRAY_FUNCTIONS, CheckedTemplate, max_elements, rules_from_templates
 from cordwood.sql.rules.numbers import are_ascending
 
-# Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
+# The meta key that marks a query with aggregates in ARRAY(…). An outer query collects its rows to an array, because
+# aggregates cannot be nested.
 _HAS_AGGREGATES_KEY: Final = "aggregates"
-# Metadata key of a query that reads only one array. Its LIMIT is applied to the array of its rows: ClickHouse supports
-# no LIMIT in a query that refers to the outer row, and all elements of an array are in memory anyway.
+# The meta key that marks a query which reads only one array. Its LIMIT is applied to the array of its rows, because
+# ClickHouse does not support LIMIT in a query that refers to the outer row. This does not cost more memory, because all
+# elements of an array are in memory anyway.
 _READS_ARRAY_KEY: Final = "reads_array"
 
 
@@ -50,7 +52,7 @@ def _translate_struct(node: exp.Expr) -> exp.Expr:
 
 
 def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    """Return the values as a tuple of the type; without a cast if a field's type is not known."""
+    """Return the values as a tuple that is cast to the type; omit the cast if a field's type is not known."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [typed_null(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
     return tuple_of(datatype, values)
@@ -81,17 +83,20 @@ def _convert_to_element_type(item: exp.Expr, element: Datatype | None) -> exp.Ex
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
-    """Lower ARRAY(SELECT …); if possible, the query itself aggregates its rows, so that it may read the outer row."""
+    """Lower ARRAY(SELECT …).
+
+    If possible, the query itself aggregates its rows to an array, because then it may refer to the outer row.
+    """
     if can_collect_to_array(query, of_array=bool(query.meta_get(_READS_ARRAY_KEY))) and not query.meta_get(
         _HAS_AGGREGATES_KEY
     ):
         return fragment("({0})", collect_to_array(query))
-    # groupArray skips NULLs unless they are inside tuples.
+    # The rows are collected as tuples, because groupArray skips NULLs unless they are inside tuples.
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
 def _record_item_facts(node: exp.Expr) -> exp.Expr:
-    """Record facts about the items before they are lowered, because lowering loses them."""
+    """Record properties of an array's items that cannot be determined once the items are lowered."""
     datatype = datatype_of(node)
     for item in node.expressions:
         if isinstance(item, exp.Query):
@@ -106,7 +111,10 @@ def _record_item_facts(node: exp.Expr) -> exp.Expr:
 
 
 def _complete_null_types(item: exp.Expr, element: Datatype | None) -> None:
-    """Give a NULL field the type that it has in the other elements: ClickHouse needs a type for the array."""
+    """Give a NULL field of a struct the type that the field has in the array's other elements.
+
+    This is needed because ClickHouse requires a type for the array.
+    """
     item_type, values = (
         datatype_of(item),
         struct_field_values(item) if isinstance(item, exp.Struct) else item.expressions,
@@ -123,7 +131,7 @@ def _complete_null_types(item: exp.Expr, element: Datatype | None) -> None:
 
 
 def _translate_field_access(node: exp.Expr) -> exp.Expr:
-    """Lower access to a field: of a STRUCT, of JSON (the value under that key), or of every element of an array."""
+    """Lower access to a field of a STRUCT, to a key of a JSON value, or to a field of every element of an array."""
     if not isinstance(node.expression, exp.Identifier):
         return node
     if kind_of(node.this) is Kind.ARRAY:
@@ -135,7 +143,7 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
-    """Return the field of every element; fields that are arrays are concatenated."""
+    """Return an array with the field of every element; if the fields are arrays themselves, concatenate them."""
     base = datatype_of(node.this)
     element = base.element if base else None
     name = node.expression.name
@@ -145,7 +153,10 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _field_position(datatype: Datatype | None, name: str) -> exp.Expr:
-    """Return the field's position, because names are case-insensitive; its name if positions are not known."""
+    """Return a field's position, which is used instead of its name because BigQuery's field names are case-insensitive.
+
+    Return the name if the fields of the type are not known.
+    """
     names = [label.lower() for label, _ in datatype.fields] if datatype else []
     return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
 
@@ -163,9 +174,9 @@ def _translate_subscript(node: exp.Expr) -> exp.Expr:
 
 
 def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) -> exp.Expr:
-    """Return the element at an index; `offset` converts the index to ClickHouse's, which counts from one.
+    """Return the element at an index; `offset` is added to the index, because ClickHouse's indexes count from one.
 
-    ClickHouse counts negative indexes from the end, so they are checked as out of bounds.
+    A negative index is out of bounds. It must be checked, because ClickHouse would count it from the end.
     """
     constant_index = constant_int(index)
     position_sql = str(constant_index + offset) if constant_index is not None else f"@b + {offset}" if offset else "@b"
@@ -208,7 +219,7 @@ def _translate_array_concat(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_to_common_type(node: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Cast an array to the result's type: ClickHouse has no common type for arrays of integers and of fractions."""
+    """Cast an array to the result's type, because ClickHouse has no common type for integer and fraction arrays."""
     array_type, part_type = datatype_of(node), datatype_of(part)
     name = type_name_part(array_type)
     if (
@@ -270,7 +281,7 @@ _SERIES_TYPE_NAMES = {
 
 
 def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
-    """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
+    """Lower RANGE_BUCKET, which is the number of boundaries that are less than or equal to the value."""
     is_missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     count = f"if({is_missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
     if are_ascending(node.expression):

@@ -1,7 +1,8 @@
-"""Comparisons, CASE and other conditional expressions, ERROR and SAFE.
+"""Rules for comparisons, CASE and other conditional expressions, ERROR and SAFE.
 
-Both sides of a comparison, and all branches of a condition, are converted to their common type. NULL in a list makes the
-result of IN unknown. SAFE.f(…) is NULL where f would fail; an argument that fails still fails.
+Both sides of a comparison, and all branches of a conditional expression, are converted to their common type. IN is NULL
+if no element of the list is equal and an element is NULL. SAFE.f(…) is NULL if f fails. An error in an argument of f is
+still raised.
 """
 
 from typing import Final
@@ -35,7 +36,7 @@ _CONDITION_RULES: Final = ConditionRules(VOCABULARY)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
-    """Return the type in which values of these types are compared; None if no conversion is needed."""
+    """Return the type to which values of these types are converted for a comparison; None for no conversion."""
     known_kinds = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known_kinds:
         known_kinds.remove(Kind.VARIANT)
@@ -60,7 +61,7 @@ def _translate_comparison(node: exp.Expr) -> exp.Expr:
 
 
 def _interval_length(interval: exp.Expr) -> exp.Expr:
-    """Return the length of an interval for comparisons: a month has 30 days, a day 24 hours."""
+    """Return the length of an interval for comparisons, in which a month has 30 days and a day has 24 hours."""
     return fill_template("((@a.1 * 30 + @a.2) * toInt128(86400000000) + @a.3)", interval)
 
 
@@ -70,7 +71,7 @@ def _compares_structs(node: exp.Expr) -> bool:
 
 
 def _convert_to_common_kind(parts: list[exp.Expr]) -> list[exp.Expr]:
-    """Return the parts converted to the type in which they are compared."""
+    """Return the operands of a comparison converted to their common type."""
     kind = _common_kind([kind_of(part) for part in parts])
     return [_convert_operand(part, kind) for part in parts] if kind else parts
 
@@ -112,7 +113,11 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
-    """Lower IN over a list; ClickHouse's own IN accepts only constants."""
+    """Lower IN over a list.
+
+    If an element is not a constant, IN becomes a disjunction of equalities, because ClickHouse's own IN accepts only
+    constants.
+    """
     if all(constant_python_value(item) is not None for item in items) and constant_python_value(value) is None:
         return fragment(f"({{0}} IN ({placeholder_list(len(items), 1)}))", value, *items)
     value_type = datatype_of(value)
@@ -121,7 +126,10 @@ def _translate_in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
 
 
 def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
-    """Return the test for an element of an array: NULL if no element is equal and an element or the value is NULL."""
+    """Return the test whether an array contains the value.
+
+    The test is NULL if no element is equal and an element or the value is NULL. It is false for an empty array.
+    """
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
@@ -139,7 +147,11 @@ def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
 
 
 def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) -> exp.Expr:
-    """Return the test for a struct in an array: NULL if no element is equal and one may be, because of a NULL field."""
+    """Return the test whether an array contains the struct.
+
+    The test is NULL if no element is equal, but an element may be equal because of a NULL field. It is false for an
+    empty array.
+    """
     is_element = f"arrayExists(_e -> ifNull({equality}, false), {{1}})"
     may_be_element = f"arrayExists(_e -> isNull({equality}), {{1}})"
     return fragment(
@@ -160,7 +172,10 @@ def _translate_in_query(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
-    """Lower IN over a query with three-valued logic; ClickHouse's own IN returns only true or false."""
+    """Lower IN over a query by collecting the query's rows to an array.
+
+    This gives three-valued logic, whereas ClickHouse's own IN returns only true or false.
+    """
     collected = fragment(
         "arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query
     )
@@ -195,7 +210,7 @@ _CAST_BRANCH_KINDS = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
 
 
 def convert_branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
-    """Return the value of one branch of a conditional, converted to the type of the conditional."""
+    """Return the value of one branch of a conditional expression, converted to the expression's type."""
     datatype = datatype_of(conditional)
     if value is None or isinstance(value, exp.Null):
         return typed_null(datatype)
@@ -249,7 +264,7 @@ def _translate_coalesce(node: exp.Expr) -> exp.Expr:
 
 
 def _coalesce_to_case(node: exp.Expr) -> exp.Expr:
-    """Rewrite COALESCE with ERROR as CASE.
+    """Rewrite a COALESCE as CASE if its last argument calls ERROR.
 
     ClickHouse evaluates all arguments of COALESCE, but only the chosen branch of CASE.
     """
@@ -269,7 +284,7 @@ def _translate_nullif(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_error(node: exp.Expr) -> exp.Expr:
-    """Lower ERROR; ClickHouse raises only constant messages, so a computed message is replaced by a general one."""
+    """Lower ERROR; a computed message is replaced by a general one, because ClickHouse requires a constant message."""
     if returns_null_on_error(node):
         return exp.Null()
     message = node.expressions[0]
@@ -283,7 +298,10 @@ _COMPUTED_ERROR_MESSAGE = "ERROR with a message that is not a constant"
 
 
 def _remove_safe_call(node: exp.Expr) -> exp.Expr:
-    """Remove the node: each rule handles its own failures, because ClickHouse has no general TRY."""
+    """Replace SAFE.f(…) by f(…).
+
+    The rule of f itself makes failures NULL, because ClickHouse has no general TRY.
+    """
     inner: exp.Expr = node.this
     return inherit_metadata(inner, node)
 

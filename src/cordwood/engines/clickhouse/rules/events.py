@@ -1,4 +1,4 @@
-"""Events' values: paths into them, repeated records as arrays, the maps of attributes, and the redaction of texts."""
+"""Rules for events' values: reads of paths, repeated records as arrays, maps of attributes, and redaction."""
 
 from enum import StrEnum
 from typing import Final
@@ -55,7 +55,10 @@ _ARRAY_ITEMS_SQL: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtr
 
 
 def _translate_record_elements(node: exp.Expr) -> exp.Expr:
-    """Return the records in a value: an object as an array of one, an array's elements, else an empty array."""
+    """Lower the array of records in a value.
+
+    An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
+    """
     elements = operation_of(node, RecordElements)
     if elements is not None and elements.has_only_arrays:
         return fragment(_ARRAY_ITEMS_SQL, node.expressions[0])
@@ -70,10 +73,10 @@ def _translate_record_test(node: exp.Expr) -> exp.Expr:
 
 
 class ReadMode(StrEnum):
-    """How a path's value is passed from its subcolumn to its reader.
+    """The form in which a path's value is passed from its subcolumn to the expression that reads the path.
 
-    TEXT: a text as it is. PLAIN: a number or boolean as its text, which is also its JSON. JSON: a text, number or
-    boolean, as JSON. RECORD: whether there is an object.
+    TEXT passes a text unchanged. PLAIN passes a number or boolean as its text, which is also its JSON. JSON passes a
+    text, number or boolean as JSON. RECORD passes whether there is an object at the path.
     """
 
     TEXT = "text"
@@ -83,20 +86,23 @@ class ReadMode(StrEnum):
 
 
 class StoredRead(Operation, frozen=True):
-    """A read of a path from a subcolumn of the table's column, which is the operand."""
+    """The operation that reads a path from a subcolumn; its operand is the table's column."""
 
     mode: ReadMode
     steps: tuple[str, ...]
 
 
 class EventFromSubcolumn(Operation, frozen=True):
-    """An event's value from a subcolumn; the operand is the read of the subcolumn, or a column that passes it on."""
+    """The operation that makes an event's value from a subcolumn.
+
+    Its operand is the read of the subcolumn, or a column of a sub-query that contains this read.
+    """
 
     mode: ReadMode
 
 
 def stored_path_read(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
-    """Return the read of a path at the table that stores it."""
+    """Return the operation that reads a path from the stream's table."""
     name = OBJECT_PATHS_COLUMN if mode is ReadMode.RECORD else PATHS_COLUMN_BY_COLUMN[column]
     column_read = exp.column(name, table, quoted=True)
     path = steps if mode is not ReadMode.RECORD or column == "extras" else (column, *steps)
@@ -104,7 +110,10 @@ def stored_path_read(table: str, column: str, steps: tuple[str, ...], mode: Read
 
 
 def event_from_subcolumn(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
-    """Return the value that replaces the origin, with the same type."""
+    """Return the operation that makes an event's value from a subcolumn.
+
+    The operation replaces the node `origin`, and has the same type.
+    """
     return inherit_metadata(operation_node(EventFromSubcolumn(mode), value), origin)
 
 
@@ -145,7 +154,10 @@ def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
 
 
 def group_by_attached_texts(select: exp.Expr) -> None:
-    """Group by the texts from which events' values were made, so that the query may read texts and values."""
+    """Replace keys of GROUP BY that are events' values by the texts from which the values were made.
+
+    The query may then read both the texts and the values.
+    """
     group = select.args.get("group")
     for key in list(grouping_keys(group)) if group is not None else ():
         text = attached_text(selected_value(select, key))
@@ -157,7 +169,7 @@ _COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
-    """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
+    """Lower an attribute to its text; arrays and empty objects give their JSON, and other objects give NULL."""
     value = node.expressions[0]
     kinds = value.meta_get(KINDS_KEY)
     if attached_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_KINDS):
@@ -175,19 +187,22 @@ def _attribute_text(value: exp.Expr, object_sql: str) -> exp.Expr:
 
 
 def _flatten_level_sql(entries: str) -> str:
-    """Return the entries with each object replaced by its own entries."""
+    """Return SQL for the entries in which each object is replaced by its own members."""
     children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
     is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_FLATTENED_KEY_BYTES}"
     return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
 
 
-# The RE2 pattern of a key's closing quote and the colon, escaped for a ClickHouse literal.
+# The RE2 pattern for the closing quote of a key and the colon after it, escaped for a ClickHouse literal.
 _KEY_END_PATTERN: Final = '"[ \\\\t\\\\n\\\\r]*:'
 _FLATTEN_LEVELS_SQL: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
 def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
-    """Return an array with `attribute_sql` for each attribute, whose key is `e.1` and whose value is `e.2`."""
+    """Return an array with the value of `attribute_sql` for each attribute.
+
+    In `attribute_sql`, `e.1` is the attribute's key, and `e.2` is its value.
+    """
     metadata, extras, project, levels = node.expressions
     extra_entries = "arrayFilter(e -> e.2 != 'null', JSONExtractKeysAndValuesRaw(_x))"
     top_level = f"arrayConcat({extra_entries}, if(_p = '', [], [tuple('project', _p)]))"
@@ -197,7 +212,7 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
         f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
     )
     entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
-    # Count members by their colons; spaces may precede these, because events are stored as they were sent.
+    # Count members by their colons. White space may precede a colon, because events are stored as they were sent.
     members = f"countMatches(_m, '{_KEY_END_PATTERN}') + countMatches(_x, '{_KEY_END_PATTERN}')"
     is_small = f"length(_m) + length(_x) <= {MAX_FLATTENED_CHARACTERS} AND {members} <= {MAX_FLATTENED_MEMBERS}"
     flattened = (
@@ -227,7 +242,7 @@ def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_text(node: exp.Expr) -> exp.Expr:
-    """Return an event's value as JSON text, which it already is."""
+    """Lower the JSON text of an event's value to the value itself, because its stored form is JSON text."""
     return fragment("{0}", node.expressions[0])
 
 
@@ -251,9 +266,10 @@ RULES = RuleSet(
 
 
 def _redact_secret(node: exp.Expr) -> exp.Expr:
-    """Redact a value whose field name marks it as secret: hide any text, and the texts of an array, as a whole.
+    """Redact the value of a field whose name marks it as secret.
 
-    Records are redacted like other values.
+    A text is replaced as a whole, and so is each text and each array inside an array. All other values, such as
+    records, are redacted in the usual way.
     """
     redact_function = f"{REDACT_EVENT_PREFIX}_{redaction_mode_of(node)}"
     element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{REDACTION_WORD}\"', ifNull({redact_function}(CAST(_e, 'Nullable(String)')), 'null'))"

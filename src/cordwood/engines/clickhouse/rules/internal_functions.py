@@ -1,4 +1,4 @@
-"""Rules for the internal functions that the compiler adds to BigQuery's; most are functions of ClickHouse."""
+"""Rules for the internal functions that the compiler adds to BigQuery's functions; most are functions of ClickHouse."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ def _translate_whole_number(node: exp.Expr) -> exp.Expr:
 
 
 def _quantile_rule(template: str) -> Rule:
-    """Return the rule of a quantile; its level is a parameter of the aggregate and must be a literal."""
+    """Return the rule of a quantile, whose level must be a literal, because it is a parameter of the aggregate."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         level = exp.Literal.number(repr(constant_python_value(node.expressions[1])))
@@ -43,7 +43,7 @@ def _template_rule(template: str) -> Rule:
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
-    """Return the seconds of a duration text, as the sum over its units; NULL for any other text."""
+    """Lower a duration text to its number of seconds, the sum over its units; NULL for any other text."""
     parts = [f"toFloat64OrZero(extract(@a, '{pattern}')) * {seconds}" for pattern, seconds in DURATION_UNIT_PATTERNS]
     total = f"if(startsWith(@a, '-'), -1, 1) * ({' + '.join(parts)})"
     is_duration = f"match(@a, '^(?:{DURATION_PATTERN})$')"
@@ -66,7 +66,7 @@ def _translate_finite(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
-    """Concatenate a JSON object from its members, because ClickHouse has no function for values of different types."""
+    """Build a JSON object as a text, because ClickHouse has no function for members of different types."""
     pairs = [
         f"toJSONString({{{index}}}), ':', toJSONString({{{index + 1}}})" for index in range(0, len(node.expressions), 2)
     ]
@@ -80,7 +80,7 @@ def _json_key_node(node: exp.Expr) -> exp.Expr:
 
 
 def _json_path_rule(name: str, *, default: str = "") -> Rule:
-    """Return the rule of a ClickHouse function of a JSON text and keys; a NULL text counts as an empty one."""
+    """Return the rule that calls a ClickHouse function with a JSON text and keys; a NULL text counts as empty."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions

@@ -1,4 +1,4 @@
-"""JSON functions: paths, scalars and subdocuments, conversions of JSON values, constructors, and values as JSON text."""
+"""Rules for JSON functions: paths, scalars, subdocuments, conversions, constructors, and values as JSON text."""
 
 from itertools import count
 from typing import Final
@@ -54,7 +54,7 @@ _SCALAR_SQL_BY_KIND: Final = {
     Kind.BIGNUMERIC: "toString(@a)",
 }
 _QUOTED_IF_SQL: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
-# The types whose JSON has several lines when it is indented.
+# The kinds of types whose JSON text has several lines if it is indented.
 _INDENTED_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
 
@@ -84,14 +84,18 @@ JSON_PRINTER_RULES = JSON_PRINTER.rules()
 
 
 def path_arguments(steps: JsonPathSteps, first: int = 0) -> tuple[str, list[exp.Expr]]:
-    """Return the path as arguments of ClickHouse's functions, with keys as placeholders; array positions count from one."""
+    """Return a JSON path as arguments of ClickHouse's functions: template text, and the keys for its placeholders.
+
+    The placeholders are numbered from `first` on. Array positions count from one.
+    """
     keys = [step for step in steps if isinstance(step, str)]
     hole_index = count(first)
     template = "".join(f", {{{next(hole_index)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
     return template, list(map(text_part, keys))
 
 
-# A truncated text is completed, if the closing braces of one or two objects are missing.
+# SQL for the JSON document of a text, or NULL. If the text was truncated, so that the closing braces of one or two
+# objects are missing, the braces are appended.
 _COMPLETED_JSON_SQL: Final = (
     "multiIf(isValidJSON(@a), @a, NOT startsWith(@a, '{'), NULL, isValidJSON(concat(@a, '}')), concat(@a, '}'),"
     " isValidJSON(concat(@a, '}}')), concat(@a, '}}'), NULL)"
@@ -99,7 +103,7 @@ _COMPLETED_JSON_SQL: Final = (
 
 
 def _readable_document(value: exp.Expr, path: str) -> exp.Expr:
-    """Return the document that a path is applied to; a text may lack its closing braces."""
+    """Return the JSON document to which a path is applied; if it is a text, missing closing braces are appended."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
         return as_json_document(value)
     return fill_template(_COMPLETED_JSON_SQL, value)
@@ -110,7 +114,7 @@ def _read_path_arguments(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 
 def _translate_json_query(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY and JSON_EXTRACT; if the document is a text, a JSON null is returned as NULL."""
+    """Lower JSON_QUERY and JSON_EXTRACT; if the document is a text, the result for a JSON null is NULL."""
     path_and_keys = _read_path_arguments(node)
     if path_and_keys is None:
         return exp.Null()
@@ -123,7 +127,7 @@ _IS_SCALAR_SQL: Final = "JSONType({0}{1}) NOT IN ('Object', 'Array', 'Null')"
 
 
 def scalar_text_sql(value: str, path: str) -> str:
-    """Return template text for a scalar's text; NULL for objects, arrays and null."""
+    """Return template text for the text of a JSON scalar, which is NULL for objects, arrays and null."""
     return f"if({_IS_SCALAR_SQL.format(value, path)}, JSONExtract({value}{path}, 'Nullable(String)'), NULL)"
 
 
@@ -137,7 +141,7 @@ def _translate_json_value(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY_ARRAY: the elements as JSON."""
+    """Lower JSON_QUERY_ARRAY, which returns the elements of an array as JSON."""
     path_and_keys = _read_path_arguments(node)
     if path_and_keys is None:
         return exp.Null()
@@ -149,7 +153,10 @@ def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_value_array(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_VALUE_ARRAY: the elements' texts; an empty array if one of them is not a scalar."""
+    """Lower JSON_VALUE_ARRAY, which returns the texts of an array's elements.
+
+    If an element is not a scalar, the result is an empty array.
+    """
     path_and_keys = _read_path_arguments(node)
     if path_and_keys is None:
         return exp.Null()
@@ -164,7 +171,7 @@ def _translate_json_value_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_parse_json(node: exp.Expr) -> exp.Expr:
-    """Lower PARSE_JSON; a literal is parsed at compile time, because ClickHouse's parser is less strict."""
+    """Lower PARSE_JSON. A literal is parsed at compile time, because ClickHouse's parser is not strict enough."""
     literal_text, rounds = constant_text(node.this), rounds_wide_numbers(node, default_mode="exact")
     if literal_text is None:
         return fill_template(
@@ -246,7 +253,7 @@ def _json_texts_of_elements(values: exp.Expr) -> exp.Expr:
 
 
 def _json_object_of_arrays(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
-    """Return an object from an array of keys and an array of values as JSON texts."""
+    """Return a JSON object made from an array of keys and an array of the values' JSON texts."""
     first_occurrences = "arrayFilter(_i -> indexOf(@a, @a[_i]) = _i, arrayEnumerate(@a))"
     pair = "concat(toJSONString(assumeNotNull(@a[_i])), ':', assumeNotNull(@b[_i]))"
     result = f"concat('{{', arrayStringConcat(arrayMap(_i -> {pair}, {first_occurrences}), ','), '}}')"

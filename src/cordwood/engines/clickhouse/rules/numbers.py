@@ -1,7 +1,7 @@
-"""Arithmetic and functions of numbers.
+"""Rules for arithmetic and functions of numbers.
 
-`/` returns a fraction for any two numbers and fails for zero; NUMERIC keeps nine digits. Functions fail outside their
-domain, where ClickHouse would return NaN or infinity.
+`/` returns a fraction for numbers of any type, and fails if the divisor is zero. A NUMERIC keeps nine digits after the
+point. Functions fail outside their domain, whereas ClickHouse would return NaN or infinity.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ def _cast_to_numeric_sql(node: exp.Expr, value: str) -> str:
 
 
 def _rounding_cast_sql(node: exp.Expr, value: str) -> str:
-    """Return a cast that rounds to the digits of the type: ClickHouse's own cast truncates."""
+    """Return SQL that casts a value to the node's type and rounds it, because ClickHouse's own cast truncates."""
     return _cast_to_numeric_sql(node, value if kind_of(node) is Kind.BIGNUMERIC else f"round({value}, 9)")
 
 
@@ -42,7 +42,7 @@ def _translate_division(node: exp.Expr) -> exp.Expr:
 
 def _divide(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     if kind_of(node) in EXACT_NUMERIC_KINDS:
-        # ClickHouse's quotient has the scale of the dividend, so the dividend is widened.
+        # The dividend is cast to a type with more decimals, because ClickHouse's quotient has the dividend's scale.
         quotient = _rounding_cast_sql(
             node, "CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0)"
         )
@@ -80,7 +80,8 @@ def _translate_integer_division(node: exp.Expr) -> exp.Expr:
 
 def _translate_remainder(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.to_number_operands(node)
-    # ClickHouse fails for the smallest INT64 modulo -1, and truncates fractions to integers.
+    # Replace the divisor -1, because ClickHouse fails for the smallest INT64 modulo -1. Compute the remainder of exact
+    # numbers from their quotient, because ClickHouse's `%` truncates fractions to integers.
     remainder = "(@a % if(@b IN (0, -1), 1, @b))"
     if any(kind_of(side) in EXACT_NUMERIC_KINDS for side in (left, right)):
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
@@ -103,7 +104,7 @@ _INT64_MAX = "9223372036854775807"
 
 
 def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    """Return INT64 arithmetic that fails on overflow; small constants need no check."""
+    """Return arithmetic in which an INT64 overflow is an error; there is no check if small constants rule it out."""
     if kind_of(node) is not Kind.INT64 or (any(is_small_integer(side) for side in (left, right)) and sign != "*"):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
     if all(is_small_integer(side) for side in (left, right)):
@@ -159,7 +160,10 @@ def _translate_negation(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_round(node: exp.Expr) -> exp.Expr:
-    """Lower ROUND, half away from zero, where ClickHouse rounds floats half to even; an INT64 becomes a FLOAT64."""
+    """Lower ROUND, which rounds half away from zero and converts an INT64 to FLOAT64.
+
+    ClickHouse's own round is not used for floats, because it rounds half to even.
+    """
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
@@ -171,7 +175,7 @@ def _translate_round(node: exp.Expr) -> exp.Expr:
     value = NUMBER_RULES.to_float(value)
     if is_null(digits):
         return typed_null(datatype_of(node))
-    # Above 2^52 a float has no fraction, so there is nothing to round.
+    # A float from 2^52 on has no fraction, so that it need not be rounded.
     if digits is None:
         return fill_template("if(abs(@a) < 4503599627370496., sign(@a) * floor(abs(@a) + 0.5), @a)", value)
     scale = "exp10(greatest(@b, -308))"
@@ -190,7 +194,7 @@ def _translate_truncation(node: exp.Expr) -> exp.Expr:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0})", value))
     if kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
-    # Scaling a number beyond its own precision would change it.
+    # Leave a number from 2^52 on unchanged: it has no fraction, and scaling it beyond its precision would change it.
     return fill_template("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
 
 
@@ -208,7 +212,7 @@ def _translate_bit_count(node: exp.Expr) -> exp.Expr:
 
 
 def _parse_numeric_rule(digits: int) -> Rule:
-    """Return the rule of PARSE_NUMERIC: spaces and commas are ignored, and the sign may be at the end."""
+    """Return the rule of PARSE_NUMERIC, which ignores spaces and commas, and accepts a sign at the end of the text."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         parser = "toDecimal128OrNull" if digits == 9 else "toDecimal256OrNull"

@@ -1,7 +1,8 @@
-"""Relations: UNNEST and joins in FROM, sub-queries, result columns, arrays of queries, and set operations.
+"""Rules for relations: UNNEST and joins in FROM, sub-queries, result columns, arrays of queries, and set operations.
 
-ClickHouse accepts no parenthesis after WITH, so such a query is made to begin with SELECT. EXISTS over the elements of a
-row's own arrays becomes array functions, because ClickHouse's sub-queries cannot express it.
+ClickHouse does not accept a parenthesis right after WITH. A query with such a parenthesis is rewritten, so that it
+begins with SELECT. EXISTS over the elements of a row's own arrays becomes array functions, because ClickHouse's
+sub-queries cannot express it.
 """
 
 from collections import Counter
@@ -46,7 +47,10 @@ def _unnest_to_relation(node: exp.Expr) -> exp.Expr:
 
 
 def _field_columns_template(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
-    """Return the template of a struct's fields as columns, and their names for its placeholders from `first` on."""
+    """Return template text that selects a struct's fields as columns, and the columns' names.
+
+    The names fill the template's placeholders from `first` on.
+    """
     fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
     labels = [(index, label) for index, (label, _) in enumerate(fields, 1) if label]
     columns_sql = (
@@ -56,7 +60,7 @@ def _field_columns_template(element: Datatype | None, name: str, first: int) -> 
 
 
 def _relation_and_column_names(node: exp.Expr) -> tuple[str, str]:
-    """Return the relation's name and the name of its column."""
+    """Return the name of an UNNEST's relation and the name of the relation's column."""
     alias = node.args.get("alias")
     names = [column.name for column in alias.columns] if alias else []
     relation = alias.name if alias and alias.name else (names[0] if names else "")
@@ -69,7 +73,7 @@ def _array_element_type(array: exp.Expr) -> Datatype | None:
 
 
 def _translate_join(node: exp.Expr) -> exp.Expr:
-    """Lower a join with UNNEST: to ARRAY JOIN if the array depends on the row, else to a relation."""
+    """Lower a join with UNNEST to an ARRAY JOIN if the array depends on the row, and otherwise to a relation."""
     unnest = node.this
     if not isinstance(unnest, exp.Unnest):
         return node
@@ -79,12 +83,16 @@ def _translate_join(node: exp.Expr) -> exp.Expr:
     return _array_join(node, unnest)
 
 
-# The internal operation of a join condition that holds for all rows; its arguments are a column of each side.
+# The name of the internal operation for a join condition that holds for all rows. Its arguments are one column of each
+# side.
 _ANY_JOIN_KEY: Final = "$any_key"
 
 
 def _add_join_key(node: exp.Expr) -> exp.Expr:
-    """Add an equality that always holds to an outer join without one, because ClickHouse requires a join key."""
+    """Add an equality that always holds to an outer join without an equality between its sides.
+
+    This is needed because ClickHouse requires a join key.
+    """
     condition = node.args.get("on")
     if condition is None or not node.args.get("side"):
         return node
@@ -104,7 +112,7 @@ def _add_join_key(node: exp.Expr) -> exp.Expr:
 
 
 def _is_join_key(part: exp.Expr, relations: set[str]) -> bool:
-    """Return whether the condition equates a value of one side with a value of the other."""
+    """Return whether the condition is an equality between a value of one side and a value of the other side."""
     if not isinstance(part, exp.EQ):
         return False
     sides = [{column.table in relations for column in side.find_all(exp.Column)} for side in (part.left, part.right)]
@@ -120,9 +128,9 @@ def _reads_outer_row(array: exp.Expr) -> bool:
 
 
 def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
-    """Return the ARRAY JOIN of the elements for which the condition holds.
+    """Return the ARRAY JOIN of the array's elements for which the join's condition holds.
 
-    Its column names contain the relation's name.
+    The names of its columns contain the relation's name.
     """
     relation, name = _relation_and_column_names(unnest)
     offset = unnest.args.get("offset")
@@ -142,7 +150,7 @@ _ELEMENT_POSITIONS_SQL: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(
 def _filtered_elements(
     array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]
 ) -> tuple[exp.Expr, exp.Expr]:
-    """Return the elements for which the join's condition holds, and their positions."""
+    """Return the array of the elements for which the join's condition holds, and the array of their positions."""
     positions = fragment(_ELEMENT_POSITIONS_SQL, copy_tree(array))
     if condition is None or isinstance(condition, exp.Boolean):
         return array, positions
@@ -159,7 +167,7 @@ def _filtered_elements(
 
 
 def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str) -> list[exp.Expr]:
-    """Return a struct's fields as columns of the relation."""
+    """Return the fields of the unnested structs as columns of the relation."""
     element = _array_element_type(unnested)
     columns = []
     for index, (label, _) in enumerate(element.fields if element else (), 1):
@@ -170,7 +178,7 @@ def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str
 
 
 def _condition_for_element(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
-    """Return the condition for one element `_e` at the position `_o`."""
+    """Return the join's condition for one element, in which `_e` is the element and `_o` is its position."""
     result = copy_tree(condition)
     for column in list(result.find_all(exp.Column)):
         if column.table == relation and column.name in (name, offset):
@@ -183,7 +191,7 @@ def _array_join_column(array: exp.Expr, relation: str, name: str) -> exp.Expr:
 
 
 def _translate_alias(node: exp.Expr) -> exp.Expr:
-    """Cast a result column to its type, if ClickHouse's type would be wider or the column is an untyped NULL."""
+    """Cast a column of a SELECT to its type if ClickHouse's type would differ, or if the column is an untyped NULL."""
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
         node.set("this", _typed_column(node.this, datatype, converts=bool(node.meta_get("becomes"))))
@@ -208,7 +216,7 @@ def _convert_column(value: exp.Expr, datatype: Datatype) -> exp.Expr:
 
 
 def _translate_select(node: exp.Expr) -> exp.Expr:
-    """Lower SELECT; in SELECT AS STRUCT each row becomes one value."""
+    """Lower a SELECT; in SELECT AS STRUCT, each row becomes a single value."""
     kind = str(node.args.get("kind") or "").upper()
     _normalize_zeros(node)
     _make_names_unique(node.expressions)
@@ -221,7 +229,7 @@ def _translate_select(node: exp.Expr) -> exp.Expr:
 
 
 def _normalize_zeros(select: exp.Expr) -> None:
-    """Convert -0.0 to 0.0 where rows are grouped by it, because they are equal values."""
+    """Convert -0.0 to 0.0 in values by which rows are grouped, because both belong to the same group."""
     for value in _grouping_values(select):
         if kind_of(value) is Kind.FLOAT64:
             replace_node(value, set_datatype(fragment("({0} + 0.)", copy_tree(value)), FLOAT64))
@@ -230,7 +238,8 @@ def _normalize_zeros(select: exp.Expr) -> None:
 def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
     """Return the selected values by which rows are grouped and that can be replaced in place.
 
-    These are all values of a DISTINCT, and the columns of a GROUP BY that only an ordinal refers to.
+    These are all values of a SELECT DISTINCT. With GROUP BY, these are the columns to which it refers by ordinal and
+    that occur nowhere else in the query.
     """
     if select.args.get("distinct"):
         return [item.unalias() for item in select.expressions]
@@ -243,9 +252,9 @@ def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
 
 
 def _make_names_unique(items: list[exp.Expr]) -> None:
-    """Make duplicate column names unique: in ClickHouse, one name refers to one value.
+    """Make duplicate column names unique, because in ClickHouse a name refers to only one value.
 
-    An answer's column names do not depend on this: they are assigned by position.
+    The column names of an answer are not affected, because they are assigned by position.
     """
     used_names: set[str] = set()
     for index, item in enumerate(items):
@@ -267,7 +276,7 @@ def _select_as_struct(node: exp.Expr) -> exp.Expr:
 
 
 def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
-    """Return the items as a tuple of that type; without a cast if the type is not completely known."""
+    """Return the items as a tuple that is cast to the type; omit the cast if the type is not completely known."""
     name, template = type_name_part(datatype), f"tuple({placeholder_list(len(items))})"
     return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
 
@@ -310,7 +319,10 @@ def can_collect_to_array(query: exp.Expr, *, of_array: bool = False) -> bool:
 
 
 def _translate_set_operation(node: exp.Expr) -> exp.Expr:
-    """Cast the columns of both branches to their common type: ClickHouse would make a Variant of two types."""
+    """Set the type of the columns of both branches to their common type.
+
+    Otherwise, ClickHouse would make a Variant of two different types.
+    """
     sides = [_first_projections(node.this), _first_projections(node.expression)]
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
@@ -332,7 +344,7 @@ def _first_projections(query: exp.Expr) -> list[exp.Expr]:
 
 
 def _refuse_recursive_distinct(node: exp.Expr) -> exp.Expr:
-    """Refuse a recursive UNION DISTINCT: ClickHouse supports only UNION ALL in recursion."""
+    """Refuse a recursive UNION DISTINCT, because ClickHouse supports only UNION ALL in recursive CTEs."""
     for cte in node.expressions if node.args.get("recursive") else ():
         body = cte.this.unnest()
         reads = any(table.name.lower() == cte.alias.lower() for table in body.find_all(exp.Table))
@@ -342,15 +354,16 @@ def _refuse_recursive_distinct(node: exp.Expr) -> exp.Expr:
 
 
 def _remove_materialized(node: exp.Expr) -> exp.Expr:
-    """Remove MATERIALIZED from a CTE: ClickHouse evaluates it at each reference and has no keyword for it."""
+    """Remove MATERIALIZED from a CTE, because ClickHouse does not have it, and evaluates a CTE at each reference."""
     node.set("materialized", None)
     return node
 
 
 def _rewrite_select(node: exp.Expr) -> exp.Expr:
-    """Rewrite what ClickHouse lacks: shadowed relations, parenthesized joins, and sort keys of events' values.
+    """Rewrite parts of a SELECT that ClickHouse does not support.
 
-    The sub-queries' column names contain the name of their relation.
+    These are shadowed relations, correlated counts, parenthesized joins, and sort keys that are events' values. A
+    parenthesized join becomes a sub-query whose column names contain the names of the joined relations.
     """
     _rename_shadowed_relations(node)
     _mark_correlated_count(node)
@@ -393,7 +406,7 @@ def _rewrite_parenthesized_join(select: exp.Expr, parenthesized: exp.Expr) -> No
 
 
 def _columns_of_relations(relations: set[str], columns: list[exp.Column]) -> list[exp.Expr]:
-    """Return the columns that are read from the relations, each under a name that contains its relation's name."""
+    """Return the columns that are read from the relations; each gets an alias that contains its relation's name."""
     column_by_name = {(column.table, column.name): column for column in columns if column.table in relations}
     return [
         exp.Alias(this=copy_tree(column), alias=_quoted_identifier(f"{table}.{name}"))
@@ -406,12 +419,15 @@ def _quoted_identifier(name: str) -> exp.Identifier:
 
 
 def name_with_relations(name: str, used_names: set[str]) -> str:
-    """Return a name that differs from those of other parenthesized joins."""
+    """Return a name that contains the names of a join's relations, so that no two parenthesized joins have equal names."""
     return f"{name}_{'_'.join(sorted(used_names))}"
 
 
 def _sort_keys_for(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
-    """Return the sort keys that replace a key: two for an event's value, as a number and then as a text."""
+    """Return the sort keys that replace a sort key.
+
+    A key that is an event's value is replaced by two keys: the value as a number, and then the value as a text.
+    """
     value = key.this
     position = constant_int(value)
     if position is not None and 0 < position <= len(select.expressions):
@@ -426,7 +442,7 @@ def _sort_keys_for(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
     return sort_keys
 
 
-# The internal operation that reads an event's value as the type that its second argument names.
+# The name of the internal operation that reads an event's value as a type. Its second argument is the name of the type.
 EVENT_AS_FUNCTION: Final = "$event_as"
 
 
@@ -454,12 +470,15 @@ RULES = RuleSet(
 
 
 _LEADING_QUERY_ALIAS: Final = "_first"
-# The clauses after a parenthesized query, which apply to the whole query.
+# The clauses that may follow a parenthesized query and that apply to the query as a whole.
 _TRAILING_CLAUSES: Final = ("order", "limit", "offset")
 
 
 def rewrite_leading_parentheses(tree: exp.Expr) -> exp.Expr:
-    """Replace each parenthesized query right after a WITH by a SELECT over it; return the root, which may be new."""
+    """Replace each parenthesized query right after a WITH by a SELECT over it.
+
+    Return the root of the tree, which may be a new node.
+    """
     queries = [with_.parent for with_ in tree.find_all(exp.With)]
     for query in queries:
         first = _leading_query(query)
@@ -477,7 +496,10 @@ def _leading_query(query: exp.Expr | None) -> exp.Expr | None:
 
 
 def _select_from_parenthesized(parenthesized: exp.Expr) -> exp.Select:
-    """Return a SELECT over the parenthesized query, with the clauses that were before and after the parentheses."""
+    """Return a SELECT over the parenthesized query.
+
+    The SELECT gets the clauses that were before and after the parentheses.
+    """
     inner = exp.Subquery(
         this=parenthesized.this, alias=exp.TableAlias(this=exp.to_identifier(_LEADING_QUERY_ALIAS, quoted=True))
     )
@@ -487,7 +509,7 @@ def _select_from_parenthesized(parenthesized: exp.Expr) -> exp.Select:
     return relation
 
 
-# The parents of a query that use its rows and not its value.
+# The parent nodes of a sub-query that use the sub-query's rows, and not its single value.
 _ROW_READING_PARENTS: Final = (
     exp.In,
     exp.Exists,
@@ -504,7 +526,10 @@ _ROW_CHANGING_CLAUSES: Final = ("group", "having", "qualify", "limit", "offset")
 
 
 def _rename_shadowed_relations(select: exp.Expr) -> None:
-    """Rename relations that an inner query shadows: ClickHouse resolves `t.a` to an inner table t despite its alias."""
+    """Rename the relations of a SELECT that have the name of a table in an inner query.
+
+    Otherwise, ClickHouse would resolve `t.a` in the inner query to the inner table t, even if that table has an alias.
+    """
     inner_names = {
         table.name
         for table in select.find_all(exp.Table)
@@ -535,7 +560,10 @@ def _rename_relation(select: exp.Expr, name: str, new_name: str) -> None:
 
 
 def _mark_correlated_count(select: exp.Expr) -> None:
-    """Mark a correlated COUNT, for which ClickHouse returns NULL instead of 0 if there are no rows."""
+    """Mark a correlated sub-query that selects COUNT.
+
+    If there are no rows, ClickHouse returns NULL instead of 0 for such a sub-query.
+    """
     items = select.expressions
     is_count = len(items) == 1 and isinstance(items[0].unalias(), (exp.Count, exp.CountIf))
     if is_count and isinstance(select.parent, exp.Subquery) and not any(map(select.args.get, _ROW_CHANGING_CLAUSES)):
@@ -555,8 +583,8 @@ def _translate_subquery(node: exp.Expr) -> exp.Expr:
     return node
 
 
-# The internal operation that tests whether a condition holds for any element. Its arguments are the array, the variable
-# for an element, and the condition.
+# The name of the internal operation that tests whether a condition holds for any element of an array. Its arguments are
+# the array, the variable for an element, and the condition.
 EXISTS_IN_FUNCTION: Final = "$exists_in"
 
 _CLAUSES_BESIDES_WHERE: Final = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
@@ -575,7 +603,7 @@ def _translate_exists(node: exp.Expr) -> exp.Expr:
 
 
 def _nested_unnests(select: exp.Expr) -> list[exp.Expr]:
-    """Return the nested UNNESTs of a query that reads nothing else; else an empty list."""
+    """Return the UNNESTs of a query that reads only nested UNNESTs; return an empty list for any other query."""
     if not isinstance(select, exp.Select) or any(map(select.args.get, _CLAUSES_BESIDES_WHERE)):
         return []
     joins = select.args.get("joins") or []
@@ -608,7 +636,7 @@ def _exists_in_array(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Ex
 def _replace_element_references(
     condition: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None
 ) -> None:
-    """Replace references to the element and to a struct's fields in the condition by the lambda's variable."""
+    """Replace the condition's references to the element, or to a field of it, by the lambda's variable `name`."""
     positions: Mapping[str, int] = {
         label: index for index, (label, _) in enumerate(element.fields if element else (), 1)
     }

@@ -1,6 +1,7 @@
-"""Text functions, functions of single characters, and FORMAT().
+"""Rules for text functions, functions of single characters, and FORMAT().
 
-Positions are code points counted from one, negative ones from the end; NULL arguments give NULL.
+Positions are code points counted from one; negative positions are counted from the end. A function is NULL if an
+argument is NULL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from cordwood.sql.rules.functions import (
 )
 from cordwood.sql.rules.strings import CONSTANT_FOLDING_RULES, has_duplicate_characters, translate_arguments
 
-# Unicode's white space, which BigQuery's TRIM removes by default.
+# Matches Unicode's white space, which BigQuery's TRIM removes by default.
 _WHITE_SPACE_PATTERN: Final = (
     r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"
 )
@@ -48,7 +49,7 @@ def _is_bytes(node: exp.Expr) -> bool:
 
 
 def _function_for_type(node: exp.Expr, name: str) -> str:
-    """Return the name of ClickHouse's function for bytes or for code points."""
+    """Return the name of the variant of a ClickHouse function for the node's type: bytes or code points."""
     return name if _is_bytes(node) else f"{name}UTF8"
 
 
@@ -60,7 +61,7 @@ def _translate_substring(node: exp.Expr) -> exp.Expr:
         start_sql = "@b"
     if length is None:
         return fill_template(f"{function_name}(@a, {start_sql})", value, start)
-    # ClickHouse's greatest skips NULL.
+    # Test for a NULL length, because ClickHouse's greatest skips NULL.
     body = f"if(isNull(@c), NULL, {function_name}(@a, {start_sql}, greatest(@c, 0)))"
     constant_length = constant_int(length)
     if constant_length is not None and constant_length >= 0:
@@ -118,7 +119,7 @@ def _translate_pad(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_concat(node: exp.Expr) -> exp.Expr:
-    """Lower CONCAT, which is NULL if any part is."""
+    """Lower CONCAT, which is NULL if any part is NULL."""
     parts = [_convert_for_concat(part) for part in node.expressions]
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
@@ -140,7 +141,7 @@ def _translate_concat_operator(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_split(node: exp.Expr) -> exp.Expr:
-    """Lower SPLIT: an empty text has one empty part; an empty delimiter splits into characters."""
+    """Lower SPLIT. An empty text has one part, which is empty; an empty delimiter splits a text into characters."""
     value, delimiter = as_text(node.this), node.expression
     constant_delimiter = constant_text(delimiter)
     if constant_delimiter is None:
@@ -161,7 +162,10 @@ def _translate_position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Lower INSTR: list all positions of the part, and choose from the front or, if negative, from the back."""
+    """Lower INSTR by listing all positions of the part, and choosing one of them.
+
+    The list is counted from the front, or from the back if the given position is negative.
+    """
     start = node.args.get("position") or fragment("toInt64(1)")
     count = node.args.get("occurrence") or fragment("toInt64(1)")
     length, substring_function = _function_for_type(value, "length"), _function_for_type(value, "substring")
@@ -199,7 +203,8 @@ def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     limit = node.args.get("max_dist")
     name, length = ("editDistance", "length") if _is_bytes(value) else ("editDistanceUTF8", "lengthUTF8")
-    # If one text is empty, ClickHouse counts the bytes of the other.
+    # If one text is empty, the distance is the length of the other text in characters. ClickHouse would return its
+    # length in bytes.
     distance = f"toInt64(if(@a = '' OR @b = '', {length}(@a) + {length}(@b), {name}(@a, @b)))"
     if limit is None:
         return fill_template(distance, value, other)
@@ -251,7 +256,8 @@ def _translate_translate(node: exp.Expr) -> exp.Expr:
 
 
 _NON_NULL_VALUE_SQL: Final = "assumeNotNull(@a)"
-_first_or_last_sql: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format  # ClickHouse's greatest skips NULL.
+# The test for NULL is needed because ClickHouse's greatest skips NULL.
+_first_or_last_sql: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format
 _map_characters_sql: Final = "if(isNull(@a), [], arrayMap(_c -> {}, {}))".format
 _is_invalid_code_point_sql: Final = "{0} < 0 OR {0} > 1114111 OR {0} BETWEEN 55296 AND 57343".format
 _TITLE_CASE_LETTER_SQL: Final = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
@@ -317,7 +323,8 @@ RULES = RuleSet(
         exp.StrPosition: _translate_position,
         exp.Normalize: _translate_normalize,
         exp.Levenshtein: _translate_edit_distance,
-        # ClickHouse's soundex treats an H between consonants as a vowel, and returns zeros for a text without letters.
+        # SOUNDEX is refused, because ClickHouse's soundex differs from BigQuery's: it treats an H between consonants as
+        # a vowel, and returns zeros for a text without letters.
         exp.Soundex: lambda node: raise_unsupported(node, "SOUNDEX"),
         exp.Collate: _translate_collate,
         exp.Translate: _translate_translate,
@@ -326,8 +333,8 @@ RULES = RuleSet(
 )
 
 
-# Splits bytes into their pairs of hexadecimal digits. Bytes that are themselves hexadecimal digits stay together with
-# an unprintable byte before them and are escaped with it, because they would extend its escape.
+# SQL that splits bytes into pairs of hexadecimal digits. An unprintable byte stays together with following bytes that
+# are the characters of hexadecimal digits. These are also escaped, because they would otherwise extend its escape.
 _HEX_PAIRS_SQL: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL_CHARACTER_PATTERN: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
@@ -353,7 +360,7 @@ def _escape_bytes_sql(*quotes: str) -> str:
 
 
 def _escape_text_sql(text: str) -> str:
-    """Return SQL that escapes a text, except for its quotes."""
+    """Return SQL that escapes a text, but not the quotes in it."""
     escaped = text
     for escape_letter, code in ((r"\\", 92), ("n", 10), ("r", 13), ("t", 9)):
         escaped = rf"replaceAll({escaped}, char({code}), '\\{escape_letter}')"
@@ -363,7 +370,7 @@ def _escape_text_sql(text: str) -> str:
 
 
 def _quote_text_sql(text: str) -> str:
-    """Return SQL that puts the text in double quotes, or in single ones if it contains only double ones."""
+    """Return SQL that puts a text in double quotes, or in single quotes if it contains double but no single quotes."""
     escaped = _escape_text_sql(text)
     return _choose_quotes_sql(
         text, f"concat('''', {escaped}, '''')", rf"""concat('"', replaceAll({escaped}, '"', '\\"'), '"')"""
@@ -374,7 +381,7 @@ def _choose_quotes_sql(text: str, single: str, double: str) -> str:
     return f"""if(position({text}, '"') > 0 AND position({text}, '''') = 0, {single}, {double})"""
 
 
-# The number of digits after the point of exact numbers.
+# The number of digits after the point of NUMERIC and BIGNUMERIC values.
 _DECIMALS_BY_KIND: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
 _QUOTES: Final[Sequence[str]] = ('"', "''", "`")
 _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
@@ -393,7 +400,10 @@ class _FormatSql:
         return fragment(f"concat({placeholder_list(len(parts))}, '')", *parts)
 
     def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
-        """Format by ClickHouse's printf, which has no `*`; a width given as an argument is applied afterwards."""
+        """Format a value by ClickHouse's printf.
+
+        This printf does not support `*`, so that a width which is given as an argument is applied afterwards.
+        """
         if field.precision is not None:
             raise_unsupported(node, "A precision in FORMAT that is not a literal")
         if field.width is not None and field.spec.is_zero_padded:
@@ -402,7 +412,7 @@ class _FormatSql:
         return _pad_to_width_argument(field, fragment("printf({1}, {0})", value, format_text))
 
     def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
-        """Pad a text to the width in characters; ClickHouse's printf counts bytes."""
+        """Pad a text to the width in characters, whereas ClickHouse's printf would count bytes."""
         spec = field.spec
         if spec.letter in TEXT_LETTERS and field.precision is not None:
             value = fill_template("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)
@@ -451,7 +461,10 @@ class _FormatSql:
         return _escape_bytes_sql(*quotes)
 
     def fill_template_unless_null(self, template: str, value: exp.Expr) -> exp.Expr:
-        """Apply the template below a test for NULL, because ClickHouse has no arrays that may be NULL."""
+        """Fill the template so that it is NULL if the value is NULL.
+
+        An explicit test for NULL is needed, because arrays in the template cannot be NULL in ClickHouse.
+        """
         return fill_template(f"if(isNull(@a), NULL, {template.replace('@a', 'assumeNotNull(@a)')})", value)
 
 

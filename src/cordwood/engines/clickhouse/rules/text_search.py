@@ -1,6 +1,7 @@
-"""Search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
+"""Rules for search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
 
-Regular expressions are RE2 in both dialects, but in BigQuery, a missing match is NULL and positions count characters.
+Both dialects use RE2's regular expressions. In BigQuery, however, a missing match is NULL, and positions count
+characters.
 """
 
 from typing import Final
@@ -39,9 +40,9 @@ from cordwood.sql.rules.strings import (
 
 
 def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
-    """Return whether the result is NULL, because the pattern is invalid and the call is SAFE.
+    """Return whether the call's result is NULL, because the call is SAFE and its pattern is invalid.
 
-    Raise for BYTES, and for several groups without SAFE.
+    Refuse BYTES. Raise BadQueryValue for a pattern with several groups if the call is not SAFE.
     """
     if kind_of(node.this) is Kind.BYTES:
         raise_unsupported(node, "A regular expression over BYTES")
@@ -56,14 +57,17 @@ def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
 
 
 def _refuse_empty_matches(node: exp.Expr) -> None:
-    """Refuse patterns with empty matches, which ClickHouse finds differently from RE2, or not at all."""
+    """Refuse a pattern that may match the empty text.
+
+    ClickHouse finds empty matches at other places than BigQuery, or does not find them at all.
+    """
     literal_text = constant_text(node.expression)
     if may_match_empty_text("." if literal_text is None else literal_text):
         raise_unsupported(node, f"A pattern of {function_name(node)} that may match the empty text")
 
 
 def _re2_pattern(node: exp.Expr) -> exp.Expr:
-    """Return the pattern with `(?-s)`: in ClickHouse a dot matches line ends by default."""
+    """Return the pattern with the flag `(?-s)`, because in ClickHouse a dot also matches line ends by default."""
     literal_text = constant_text(node)
     if literal_text is None:
         return fragment("concat('(?-s)', {0})", node)
@@ -78,17 +82,19 @@ def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
     return fragment("match({0}, {1})", as_text(node.this), _re2_pattern(node.expression))
 
 
-# ClickHouse finds all matches of constant patterns only. For others, matches are marked by replacement and the marks
-# extracted; these characters are removed from the text before.
+# The marks around a match. ClickHouse can find all matches only for a constant pattern. For any other pattern, each
+# match is replaced by itself between the two marks, and the marked texts are extracted. Characters of the text that are
+# equal to a mark are removed beforehand.
 _OPEN, _CLOSE = "\x01", "\x02"
 _MARKED_MATCH_PATTERN: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
-# The number of capturing groups of a pattern at run time: its parentheses without escapes and character classes.
+# SQL for the number of capturing groups of a pattern that is known only at run time. It counts the opening parentheses,
+# except those in escapes and in character classes.
 _PATTERN_WITHOUT_CLASSES_SQL: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
 _GROUP_COUNT_SQL: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
 
 
 def _group_count(pattern: exp.Expr, name: str) -> str:
-    """Return the number of capturing groups, or template text that computes it."""
+    """Return the number of the pattern's capturing groups, or template text that computes the number at run time."""
     literal_text = constant_text(pattern)
     if literal_text is not None:
         return str(count_groups(literal_text))
@@ -96,21 +102,24 @@ def _group_count(pattern: exp.Expr, name: str) -> str:
 
 
 def _all_matches_sql(value: str, pattern: str, group_number: str) -> str:
-    """Return template text for every match of any pattern, or for the group `group_number` of each match."""
+    """Return template text for an array with the group `group_number` of each match, or the whole match for "0".
+
+    The text works for patterns that are not constant.
+    """
     without_marks = f"replaceRegexpAll(assumeNotNull({value}), '[{_OPEN}{_CLOSE}]', '')"
     marked = f"replaceRegexpAll({without_marks}, assumeNotNull({pattern}), '{_OPEN}\\\\{group_number}{_CLOSE}')"
     return f"extractAll({marked}, '{_MARKED_MATCH_PATTERN}')"
 
 
 def _whole_matches_sql(pattern: exp.Expr, value: str, name: str) -> str:
-    """Return template text for every match as an array of texts."""
+    """Return template text for the array of all whole matches."""
     if constant_text(pattern) is None:
         return _all_matches_sql(value, name, "0")
     return f"arrayMap(_g -> _g[1], extractAllGroupsVertical({value}, concat('(', {name}, ')')))"
 
 
 def _matches_or_group_sql(pattern: exp.Expr, value: str, name: str) -> str:
-    """Return template text for every match, or for the first group if there is one."""
+    """Return template text for the array of all matches, or of their first groups if the pattern has a group."""
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _group_count(pattern, name)
@@ -122,7 +131,7 @@ _TOO_MANY_GROUPS_MESSAGE: Final = "A regular expression that extracts has at mos
 
 
 def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
-    """Lower REGEXP_EXTRACT: NULL without a match."""
+    """Lower REGEXP_EXTRACT, which is NULL if there is no match."""
     if _is_null_for_invalid_pattern(node):
         return typed_null(STRING)
     value, pattern = as_text(node.this), _re2_pattern(node.expression)
@@ -133,7 +142,10 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
 
 
 def _null_if_group_absent_sql(node: exp.Expr, group: str) -> str:
-    """Return NULL for a group that did not take part in the match, which is an empty text in ClickHouse."""
+    """Return the template text of a group, changed to be NULL if the group did not take part in the match.
+
+    ClickHouse returns an empty text for such a group.
+    """
     literal_text = constant_text(node.expression)
     if literal_text is None or not has_optional_group(literal_text):
         return group
@@ -147,7 +159,8 @@ def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
     _refuse_empty_matches(node)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
-        return typed_null(STRING)  # `^` matches only at the beginning of the text, which is before the position
+        # `^` matches only at the beginning of the text, which is before the start position.
+        return typed_null(STRING)
     matches = _matches_or_group_sql(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
     nth = _null_if_group_absent_sql(node, f"{matches}[assumeNotNull(greatest(@d, 1))]")
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
@@ -180,7 +193,7 @@ def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
-    """Lower REGEXP_INSTR: add up the lengths of the text before the match."""
+    """Lower REGEXP_INSTR by searching the matches in the text one after another, up to the requested match."""
     if _is_null_for_invalid_pattern(node):
         return typed_null(INT64)
     value, pattern = as_text(node.this), _re2_pattern(node.expression)
@@ -214,9 +227,9 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_like(node: exp.Expr) -> exp.Expr:
-    """Lower LIKE; a backslash escapes `%`, `_` and itself, as in ClickHouse.
+    """Lower LIKE, in which a backslash escapes `%`, `_` and itself, as in ClickHouse.
 
-    NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches.
+    NOT LIKE ANY is true if at least one pattern does not match. NOT LIKE ALL is true if no pattern matches.
     """
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
@@ -228,7 +241,7 @@ def _translate_like(node: exp.Expr) -> exp.Expr:
 
 
 def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
+    """Lower LIKE ANY and LIKE ALL to OR and AND over the patterns, with three-valued logic."""
     items = _patterns_of_quantifier(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (
@@ -269,7 +282,10 @@ def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
 
 
 def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
-    """Return the test whether a part of the value contains the text; NULL if none does and one of them is NULL."""
+    """Return the test whether the value, or any part of it, contains the text.
+
+    The test is NULL if no part contains the text and a part is NULL.
+    """
     name = f"_p{depth}"
     if datatype is None or datatype == STRING:
         return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, text)

@@ -1,6 +1,6 @@
-"""Times as text: FORMAT_TIMESTAMP, PARSE_TIMESTAMP and similar functions, and CAST(… AS STRING).
+"""Rules for times as text: FORMAT_TIMESTAMP, PARSE_TIMESTAMP and similar functions, and CAST(… AS STRING).
 
-A time is formatted element by element; a text is parsed by a regular expression whose groups are assembled to a time.
+A time is formatted element by element. A text is parsed by a regular expression, whose groups are assembled to a time.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from cordwood.sql.rules.time_text import (
     parsing_rules,
 )
 
-# @a is the wall clock to print, @b the same time in UTC.
+# In the templates that print a time, `@a` is the wall clock to print, and `@b` is the same time in UTC.
 _MICROS_SQL: Final = "toUnixTimestamp64Micro(@a)"
 _OFFSET_MINUTES_SQL: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
 _OFFSET_SIGN_SQL: Final = f"if({_OFFSET_MINUTES_SQL} < 0, '-', '+')"
@@ -50,7 +50,7 @@ def _zero_padded_sql(number: str, digits: int, fill: str = "0") -> str:
 _OFFSET_HOURS_SQL: Final = _zero_padded_sql(f"intDiv(abs({_OFFSET_MINUTES_SQL}), 60)", 2)
 _OFFSET_MINUTES_PART_SQL: Final = _zero_padded_sql(f"abs({_OFFSET_MINUTES_SQL}) % 60", 2)
 
-# The elements that ClickHouse's formatDateTime prints as BigQuery does, with ClickHouse's letters.
+# The format elements that ClickHouse's formatDateTime prints in the same way as BigQuery, with ClickHouse's letters.
 _FORMAT_LETTER_BY_ELEMENT: Final[Mapping[str, str]] = {
     **{letter: letter for letter in "YmdHSjyabpIuwVGFTRD"},
     "A": "W",
@@ -91,7 +91,10 @@ _ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
 
 
 def _record_time_kind(node: exp.Expr) -> exp.Expr:
-    """Record the type of the time to print, which only sqlglot's wrapper node reveals, before that node is lowered."""
+    """Record the type of the time to print before the argument is lowered.
+
+    Only the node in which sqlglot wraps the argument shows this type.
+    """
     kind = KIND_BY_CAST.get(type(node.this))
     if kind is not None:
         argument_kind = kind_of(node.this.this)
@@ -119,7 +122,7 @@ _PARSING_SQL: Final = TimeParsingSql(
     name_position="toInt64(indexOf([{}], lower(substring({}, 1, 3))))".format,
     units_to_duration="{} * {}".format,
     seconds_to_duration="toInt64(toDecimal64(substring({}, 1, 9), 6) * 1000000)".format,
-    # The microseconds since midnight.
+    # The sum of the durations is the number of microseconds since midnight.
     sum_durations=lambda parts: f"toInt64({' + '.join(parts) or '0'})",
 )
 
@@ -128,10 +131,13 @@ _NUMBER_BOUNDS: Final = {**BOUNDS_BY_ELEMENT, "V": (1, 53)}
 
 
 def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
-    """Return the parsed time; the array of groups is empty if the text does not match, which is an error or NULL."""
+    """Return SQL that parses a text by the format pattern.
+
+    If the text does not match, the array of groups is empty. The result is then an error, or NULL inside SAFE.
+    """
     value = read_as(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
-    # The first group is the whole match.
+    # The first element of `_p` is the match of the whole pattern, so the groups of the elements follow after it.
     groups = ElementGroups(
         {element: f"_p[{group + 1}]" for element, group in format_pattern.group_index_by_element.items()}, _PARSING_SQL
     )
@@ -149,7 +155,10 @@ def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -
 
 
 def _out_of_range_conditions(groups: ElementGroups) -> list[str]:
-    """Return conditions for an invalid time: a number out of its range, or a day that the month does not have."""
+    """Return SQL conditions that hold for an invalid time.
+
+    A time is invalid if a number is out of its range, or if the month does not have the day.
+    """
     groups_by_element = groups.templates
     bounds = ((groups.number_sql(key), *_NUMBER_BOUNDS[key]) for key in _NUMBER_BOUNDS if key in groups_by_element)
     conditions = [f"{number} NOT BETWEEN {low} AND {high}" for number, low, high in bounds]
@@ -161,7 +170,10 @@ def _out_of_range_conditions(groups: ElementGroups) -> list[str]:
 
 
 def _time_from_groups(groups: ElementGroups, kind: Kind) -> str:
-    """Return the template of the parsed time over the groups `_p`: a TIMESTAMP, or a local time if no zone is known."""
+    """Return the SQL of the parsed time, which reads the array of groups `_p`.
+
+    If a TIMESTAMP is to be parsed but the text has no zone, the SQL gives a wall clock.
+    """
     if "s" in groups.templates:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
         return f"fromUnixTimestamp64Micro({groups.number_sql('s')} * 1000000{zone})"
@@ -220,7 +232,7 @@ TIME_PRINTER: Final = TimePrinter(VOCABULARY, _TimePrinterSql())
 RULES = RuleSet(
     nodes={
         **TIME_PRINTER.rules().nodes,
-        # Without %Z: ClickHouse supports a zone by name only if it is the same for all rows.
+        # %Z is not supported, because ClickHouse supports the name of a zone only if it is the same for all rows.
         **parsing_rules(_parse_time_sql, unsupported_elements=frozenset({"Z"})).nodes,
     },
     by_name=TIME_PRINTER.rules().by_name,

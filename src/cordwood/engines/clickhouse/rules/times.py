@@ -1,6 +1,6 @@
-"""Times: INTERVAL values, sums and differences, truncating, buckets, parts, epochs and generated arrays.
+"""Rules for times: INTERVAL values, sums and differences, truncation, buckets, parts, epochs and generated arrays.
 
-An INTERVAL is a tuple of months, days and microseconds.
+In ClickHouse, an INTERVAL is represented by a tuple of months, days and microseconds.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ _MONTHS_PER_UNIT: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}
 
 
 def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
-    """Return an INTERVAL of a number of units, as months, days and microseconds."""
+    """Return an INTERVAL of `count` units, as a tuple of months, days and microseconds."""
     if unit in _MONTHS_PER_UNIT:
         template = f"tuple({{0}} * {_MONTHS_PER_UNIT[unit]}, toInt64(0), toInt64(0))"
     elif unit in _DAYS_PER_UNIT:
@@ -56,7 +56,7 @@ def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 
 
 def _interval_count(count: exp.Expr) -> exp.Expr:
-    """Return the count of an INTERVAL as a number; sqlglot returns it as text."""
+    """Return the count of an INTERVAL as a number, because sqlglot represents a constant count as a text."""
     value = constant_python_value(count)
     if value is None:
         return fragment("toInt64({0})", read_as(count, Kind.INT64))
@@ -95,7 +95,10 @@ def _add_units(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
 
 
 def _add_to_time(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
-    """Shift a TIME, modulo 24 hours."""
+    """Return a TIME plus or minus a number of microseconds, modulo 24 hours.
+
+    `change` is the SQL for the sign and the number of microseconds, in which `@b` is `count`.
+    """
     micros = f"positiveModulo(toUnixTimestamp64Micro(CAST(@a, 'Nullable(DateTime64(6))')) {change}, 86400000000)"
     return fill_template(f"CAST(fromUnixTimestamp64Micro(toInt64({micros})), 'Nullable(Time64(6))')", value, count)
 
@@ -112,7 +115,7 @@ def _add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) ->
 
 
 def _truncation_template(unit: str, node: exp.Expr, name: str = "@a") -> str:
-    """Return the template that truncates the wall clock to the unit."""
+    """Return the template that truncates the wall clock `name` to the unit."""
     week_offset = week_start_offset(unit)
     day = f"toDate32({name})"
     if week_offset is not None:
@@ -155,7 +158,8 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
     elif unit == "ISOYEAR":
         ending = f"addDays({_truncation_template(unit, node, f'addDays({_truncation_template(unit, node)}, 374)')}, -1)"
     elif unit in _MONTHS_PER_UNIT:
-        # Find the last month first: the beginning of the next unit may be after 9999, where ClickHouse's calendar ends.
+        # Compute the last month of the unit first. The day before the next unit cannot be computed, because the next
+        # unit may begin after the year 9999, in which ClickHouse's calendar ends.
         ending = (
             f"toLastDayOfMonth(addMonths(toDate32({_truncation_template(unit, node)}), {_MONTHS_PER_UNIT[unit] - 1}))"
         )
@@ -173,7 +177,7 @@ _UNIT_NUMBER_SQL: Final = {
 
 
 def _generate_array_rule(kind: Kind) -> Rule:
-    """Return the rule of an array of times from start to end by an interval, forward or backward."""
+    """Return the rule that generates an array of times from start to end by an interval, forward or backward."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         start, end = (read_as(node.args[key], kind) for key in ("start", "end"))
@@ -192,8 +196,8 @@ def _generate_array_rule(kind: Kind) -> Rule:
     return rule
 
 
-# The length of a step in microseconds, with months of 28 days. With longer months there are too many steps: the last
-# are filtered out.
+# The length of a step in microseconds, if each month had 28 days. Because most months are longer, too many steps may be
+# generated. The steps beyond the end are filtered out.
 _STEP_MICROS_SQL: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
 _MICROS_SQL: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
 _STEP_COUNT_SQL: Final = (
@@ -347,7 +351,7 @@ def _wall_clock_of(value: exp.Expr) -> exp.Expr:
 
 
 def _translate_timestamp(node: exp.Expr) -> exp.Expr:
-    """Lower TIMESTAMP(x[, zone]): the zone applies to a text without a zone and to a wall clock."""
+    """Lower TIMESTAMP(x[, zone]), in which the zone applies to a text without a zone and to a wall clock."""
     value, zone = node.this, node.args.get("zone")
     if kind_of(value) is Kind.STRING:
         if zone is None:
@@ -359,7 +363,7 @@ def _translate_timestamp(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_datetime(node: exp.Expr) -> exp.Expr:
-    """Lower DATETIME(date, time), and the wall clock of a TIMESTAMP in a zone."""
+    """Lower DATETIME(date, time), DATETIME(timestamp, zone) and DATETIME of a single value."""
     value, other = node.this, node.args.get("expression")
     if kind_of(value) is Kind.STRING and other is None:
         return text_to_time(node, value, Kind.DATETIME)
@@ -435,7 +439,7 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
         "(@a NOT BETWEEN 0 AND 23 OR @b NOT BETWEEN 0 AND 59 OR @c NOT BETWEEN 0 AND 59)",
         "CAST(fromUnixTimestamp64Micro(toInt64(@a * 3600 + @b * 60 + @c) * 1000000), 'Nullable(Time64(6))')",
     ),
-    # Times are rounded down, also those before 1970.
+    # UNIX_SECONDS and UNIX_MILLIS round down, also for times before 1970.
     exp.UnixSeconds: _floored_division_sql("toUnixTimestamp64Micro({0})", 1_000_000),
     exp.UnixMillis: _floored_division_sql("toUnixTimestamp64Micro({0})", 1_000),
     exp.UnixMicros: "toUnixTimestamp64Micro({0})",
