@@ -1,4 +1,4 @@
-"""ClickHouse's name resolution: an alias is visible in its whole SELECT, and shadows a column of the same name."""
+"""ClickHouse's resolution of aliases: an alias is visible in its whole SELECT, and shadows a column of that name."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from cordwood.sql.nodes import replace_node
 
 
 class NamedColumn(msgspec.Struct, frozen=True):
-    """A named column of a SELECT."""
+    """A column of a SELECT's result, with its name and its expression."""
 
     name: str
     node: exp.Expr
@@ -27,7 +27,7 @@ class SortKey(msgspec.Struct, frozen=True):
 
 
 class ExpandedSelect(msgspec.Struct, frozen=True):
-    """A SELECT whose aliases are expanded, so that its clauses refer to columns only."""
+    """A SELECT whose aliases are expanded, so that its clauses refer only to columns."""
 
     columns: tuple[NamedColumn, ...]
     where_conjuncts: tuple[exp.Expr, ...]
@@ -41,9 +41,9 @@ class ExpandedSelect(msgspec.Struct, frozen=True):
 
 
 def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) -> ExpandedSelect:
-    """Expand all aliases of a SELECT, which is mutated.
+    """Expand all aliases of a SELECT. The SELECT is mutated.
 
-    `values` are the expressions that WITH names; the SELECT's own aliases shadow these names.
+    `values` are the expressions that WITH defines, by name. The SELECT's own aliases shadow these names.
     """
     names = [_column_name_of(item) for item in select.expressions]
     expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
@@ -73,7 +73,7 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
 def _group_keys(
     group: exp.Expr, items: tuple[NamedColumn, ...], expander: "_AliasExpander", text: str
 ) -> tuple[exp.Expr, ...]:
-    """Return the keys of GROUP BY; for GROUP BY ALL, every column without an aggregate."""
+    """Return the keys of GROUP BY; for GROUP BY ALL, return every column that contains no aggregate."""
     if group.args.get("all"):
         nodes = (item.node for item in items if not has_aggregate(item.node))
         return tuple(node for node in nodes if not isinstance(node, exp.Literal))
@@ -86,7 +86,7 @@ def _strip_alias(item: exp.Expr) -> exp.Expr:
 
 
 def _column_name_of(item: exp.Expr) -> str:
-    """Return the alias, the name of the column, or the text of the expression."""
+    """Return the name of a SELECT's result column: its alias, the name of the column, or the text of the expression."""
     if isinstance(item, exp.Alias):
         return str(item.alias)
     if isinstance(item, exp.Column):
@@ -117,9 +117,9 @@ class _AliasExpander(msgspec.Struct):
     expanded_aliases: dict[str, exp.Expr] = {}
 
     def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
-        """Return a copy of the expression with aliases expanded.
+        """Return a copy of the expression in which aliases are expanded.
 
-        `alias` is the alias of the expression itself, if any: inside of it, this name refers to a column.
+        `alias` is the alias of the expression itself, if any. Inside of the expression, this name refers to a column.
         """
         return self._expand_below(copy_tree(node), (alias,) if alias else ())
 
@@ -174,7 +174,7 @@ def _split_conjuncts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _column_of_ordinal(node: exp.Expr, items: tuple[NamedColumn, ...], text: str) -> exp.Expr | None:
-    """Return the column that an ordinal refers to; None for any other key."""
+    """Return the expression of the column to which an ordinal refers; return None if the key is not an ordinal."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     ordinal = int(node.this) if str(node.this).isdigit() else 0
@@ -200,7 +200,7 @@ def _read_row_count(clause: exp.Expr | None, text: str) -> int | None:
 
 
 def canonical_text(node: exp.Expr) -> str:
-    """Return a canonical text of the expression, equal for equal expressions."""
+    """Return a text of the expression that is the same for all equal expressions."""
     inner = node.unnest()
     count_nodes(sum(1 for _ in inner.walk()))
     return inner.sql("clickhouse", comments=False)

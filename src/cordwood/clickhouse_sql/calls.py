@@ -1,6 +1,6 @@
 """Function calls as the author wrote them, and the interface through which functions translate their arguments.
 
-The number of arguments, and time zones among them, are checked here.
+This module also checks the number of arguments, and time zones that are arguments.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,8 @@ from cordwood.model.definitions import Parameter
 class Call(msgspec.Struct, frozen=True):
     """A call of a function; `name` is in lower case.
 
-    `condition` is the argument added by the combinator -If; `parameters` are those of a parametric aggregate.
+    `condition` is the additional argument of an aggregate with the suffix If. `parameters` are the parameters of an
+    aggregate in brackets before its arguments, as in `quantile(0.9)(x)`.
     """
 
     name: str
@@ -44,7 +45,10 @@ CallReader = Callable[[exp.Expr], tuple[str, CallArguments]]
 
 
 def _reader_of_children(name: str, *keys: str) -> CallReader:
-    """Return a reader of nodes whose children `keys` are the arguments in this order; a list is several arguments."""
+    """Return a reader of nodes whose children `keys` are the arguments of the call, in this order.
+
+    A child that is a list of nodes gives several arguments.
+    """
 
     def read(node: exp.Expr) -> tuple[str, CallArguments]:
         parts: list[exp.Expr | None] = []
@@ -74,7 +78,7 @@ def _read_date_diff(node: exp.Expr) -> tuple[str, CallArguments]:
 
 
 def _reader_of_time_shift(name: str) -> CallReader:
-    """Return a reader of `date_add(t, INTERVAL 1 HOUR)`, and of its other form `date_add(HOUR, 1, t)`."""
+    """Return a reader of both forms of a call: `date_add(t, INTERVAL 1 HOUR)` and `date_add(HOUR, 1, t)`."""
 
     def read(node: exp.Expr) -> tuple[str, CallArguments]:
         amount, unit = node.expression, node.args.get("unit")
@@ -104,7 +108,7 @@ _TIME_PART_FUNCTIONS: Final = {
 
 
 def _read_extract(node: exp.Expr) -> tuple[str, CallArguments]:
-    """Read `EXTRACT(HOUR FROM t)` as a call."""
+    """Read `EXTRACT(HOUR FROM t)` as a call of the function for the part, such as toHour."""
     return _TIME_PART_FUNCTIONS.get(node.name.upper(), "extract"), (node.expression,)
 
 
@@ -125,9 +129,9 @@ def _reader_of_json(name: str) -> CallReader:
 
 
 def _json_key_argument(part: exp.Expr) -> exp.Expr:
-    """Return a step of a JSON path as an argument.
+    """Return a step of a JSON path as an argument of a call.
 
-    sqlglot counts array elements from 0, ClickHouse from 1.
+    sqlglot counts array elements from 0, whereas ClickHouse counts them from 1.
     """
     if isinstance(part.this, int):
         return exp.Literal.number(part.this + 1 if part.this >= 0 else part.this)
@@ -203,7 +207,7 @@ _READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
     exp.Xor: _reader_of_children("xor", "this", "expression"),
 }
 
-# Arguments of sqlglot's nodes that are not arguments of the call.
+# Arguments of sqlglot's nodes that are not arguments of the function call.
 _IGNORED_ARGUMENTS: Final = frozenset(
     """
     big_int binary coalesce ensure_variant ignore_nulls json_type null_propagation only_json_types quantile safe
@@ -213,7 +217,10 @@ _IGNORED_ARGUMENTS: Final = frozenset(
 
 
 def call_of(node: exp.Expr) -> Call | None:
-    """Return the call of a node; None for other nodes, and for calls with children that are not arguments."""
+    """Return the function call that a node represents.
+
+    Return None for other nodes, and for a call that has children which are not arguments.
+    """
     if isinstance(node, (exp.ParameterizedAgg, exp.CombinedParameterizedAgg)):
         return _make_call(str(node.this), tuple(node.args.get("params") or ()), node, tuple(node.expressions))
     if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc, exp.CombinedAggFunc)):
@@ -230,7 +237,7 @@ def call_of(node: exp.Expr) -> Call | None:
     return _make_call(name, arguments, node, parameters)
 
 
-# Nodes for which the reader reads every child.
+# The nodes whose readers read every child.
 _FULLY_READ_NODES: Final = (
     exp.VarMap,
     exp.JSONExtract,
@@ -245,7 +252,10 @@ _FULLY_READ_NODES: Final = (
 
 
 def _is_fully_read(node: exp.Expr, parts: CallArguments) -> bool:
-    """Return whether all children of the node are arguments; sqlglot also stores other dialects' clauses there."""
+    """Return whether all children of the node are arguments of the call.
+
+    sqlglot may also store clauses of other dialects as children of a node.
+    """
     part_ids = {id(part) for part in parts}
     for key, value in node.args.items():
         values = value if isinstance(value, list) else [value]
@@ -275,7 +285,7 @@ def is_known_function(call: Call) -> bool:
 
 
 class ArgumentTranslator(Protocol):
-    """Translates arguments to values. A wrong type is refused at the argument's position."""
+    """Translates arguments of calls to values; refuses a value of the wrong type at the argument's position."""
 
     @property
     def row(self) -> RowScope:
@@ -292,7 +302,7 @@ class ArgumentTranslator(Protocol):
     def value(self, node: exp.Expr) -> Value: ...
 
     def value_with_default(self, node: exp.Expr) -> Value:
-        """Return the value, with its default instead of NULL."""
+        """Return the value of the node, in which NULL is replaced by the default if there is one."""
         ...
 
     def string_value(self, node: exp.Expr) -> Value: ...
@@ -316,20 +326,20 @@ class ArgumentTranslator(Protocol):
     def constant_number(self, node: exp.Expr, subject: str) -> float: ...
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
-        """Return a filled template of BigQuery SQL at the node's position."""
+        """Return the tree of a filled template of BigQuery SQL, with the node's position."""
         ...
 
     def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
-        """Return a refusal with the node's position."""
+        """Return the error QueryRefused with the node's position."""
         ...
 
 
 def checked_arguments(
     translator: ArgumentTranslator, call: Call, minimum: int, maximum: int | None = None
 ) -> tuple[exp.Expr, ...]:
-    """Return the arguments; refuse a number outside of `minimum` and `maximum`.
+    """Return the arguments of a call; refuse the call if it has fewer than `minimum` or more than `maximum` arguments.
 
-    `maximum` is `minimum` by default, and -1 for no limit.
+    By default, `maximum` equals `minimum`. If `maximum` is -1, there is no upper limit.
     """
     maximum = minimum if maximum is None else maximum
     count = len(call.arguments)
@@ -346,7 +356,7 @@ def checked_arguments(
 
 
 def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int) -> tuple[exp.Expr, ...]:
-    """Return `count` arguments; a time zone may follow them, which must be UTC."""
+    """Return the first `count` arguments of a call; one more argument may follow, which must be the time zone UTC."""
     parts = checked_arguments(translator, call, count, count + 1)
     if len(parts) > count:
         check_zone(translator, parts[count])

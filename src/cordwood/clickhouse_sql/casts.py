@@ -1,4 +1,4 @@
-"""Type conversions: the types that casts may name, the conversion of values to each type, and conversion functions."""
+"""Type conversions: the types to which values can be cast, the conversion to each type, and conversion functions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ _TYPE_NAME_PATTERN: Final = re.compile(
 
 
 def type_of(translator: ArgumentTranslator, node: exp.DataType) -> Type:
-    """Return the dialect's type for the syntax tree of a type."""
+    """Return the dialect's type for a type in the syntax tree; refuse an unsupported type."""
     while node.this == exp.DType.LOWCARDINALITY and node.expressions and isinstance(node.expressions[0], exp.DataType):
         node = node.expressions[0]
     type_ = _TYPE_BY_DTYPE.get(node.this)
@@ -75,7 +75,7 @@ _SUPPORTED_TYPES_HINT: Final = (
 
 
 def type_named(translator: ArgumentTranslator, node: exp.Expr, text: str) -> Type:
-    """Return the type that a text names, such as `Nullable(Int64)`."""
+    """Return the dialect's type for its name as a text, such as `Nullable(Int64)`; refuse an unsupported type."""
     match = _TYPE_NAME_PATTERN.fullmatch(text)
     name = match[2].lower() if match else ""
     type_ = (
@@ -97,7 +97,7 @@ def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_:
 
 
 def to_text(value: Value) -> Value:
-    """Return the value converted to text, as by toString."""
+    """Return the value converted to a text, as ClickHouse's toString converts it."""
     value = value.with_default()
     type_ = msgspec.structs.replace(STRING, nullable=value.type.nullable)
     match value.type.name:
@@ -179,7 +179,10 @@ def _cast_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Val
 
 
 def _convert_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
-    """Return a value as a DateTime, if its type can be converted; numbers are seconds since 1970."""
+    """Return the value as a DateTime; a number counts as seconds since 1970.
+
+    Refuse a value whose type cannot be converted.
+    """
     type_ = Type("DateTime", scale=6)
     match value.type.name:
         case "Int64":
@@ -205,7 +208,7 @@ def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     if value.type.name == "Date":
         return value
     if value.type.name in ("Int64", "Float64"):
-        # Small numbers are days since 1970, others are seconds.
+        # In ClickHouse, numbers below `_MAX_UNIX_DAYS` are days since 1970, and other numbers are seconds.
         if isinstance(value.constant, int) and 0 <= value.constant < _MAX_UNIX_DAYS:
             return Value(translator.fill(node, "date_from_unix_date(@value)", value=value.node), DATE)
         if not isinstance(value.constant, int):
@@ -244,7 +247,10 @@ _BITS_BY_FUNCTION: Final = {
 
 
 def _int_or_default_function(bits: int, *, is_signed: bool, is_null: bool) -> _CallTranslator:
-    """Return the conversion of decimal text to an integer; other texts and numbers out of range are 0 or NULL."""
+    """Return the translator of a function that converts a decimal text to an integer.
+
+    For other texts, and for numbers out of range, the function returns NULL if `is_null` is set, and otherwise 0.
+    """
     minimum = -(2 ** (bits - 1)) if is_signed else 0
     maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
 
@@ -268,9 +274,9 @@ def _float_or_default_function(*, is_null: bool) -> _CallTranslator:
 
 
 def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    """Return the argument, which must be text.
+    """Return an argument that must be a text.
 
-    NULL for a missing key needs no default, since neither NULL nor empty text is a number.
+    For a missing key, the value stays NULL and is not replaced by an empty text, because neither is a number.
     """
     value = translator.value(node)
     if value.type.name != "String":
@@ -292,7 +298,10 @@ def _cast_function(type_: Type) -> _CallTranslator:
 
 
 def _to_int_function(bits: int, *, is_signed: bool) -> _CallTranslator:
-    """Return the conversion to an integer of `bits` bits; of a larger number, only the lowest bits are kept."""
+    """Return the translator of a function that converts a value to an integer of `bits` bits.
+
+    If the number needs more bits, the function keeps only the lowest bits.
+    """
     cast = _cast_function(INT)
     count = 2**bits
     low = count // 2 if is_signed else 0
@@ -325,7 +334,7 @@ def _translate_to_string(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_uuid(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return a constant UUID in the form of event ids: text in lower case."""
+    """Return a constant UUID as a text in lower case, which is the form of event ids."""
     (node,) = checked_arguments(translator, call, 1)
     text = translator.constant_text(node, "A UUID")
     return text_value(text.lower())

@@ -1,4 +1,4 @@
-"""Comparisons: operands of a common type, membership, patterns, and tuples."""
+"""Translation of comparisons: operators, BETWEEN, IN, LIKE, and comparisons of tuples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -25,7 +25,7 @@ from cordwood.sql.diagnostics import start_offset
 
 
 def as_number(value: Value) -> Value:
-    """Return the value as a number, where a condition is 0 or 1."""
+    """Return the value as a number; a condition becomes 0 or 1."""
     if value.type.name not in CONDITION_TYPES:
         return value
     if isinstance(value.constant, (int, bool)):
@@ -46,7 +46,10 @@ _ORDER_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]]
 
 
 def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_swapped: bool = False) -> bool | None:
-    """Return the result of comparing two constants, texts by their bytes; None if it is unknown at compile time."""
+    """Return the result of comparing two constants; return None if it is unknown at compile time.
+
+    Texts are compared by their bytes.
+    """
     low, high = (right, left) if is_swapped else (left, right)
     if isinstance(low, str) and isinstance(high, str):
         first, second = low.encode(errors="surrogatepass"), high.encode(errors="surrogatepass")
@@ -57,7 +60,7 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
 
 
 def compare(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
-    """Return a comparison; a missing operand is replaced by the default of its type."""
+    """Return the comparison of two values; for an operand that is missing, its default is compared."""
     left, right = left.with_default(), right.with_default()
     if "Nothing" in (left.type.name, right.type.name):
         return Value(exp.Null(), FLAG.as_nullable())
@@ -78,7 +81,7 @@ def copy_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
 
 
 def unify_types(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> tuple[Value, Value]:
-    """Return both operands converted to a common type; refuse operands without one."""
+    """Return both operands converted to a common type; refuse operands that have no common type."""
     names = {left.type.name, right.type.name}
     if names & set(TIME_TYPES):
         return to_datetime(translator, node, left), to_datetime(translator, node, right)
@@ -117,7 +120,7 @@ def negate(value: Value) -> Value:
 
 
 def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """Return `x IN (…)`, for constants or columns of x's type; with `may_be_null`, NULL may be returned for false."""
+    """Return the translation of `x IN (…)`; with `may_be_null`, its expression may be NULL instead of false."""
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(rewrite_tuple_in(translator, node))
     return _translate_in_constants(translator, node, may_be_null=may_be_null)
@@ -206,7 +209,7 @@ def _connector_chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Exp
 
 
 def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | None:
-    """Return whether a constant is among these values; None if this is unknown at compile time."""
+    """Return whether a constant is among the choices; return None if the result is unknown at compile time."""
     results = [
         compare_constants(exp.EQ, constant, choice.constant) if choice.is_constant else None for choice in choices
     ]
@@ -214,7 +217,7 @@ def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | Non
 
 
 def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """Return the translation of LIKE or ILIKE; with `may_be_null`, NULL may be returned for false."""
+    """Return the translation of LIKE or ILIKE; with `may_be_null`, its expression may be NULL instead of false."""
     value = translator.value(node.this)
     pattern = translator.string_value(node.expression)
     if value.type.name == "Nothing":

@@ -1,8 +1,8 @@
 """The compiler of ClickHouse SQL over an endpoint's table of logs, and the description of that table.
 
 The endpoint's sub-queries form the table `logs`, whose column `source` has their names. The query is translated to the
-tree of the equivalent BigQuery SQL over these sub-queries; from there on, it is resolved, redacted, limited and run by
-the same code as a query in BigQuery SQL.
+tree of the equivalent BigQuery SQL over these sub-queries. After the translation, it is resolved, redacted, limited and
+run by the same code as a query in BigQuery SQL.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from cordwood.sql.stages import ParsedQuery, Statement, Target
 from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
 
 ShapesByStream = Mapping[str, Shape]
-# With more sources than this, a query over all of them may be too large.
+# The number of sources beyond which the error for a query that is too large has a hint to read fewer sources.
 _MAX_SOURCES_WITHOUT_HINT = 20
 
 
@@ -51,7 +51,7 @@ def compile_clickhouse(
 
 
 def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
-    """Return the equivalent tree over the endpoint's sub-queries."""
+    """Translate a ClickHouse query to the tree of the equivalent BigQuery query over the endpoint's sub-queries."""
 
     def make_branches() -> list[RowSource]:
         return [
@@ -83,7 +83,7 @@ _KEYS_WITHOUT_ATTRIBUTE: Final = frozenset({("id",), ("timestamp",), ("event_mes
 
 
 def describe_logs_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
-    """Return the table `logs` with its columns; the fields of `log_attributes` are its keys."""
+    """Return a description of the table `logs`; the keys of `log_attributes` are described as fields of this column."""
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _KIND_BY_COLUMN.items()]
     return SubQuery(
         LOGS_ALIAS, (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _attribute_keys(program, shapes)))

@@ -1,4 +1,4 @@
-"""Times, dates and intervals: parsing of constants, arithmetic, and conversion for comparisons."""
+"""Translation of times, dates and intervals: parsing of constants, arithmetic, and conversion for comparisons."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -33,9 +33,9 @@ _SECONDS_PER_UNIT: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_4
 
 
 def parse_datetime(text: str) -> datetime | None:
-    """Return the time of an ISO 8601 text, or of seconds or milliseconds since 1970; UTC by default.
+    """Return the time that a constant text means; return None if the text is not a time.
 
-    Return None for other texts.
+    The text may be in ISO 8601, or may be a number of seconds or milliseconds since 1970. Without a zone, it is in UTC.
     """
     text = text.strip()
     unix_match = _UNIX_SECONDS_PATTERN.fullmatch(text)
@@ -120,7 +120,7 @@ def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr
 
 
 def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
-    """Return the sum of a time and an interval, in either order, or their difference."""
+    """Return the sum of a time and an interval, in either order, or the time minus the interval if `is_minus`."""
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
     if right.type != INTERVAL or left.type == INTERVAL:
@@ -146,7 +146,10 @@ def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, ri
 def add_number_to_time(
     translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool
 ) -> Value:
-    """Return a time plus or minus seconds, or a date plus or minus days; operands of a sum may have either order."""
+    """Return a time plus or minus a number of seconds, or a date plus or minus a number of days.
+
+    The operands of a sum may be in either order.
+    """
     if left.type.name not in TIME_TYPES and not is_minus:
         left, right = right, left
     number = translator.require_number(node, right)
@@ -159,7 +162,7 @@ def add_number_to_time(
 
 
 def subtract_times(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
-    """Return the seconds from one time to another, or the days between two dates."""
+    """Return the left time minus the right one in seconds, or the left date minus the right one in days."""
     nullable = left.type.nullable or right.type.nullable
     parts = {"left": left.node, "right": right.node}
     if left.type.name == right.type.name == "Date":
@@ -191,7 +194,7 @@ def start_of_interval(
 ) -> Value:
     """Return the start of the interval of `amount` units that contains a time.
 
-    Days and longer intervals are those of UTC.
+    Days and longer intervals begin at midnight in UTC.
     """
     moment = to_datetime(translator, node, value)
     is_calendar_unit = unit in ("week", "month", "quarter", "year")
@@ -199,7 +202,8 @@ def start_of_interval(
         if amount >= _HOURS_PER_DAY:
             unit, amount = "day", 1
         elif _HOURS_PER_DAY % amount:
-            # ClickHouse counts such intervals from the start of each day.
+            # Refuse intervals of hours that do not divide a day, because ClickHouse counts them from the start of each
+            # day.
             raise translator.refused_error(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )

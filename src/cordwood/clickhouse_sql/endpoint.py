@@ -1,8 +1,8 @@
 """Endpoints in ClickHouse's dialect: sub-queries in BigQuery SQL that form the table `logs`, and a query over it.
 
-A sub-query is `SELECT * FROM stream WHERE …`. A sub-query that reads the table `*` is expanded to one for each stream
-that no other sub-query reads, named after the stream; in its conditions, `project` refers to the path at which the
-stream's events have their project.
+A sub-query is `SELECT * FROM stream WHERE …`. A sub-query that reads the table `*` is replaced by one sub-query for
+each stream that no other sub-query reads. The new sub-query is named after the stream. In its conditions, `project`
+refers to the path at which the stream's events have their project.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,13 +28,13 @@ _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
 _SOURCE_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
 # The table name that stands for every stream which no other sub-query reads.
 OTHER_STREAMS_TABLE: Final = "*"
-# Additional budget for reading each stream that the table `*` stands for.
+# The additional budget, in nodes and in seconds, for each stream for which the table `*` may stand.
 _STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
 _EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
 
 
 def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
-    """Return the program of an endpoint; raise BadEndpointFile with the position if its SQL has an error."""
+    """Return the program of an endpoint in ClickHouse's dialect; if its SQL has an error, raise BadEndpointFile."""
     try:
         with budget_scope(_reading_budget(endpoint)), compilation_scope():
             program = _read_program(endpoint)
@@ -75,9 +75,9 @@ def _read_program(endpoint: Endpoint) -> Program:
 def _named_sources(
     endpoint: Endpoint, with_ctes: Sequence[exp.Expr], text: str
 ) -> Iterator[tuple[str, str, exp.Expr, StreamProjectPath]]:
-    """Yield for each source: its name, the name of its sub-query, its CTE and its stream.
+    """Yield, for each source, its name, the name of its sub-query, its CTE and its stream.
 
-    Both names are unique.
+    The names of the sources are unique, and so are the names of the sub-queries.
     """
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
@@ -98,7 +98,7 @@ def _named_sources(
 
 
 def _declared_source_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
-    """Return the lower-case names of the sources that the endpoint names; raise QueryRefused if two are equal."""
+    """Return the lower-case names of the endpoint's declared sources; raise QueryRefused if two names are equal."""
     names: set[str] = set()
     for cte in ctes:
         name = cte.alias.lower()
@@ -109,14 +109,14 @@ def _declared_source_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
 
 
 def _unused_name(name: str, suffix: str, used_names: Collection[str]) -> str:
-    """Return the name with the suffix repeated until no used name equals it in any case."""
+    """Return the name with the suffix appended until it differs from all used names, also in lower case."""
     while name.lower() in used_names:
         name += suffix
     return name
 
 
 def _offset_of_query(text: str) -> int:
-    """Return the offset at which the query after WITH begins."""
+    """Return the offset in the text at which the query after the WITH clause begins."""
     try:
         tokens: list[Token] = _BIGQUERY_DIALECT.tokenize(text)
     except TokenError as error:
@@ -134,7 +134,10 @@ def _offset_of_query(text: str) -> int:
 
 
 def _stream_of_source(cte: exp.Expr, text: str) -> str:
-    """Return the stream of a source, which must be `SELECT *` from one stream, with at most WHERE and ORDER BY."""
+    """Return the stream of a source; refuse a source that is not `SELECT *` from one stream.
+
+    The source may also have WHERE and ORDER BY.
+    """
     select = cte.this
     from_ = select.args.get("from_") if isinstance(select, exp.Select) else None
     table = from_.this if from_ is not None else None
@@ -179,7 +182,7 @@ def _quoted_table(name: str, alias: exp.Expr) -> exp.Expr:
 
 
 def _replace_project(select: exp.Expr, alias: str, stream_place: StreamProjectPath) -> None:
-    """Replace `project` in the conditions by the path at which this stream has it."""
+    """Replace `project` in the conditions by the path at which the stream's events have their project."""
     where = select.args.get("where")
     if where is None or not stream_place.project_at:
         return
@@ -202,7 +205,7 @@ def _column_node(alias: str, name: str) -> exp.Expr:
 
 
 def _expand_star(cte: exp.Expr, stream_place: StreamProjectPath) -> exp.Expr:
-    """Return the source with its star expanded to the table's columns."""
+    """Return the source's CTE, in which `*` is expanded to the columns of events."""
     select = cte.this
     table = select.args["from_"].this
     alias = table.alias or stream_place.name.rpartition(".")[2]

@@ -1,6 +1,7 @@
-"""Parse and admit ClickHouse SQL: one query, within the limits of `sql/parse.py`, of allow-listed syntax and functions.
+"""Parse and admit ClickHouse SQL.
 
-Anything that is not listed is refused.
+The text must be one query within the limits of `sql/parse.py`. It may contain only the syntax and functions on the
+allow-list in `permitted.py`.
 """
 
 import re
@@ -29,7 +30,8 @@ from cordwood.sql.parse import (
 from cordwood.sql.stages import ParsedQuery
 
 _CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
-# Words after which sqlglot parses parentheses twice: after a type's name, and after FROM as a join and as a query.
+# The words after which sqlglot may parse the same parentheses twice. Among these words are the names of types. After
+# FROM, sqlglot tries the content of the parentheses as a join and as a query.
 _WORDS_PARSED_TWICE: Final = frozenset(
     [
         *(
@@ -43,7 +45,7 @@ _WORDS_PARSED_TWICE: Final = frozenset(
 
 
 def parse(text: str) -> ParsedQuery:
-    """Parse a text with a single statement; raise BadQuerySyntax or QueryRefused with the position."""
+    """Parse a text with a single statement; raise BadQuerySyntax or QueryRefused with the position of an error."""
     check_characters(text)
     tokens = _tokenize(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
@@ -82,7 +84,7 @@ def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     return trees[0]
 
 
-# Arguments of sqlglot's nodes that do not affect the query.
+# Arguments of sqlglot's nodes that are not checked, because they do not affect the query.
 _IGNORED_ARGUMENTS: Final = frozenset(
     {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
 )
@@ -93,7 +95,8 @@ _NO_SUB_QUERY_HINT: Final = "Write the query in FROM, as in SELECT … FROM (SEL
 _NO_LAMBDA_HINT: Final = "Write arrayJoin(…) to have each element in a row of its own."
 _LEAVE_OUT_HINT: Final = "Leave it out."
 
-# Clauses that authors are likely to use, with their names and alternatives to them.
+# The refused clauses that authors are likely to use, each with its name for the error message and a hint to an
+# alternative. A key has the class of sqlglot's node and the node's argument.
 _REFUSED_CLAUSES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
     ("Select", "joins"): ("JOIN", _ONE_TABLE_HINT),
@@ -135,9 +138,9 @@ _REFUSED_NODES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def admit(parsed: ParsedQuery) -> ParsedQuery:
-    """Return the checked query; raise QueryRefused at the first node that is not allow-listed.
+    """Return the query after a check of its nodes; raise QueryRefused for the first node that is not allow-listed.
 
-    The error has the node's position and says what is allowed.
+    The error has the node's position and a hint about what is allowed.
     """
     for node in parsed.tree.walk():
         count_nodes()

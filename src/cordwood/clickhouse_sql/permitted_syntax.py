@@ -1,4 +1,4 @@
-"""The allow-list of the dialect's syntax and functions, as data. A node or function that is not listed is refused."""
+"""The allow-list of the dialect's syntax and functions. A node or function that is not on the list is refused."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Permitted syntax by the class name of sqlglot's node, with the node's permitted arguments.
+# The permitted syntax: the class names of sqlglot's nodes, each with the node's permitted arguments.
 PERMITTED_NODES: Final[Mapping[str, frozenset[str]]] = {
     "Add": _split_words("this expression"),
     "Alias": _split_words("this alias"),
@@ -70,8 +70,8 @@ PERMITTED_NODES: Final[Mapping[str, frozenset[str]]] = {
     "With": _split_words("expressions"),
 }
 
-# Permitted functions by name in lower case, with ClickHouse's spelling. ClickHouse accepts some of them in any case; no
-# two names here differ only in case.
+# The permitted functions in ClickHouse's spelling, by name in lower case. ClickHouse accepts the names of some of these
+# functions in any case. No two names in this list differ only in case.
 PERMITTED_FUNCTIONS: Final[Mapping[str, str]] = {
     name.lower(): name
     for name in """
@@ -103,7 +103,7 @@ PERMITTED_FUNCTIONS: Final[Mapping[str, str]] = {
     """.split()
 }
 
-# The aggregates among the functions; each may have the suffix If.
+# The permitted functions that are aggregates. Each of them may have the suffix If.
 PERMITTED_AGGREGATES: Final = _split_words("""
     any anylast argmax argmin avg count countdistinct grouparray groupuniqarray max median min quantile quantileexactinclusive
     quantiletdigest stddevpop stddevsamp sum uniq uniqcombined uniqexact uniqhll12 varpop varsamp

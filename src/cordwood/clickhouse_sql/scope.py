@@ -1,4 +1,4 @@
-"""Sources of a query's columns: sub-queries of the endpoint with attributes of events, derived tables, and unions."""
+"""The sources of a query's columns: sub-queries of the endpoint with events' attributes, derived tables, and unions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -17,9 +17,9 @@ from cordwood.sql.scope import Lineage, Origin
 METADATA_COLUMN: Final = "metadata"
 EXTRAS_COLUMN: Final = "extras"
 
-# The limit on paths for one key; a key with dots may refer to several paths.
+# The maximum number of paths that are read for one key of `log_attributes`. A key with dots may refer to several paths.
 _MAX_PATHS_PER_KEY: Final = 8
-# Keys that are columns of the table, and therefore not attributes.
+# Top-level keys of an event that are columns of the table, and therefore not attributes.
 _KEYS_WITH_COLUMN: Final = frozenset({"id", "event_message", "timestamp"})
 
 _SEVERITY_KEYS: Final = (
@@ -44,9 +44,9 @@ class Attributes(msgspec.Struct):
     has_own_project: bool = True
 
     def value(self, key: str) -> Value:
-        """Return the text of an attribute, empty if it is missing.
+        """Return the text of an attribute, which is empty if the attribute is missing.
 
-        Top-level keys of the event take precedence over those of metadata.
+        Top-level keys of the event take precedence over keys of `metadata`.
         """
         parts = [self._attribute_text(EXTRAS_COLUMN, steps) for steps in self._possible_paths(EXTRAS_COLUMN, key)]
         first_key = next(iter(_possible_top_level_keys(key)), key)
@@ -81,13 +81,16 @@ class Attributes(msgspec.Struct):
         return Value(internal_call("upper", node), STRING)
 
     def json_of_column(self, name: str) -> exp.Expr:
-        """Return the JSON of the event's column `name`; for `project`, its text, or NULL unless `has_own_project`."""
+        """Return the JSON of the event's column `name`.
+
+        For `project`, return the column's text, or NULL if `has_own_project` is false.
+        """
         if name != "project":
             return internal_call("json_text", self._column_node(name))
         return self._column_node("project") if self.has_own_project else fill("cast(null as string)")
 
     def max_depth(self) -> int:
-        """Return the maximum nesting of objects in the events, up to the limit to which they are flattened."""
+        """Return the maximum nesting of objects in the events, but at most the depth to which objects are flattened."""
         depths = [self.records.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
         return max((MAX_STEPS if depth is None else depth for depth in depths), default=1)
 
@@ -108,7 +111,8 @@ class Attributes(msgspec.Struct):
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
         if len(steps_of_key) > MAX_STEPS:
-            # Return no path for a longer key, because the map of all attributes is flattened only to this depth, too.
+            # Return no path for a key with more steps, because the map of all attributes is also flattened only to this
+            # depth.
             return []
         paths = (
             [steps_of_key]
@@ -125,7 +129,10 @@ class Attributes(msgspec.Struct):
     def _split_by_seen_keys(
         self, lineage: Lineage, remaining_key: str, prefix: tuple[str, ...]
     ) -> Iterator[tuple[str, ...]]:
-        """Yield the ways to split the rest of a dotted key into keys that were seen in events."""
+        """Yield the ways to split a dotted key into the keys of nested objects that were seen in events.
+
+        `prefix` is the part of the key that is already split, and `remaining_key` is the rest.
+        """
         if len(prefix) >= MAX_STEPS:
             return
         for seen_key in self.records.keys_within(lineage, remaining_key):
@@ -151,18 +158,18 @@ class Attributes(msgspec.Struct):
 
 
 def _possible_top_level_keys(key: str) -> Iterator[str]:
-    """Yield the top-level keys of an event under which this dotted key may be."""
+    """Yield the top-level keys of an event under which a field with the dotted key may be."""
     steps = key.split(".")
     for length in range(1, min(len(steps), MAX_STEPS) + 1):
         yield ".".join(steps[:length])
 
 
-# The alias of the relation in FROM, in the translated tree.
+# The name of the table of logs. It is also the alias of the relation in FROM in each SELECT of a translated tree.
 LOGS_ALIAS: Final = "logs"
 
 
 class AttributeForm(StrEnum):
-    """Forms in which all attributes of an event are read at once."""
+    """The form in which a query reads all attributes of an event at once."""
 
     MAP = internal_function_name("attributes")
     KEYS = internal_function_name("attribute_keys")
@@ -189,9 +196,10 @@ _MAX_DEPTH_ITEM: Final = RowItem("levels", "")
 
 
 def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
-    """Return all attributes of an event, computed from the JSON of its parts; None if the rows are not events.
+    """Return an expression for all attributes of an event; return None if the rows are not events.
 
-    A union passes on the JSON, so that the computation is written only once.
+    The attributes are computed from the JSON of the event's columns. The branches of a union pass on only this JSON, so
+    that the SQL contains the computation only once.
     """
     values = [row.value(RowItem("document", name)) for name in _JSON_COLUMNS]
     documents = [value.node for value in values if value is not None]
@@ -205,16 +213,19 @@ ELEMENT_KIND: Final = "element"
 
 
 def element_item(node: exp.Expr) -> RowItem:
-    """Return the item for the element of an arrayJoin's array; `select` has stored the array's number on the node."""
+    """Return the item for the element of an arrayJoin's array.
+
+    The module `select` has stored the number of the array on the arrayJoin's node.
+    """
     return RowItem(ELEMENT_KIND, str(node.meta_get(ELEMENT_KIND)))
 
 
 class RowScope(Protocol):
-    """The columns in scope of an expression."""
+    """The columns to which an expression may refer."""
 
     @property
     def has_attributes(self) -> bool:
-        """Whether the rows are events, with attributes."""
+        """Whether the rows are events, which have attributes."""
         ...
 
     def value(self, item: RowItem) -> Value | None:
@@ -226,7 +237,7 @@ class RowSource(RowScope, Protocol):
     """The source of the rows of one SELECT in the translated tree."""
 
     def build_relation(self) -> exp.Expr:
-        """Return the relation for FROM. Called once, after all values were requested."""
+        """Return the relation for FROM. The translator calls this method once, after it has requested all values."""
         ...
 
 
@@ -248,7 +259,7 @@ _TEXT_COLUMNS: Final = ("event_message", "project")
 
 
 class SubQueryBranch(msgspec.Struct):
-    """The rows of one sub-query of the endpoint: events of one stream."""
+    """The rows of one sub-query of the endpoint, which are the events of one stream."""
 
     name: str
     sub_query: str
@@ -281,7 +292,7 @@ class SubQueryBranch(msgspec.Struct):
 
 
 class DerivedTableBranch(msgspec.Struct):
-    """The rows of a derived table, with its columns."""
+    """The rows of a derived table, which is a query in FROM or in WITH."""
 
     query: exp.Expr
     columns: Mapping[str, Value]
@@ -303,7 +314,7 @@ def copy_value(value: Value) -> Value:
 
 
 class FilteredBranch(msgspec.Struct):
-    """A branch with the condition on its rows, and the ORDER BY of its SELECT."""
+    """A branch of a union, with the condition on its rows and the ORDER BY of its SELECT."""
 
     branch: RowSource
     where: exp.Expr | None = None
@@ -311,9 +322,9 @@ class FilteredBranch(msgspec.Struct):
 
 
 class UnionRows(msgspec.Struct):
-    """The rows of several branches.
+    """The rows of a UNION ALL of several branches.
 
-    Every requested value becomes a column of each branch's SELECT, because paths of events are visible only there.
+    Every requested value becomes a column of each branch's SELECT, because only these SELECTs can read paths of events.
     """
 
     branches: Sequence[FilteredBranch]
@@ -345,7 +356,7 @@ class UnionRows(msgspec.Struct):
         return self._select_values(_null_missing_attributes(values) if item.kind == "attribute" else values)
 
     def _select_values(self, values: list[Value]) -> Value:
-        """Select one value in each branch; return the union's column with these values."""
+        """Add one value to the SELECT of each branch; return the union's column with these values."""
         first = values[0]
         self.selected_nodes.append([value.node for value in values])
         count_nodes(len(values))
@@ -362,7 +373,7 @@ class UnionRows(msgspec.Struct):
         return self.evaluate(branch, item.name) if item.kind == "expression" else branch.value(item)
 
     def build_relation(self) -> exp.Expr:
-        """Return the union of one SELECT for each branch."""
+        """Return a derived table: the union that has one SELECT for each branch."""
         selects = [self._select_branch(index, filtered) for index, filtered in enumerate(self.branches)]
         tree = selects[0]
         for select in selects[1:]:
@@ -390,8 +401,8 @@ class UnionRows(msgspec.Struct):
 def _null_missing_attributes(values: list[Value]) -> list[Value]:
     """Return an attribute's values, with NULL in branches whose events never had the attribute.
 
-    With an empty text instead of NULL, mapContains would report that the attribute exists. If no branch ever had it,
-    the values are returned unchanged.
+    With an empty text instead of NULL, mapContains would report that the attribute exists. If the events of no branch
+    ever had the attribute, the values are returned unchanged.
     """
     if all(value.is_constant for value in values):
         return values
@@ -404,7 +415,7 @@ def _have_equal_constants(first: Value, second: Value) -> bool:
 
 
 class JoinedRows(msgspec.Struct):
-    """The rows of a union, repeated for each element of the arrays of arrayJoin."""
+    """The rows of a union, each repeated for every element of the arrays in arrayJoin calls."""
 
     union: UnionRows
     arrays: Sequence[Value]

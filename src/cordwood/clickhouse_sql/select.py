@@ -1,4 +1,4 @@
-"""Translation of ClickHouse queries to trees of equivalent BigQuery queries."""
+"""Translation of ClickHouse queries to the syntax trees of equivalent BigQuery queries."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -33,9 +33,9 @@ from cordwood.sql.nodes import internal_call
 
 
 class _NamedQuery(msgspec.Struct, frozen=True):
-    """A query of WITH, and the earlier names of WITH that it can reference.
+    """A query or value that WITH defines, and the earlier definitions to which it can refer.
 
-    `is_value` is set for a named value, as in `WITH 5 AS five`.
+    `is_value` is set for a value, as in `WITH 5 AS five`.
     """
 
     query: exp.Expr
@@ -44,7 +44,7 @@ class _NamedQuery(msgspec.Struct, frozen=True):
 
 
 _SUB_QUERY_HINT: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
-# BigQuery has OFFSET only after LIMIT, so this LIMIT is added if a query has OFFSET alone.
+# The LIMIT that is added to a query with OFFSET alone, because BigQuery allows OFFSET only after LIMIT.
 _MAX_LIMIT: Final = 2**62
 _NamedQueries = Mapping[str, _NamedQuery]
 
@@ -59,7 +59,8 @@ class TranslatedQuery(msgspec.Struct, frozen=True):
 class QueryTranslator(msgspec.Struct):
     """The translator of a whole query.
 
-    `make_log_branches` returns new branches of the table for each query that reads it; the answer has at most `max_rows` rows.
+    `make_log_branches` is called for each SELECT that reads the table `logs`, and returns new branches of this table.
+    If a LIMIT is at most `max_rows`, the answer fits on one page.
     """
 
     text: str
@@ -89,7 +90,7 @@ class QueryTranslator(msgspec.Struct):
         return named_queries
 
     def _translate_union(self, node: exp.Union, names: _NamedQueries, *, is_outermost: bool) -> TranslatedQuery:
-        """Translate a UNION ALL; long chains nest on the left, so they are walked without recursion."""
+        """Translate a UNION ALL; its branches are walked without recursion, because a long chain is a deep tree."""
         parts: list[exp.Expr] = []
         left: exp.Expr = node
         while isinstance(left, exp.Union):
@@ -117,7 +118,7 @@ class QueryTranslator(msgspec.Struct):
                     raise self._refused_error(node, message, "Convert one of them, as in toString(…).")
 
     def branches_of_from(self, select: exp.Expr, names: _NamedQueries) -> tuple[Sequence[RowSource], frozenset[str]]:
-        """Return the branches of FROM, and the names that may qualify its columns."""
+        """Return the branches of the relation in FROM, and the table names that may qualify its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
             return [DerivedTableBranch(_one_row_query(), {})], frozenset()
@@ -161,7 +162,10 @@ def _one_row_query() -> exp.Expr:
 
 
 class _GroupTranslator(ExpressionTranslator, kw_only=True):
-    """The translator of expressions over groups: their keys, and aggregates of the columns of `rows`."""
+    """The translator of expressions over groups, which may contain the group's keys and aggregates.
+
+    `row_translator` translates the arguments of aggregates.
+    """
 
     row_translator: ExpressionTranslator
     group_keys: Mapping[str, RowItem]
@@ -194,7 +198,7 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
 
 
 class _GroupedRow:
-    """The row of a grouped query, in which only keys and aggregates are visible."""
+    """The row scope of a grouped query, which refuses columns because only keys and aggregates are visible."""
 
     has_attributes = True
 
@@ -254,9 +258,9 @@ class _SelectTranslator(msgspec.Struct):
     def _prune_branches(
         self, branches: Sequence[RowSource], expanded: ExpandedSelect
     ) -> tuple[list[FilteredBranch], list[exp.Expr]]:
-        """Return the sources of rows that WHERE does not exclude, at least one, each with its filter.
+        """Return the branches that WHERE does not exclude, each with its filter, and the conditions on array elements.
 
-        The conditions on elements of arrays are returned too; they apply once the arrays are joined.
+        At least one branch is returned. The conditions on array elements must be applied after the arrays are joined.
         """
         array_conditions = [part for part in expanded.where_conjuncts if _has_array_join(part)]
         row_conditions = [part for part in expanded.where_conjuncts if not _has_array_join(part)]
@@ -268,7 +272,7 @@ class _SelectTranslator(msgspec.Struct):
         return filtered, array_conditions
 
     def _collect_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
-        """Return the distinct arrays of arrayJoin calls, and store the number of its array on each call."""
+        """Return the distinct arrays of arrayJoin calls, and store on each call the number of its array."""
         arrays: dict[str, exp.Expr] = {}
         for part in _all_expressions(expanded):
             for node in part.walk():
@@ -294,7 +298,7 @@ class _SelectTranslator(msgspec.Struct):
         return any(map(has_aggregate, _all_expressions(expanded)))
 
     def _translate_unaggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
-        """Translate a query without aggregation. Several branches are limited individually before their union."""
+        """Translate a query without aggregation; if there are several branches, limit each before their union."""
         if len(filtered) == 1:
             return self._translate_from_branch(expanded, self._translator(filtered[0].branch), filtered[0])
         branch_limit = self._branch_limit(expanded)
@@ -305,9 +309,9 @@ class _SelectTranslator(msgspec.Struct):
         return self._translate_from_branch(expanded, self._translator(union), FilteredBranch(union))
 
     def _branch_limit(self, expanded: ExpandedSelect) -> int | None:
-        """Return the number of rows that each branch must read for the answer; None for all rows.
+        """Return the number of rows that each branch must return for the answer; None if it must return all rows.
 
-        An answer that may have several pages reads all rows, because its order is total only after the union.
+        If the answer may have several pages, all rows are needed, because the order is total only after the union.
         """
         if expanded.limit is None or (self.is_outermost and expanded.limit > self.query_translator.max_rows):
             return None
@@ -347,7 +351,7 @@ class _SelectTranslator(msgspec.Struct):
         return self._make_select(expanded, columns, FilteredBranch(union), order, group=group, having=having_condition)
 
     def _groups_by_all_columns(self, expanded: ExpandedSelect) -> bool:
-        """Return whether DISTINCT is translated to a grouping by all columns; refuse it with aggregates."""
+        """Return whether the SELECT is grouped by all columns because of DISTINCT; refuse DISTINCT with aggregates."""
         if not expanded.is_distinct:
             return False
         if expanded.is_grouped or any(has_aggregate(item.node) for item in expanded.columns):
@@ -378,7 +382,7 @@ class _SelectTranslator(msgspec.Struct):
     def _output_value(self, translator: ExpressionTranslator, node: exp.Expr) -> Value:
         value = translator.value(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
-            # Select the value without its default, so that it is redacted after the rows are chosen.
+            # Select the value without its default, so that it is redacted only after the answer's rows are chosen.
             return msgspec.structs.replace(value, default=None)
         value = value.with_default()
         if value.type.name == "Map":
@@ -416,7 +420,10 @@ class _SelectTranslator(msgspec.Struct):
 
 
 def _to_answer_form(value: Value) -> Value:
-    """Return the value in its JSON form: times as text with microseconds, conditions as 0 and 1, NaN as NULL."""
+    """Return the value in the form of the answer's JSON.
+
+    Times are texts with microseconds, conditions are 0 and 1, and floats that are not finite are NULL.
+    """
     match value.type.name:
         case "DateTime":
             return msgspec.structs.replace(value, node=internal_call("iso_time", value.node))

@@ -1,4 +1,4 @@
-"""Translation of ClickHouse expressions to BigQuery expressions, with their types."""
+"""Translation of ClickHouse expressions to typed BigQuery expressions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -56,9 +56,9 @@ _COLUMN_NAMES_TEXT: Final = "id, timestamp, project, source, event_message, seve
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A BOOL that filters rows or selects a branch, in which NULL is equivalent to false.
+    """A BOOL expression that filters rows or selects a branch of CASE, so that NULL is equivalent to false.
 
-    `constant` is its value if it is known at compile time.
+    `constant` is the value of the expression if it is known at compile time.
     """
 
     node: exp.Expr
@@ -66,9 +66,9 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class ExpressionTranslator(msgspec.Struct):
-    """The translator of expressions.
+    """The translator of the expressions in a query.
 
-    `row` has the columns in scope, `parameters` those that the endpoint declares.
+    `row` has the columns in scope. `parameters` are the parameters that the endpoint declares.
     """
 
     text: str
@@ -100,7 +100,7 @@ class ExpressionTranslator(msgspec.Struct):
         return function(self, call)
 
     def value_with_default(self, node: exp.Expr) -> Value:
-        """Return the value, with its default instead of NULL."""
+        """Return the value of the node, in which NULL is replaced by the default if there is one."""
         return self.value(node).with_default()
 
     def condition(self, node: exp.Expr) -> Condition:
@@ -137,7 +137,7 @@ class ExpressionTranslator(msgspec.Struct):
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
 
     def _fold_connector(self, node: exp.Expr) -> Condition:
-        """Return AND or OR without its constant operands."""
+        """Return an AND or OR without its constant operands, or a constant if these determine the result."""
         deciding = not isinstance(node, exp.And)
         conditions: list[exp.Expr] = []
         for part in _connector_operands(node):
@@ -155,8 +155,8 @@ class ExpressionTranslator(msgspec.Struct):
             return self.condition(rewrite_tuple_comparison(self, node))
         left, right = self.value(node.this), self.value(node.expression)
         for operand, counterpart in ((left, right), (right, left)):
-            # The operand is NULL for a missing key, in place of its default. If the comparison with the default is
-            # false, NULL has the same effect in a condition, and the default can be omitted.
+            # For a missing key, the operand is NULL, which stands for its default. If the comparison of the default is
+            # false, NULL has the same effect in a condition. In this case, the default need not be applied.
             if operand.default is not None and counterpart.is_constant and counterpart.type.name == operand.type.name:
                 as_default = compare_constants(
                     type(node), operand.default, counterpart.constant, is_swapped=operand is right
@@ -170,7 +170,7 @@ class ExpressionTranslator(msgspec.Struct):
         return self.condition(node).node
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
-        """Return a filled template of BigQuery SQL, whose nodes get the node's position in the author's text."""
+        """Return the tree of a filled template of BigQuery SQL, with the node's position in the author's text."""
         return fill(template, start_offset(node), **parts)
 
     def span(self, node: exp.Expr) -> Span | None:
@@ -180,7 +180,7 @@ class ExpressionTranslator(msgspec.Struct):
         return QueryRefused(message, hint=hint, span=self.span(node))
 
     def string_value(self, node: exp.Expr) -> Value:
-        """Return an argument that must be text."""
+        """Return the value of an argument that must be a text."""
         value = self.value_with_default(node)
         if value.type.name == "Nothing":
             return Value(exp.Null(), STRING.as_nullable())
@@ -191,7 +191,7 @@ class ExpressionTranslator(msgspec.Struct):
         return value
 
     def number_value(self, node: exp.Expr) -> Value:
-        """Return an argument that must be a number; a condition counts as 0 or 1."""
+        """Return the value of an argument that must be a number; a condition counts as 0 or 1."""
         return self.require_number(node, self.value_with_default(node))
 
     def require_number(self, node: exp.Expr, value: Value) -> Value:
@@ -233,7 +233,7 @@ def _constant_condition(is_true: bool) -> Condition:  # noqa: FBT001 - one or th
 
 
 def _connector_operands(node: exp.Expr) -> list[exp.Expr]:
-    """Return the operands of a chain of one connector, without recursion."""
+    """Return the operands of a chain of ANDs or of ORs, which is walked without recursion because it may be long."""
     kind = type(node)
     pending, operands = [node], []
     while pending:
@@ -260,7 +260,7 @@ def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     name = node.name
     value = translator.row.value(column_item(name))
     if value is None and name == "log_attributes" and translator.row.has_attributes:
-        # The keys of the map are read one by one; the map itself is only built for output.
+        # The map is not built here, because its keys are read one by one. It is built only if the answer contains it.
         return Value(exp.Null(), MAP)
     if value is None:
         raise UnknownName(
@@ -364,7 +364,7 @@ def _translate_arithmetic(translator: ArgumentTranslator, node: exp.Expr) -> Val
 
 
 def apply_division(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
-    """Return a Float64 for operands of any numeric type; a division by 0 is infinite or NaN."""
+    """Return the quotient of two numbers as a Float64, which is infinite or NaN if the divisor is 0."""
     dividend, divisor = translator.number_value(left), translator.number_value(right)
     parts = {"one": as_float(dividend).node, "other": as_float(divisor).node}
     nullable = dividend.type.nullable or divisor.type.nullable
@@ -396,7 +396,10 @@ def apply_modulo(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr,
 def unify_values(
     translator: ArgumentTranslator, node: exp.Expr, values: Sequence[Value]
 ) -> tuple[list[exp.Expr], Type]:
-    """Return the expressions of several values with their common type, as for branches, lists and arrays."""
+    """Return the expressions of several values, converted to their common type, and this type.
+
+    The values may be the branches of CASE, the arguments of a function, or the elements of an array.
+    """
     type_: Type = NOTHING
     for value in values:
         wider = common_type(type_, value.type)
@@ -443,7 +446,7 @@ def _translate_case(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 def build_case(
     translator: ArgumentTranslator, node: exp.Expr, conditions: Sequence[exp.Expr], values: Sequence[Value]
 ) -> Value:
-    """Return the value for the first condition that holds, or else the last value."""
+    """Return a CASE whose result is the value for the first condition that holds, or else the last value."""
     nodes, type_ = unify_values(translator, node, values)
     ifs = [exp.If(this=condition, true=value) for condition, value in zip(conditions, nodes[:-1], strict=True)]
     return Value(copy_position(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
@@ -464,7 +467,7 @@ def _translate_cast(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     """Return the value of a map's key or an array's element.
 
-    sqlglot counts elements from 0, ClickHouse from 1.
+    sqlglot counts array elements from 0, whereas ClickHouse counts them from 1.
     """
     if len(node.expressions) != 1:
         raise translator.refused_error(node, "One key or one place is wanted in the brackets.")
@@ -480,7 +483,7 @@ def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> Valu
 
 
 def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
-    """Return the value of a map's key; for a missing key, the default of the values' type."""
+    """Return the value for a key of a map; if the map does not have the key, return the default of the values' type."""
     key = translator.value(key_node)
     if value.map_entries is None:
         if isinstance(key.constant, str) and is_json_map(value):
@@ -504,9 +507,9 @@ _MAX_CONSTANT_KEYS: Final = 50
 
 
 def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
-    """Return the value of the attribute whose key is an expression.
+    """Return the value of a map for a key that is an expression.
 
-    If the key is the arrayJoin of an array of constants, each constant key is read at its own path.
+    If the key is the arrayJoin of an array of constants, the attribute of each constant key is read at its own path.
     """
     key_node = key_node.unnest()
     if isinstance(key_node, exp.Explode) and isinstance(key_node.this.unnest(), exp.Array) and not is_json_map(value):
@@ -539,7 +542,10 @@ def _value_of_missing_key(type_: Type) -> Value:
 
 
 def array_element(translator: ArgumentTranslator, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
-    """Return an array's element by its index from 1, or from the end if negative; the default if it is out of range."""
+    """Return an array's element by its index, which is counted from 1, or from the end if it is negative.
+
+    If the index is out of range, the value is the default of the element's type.
+    """
     if value.type.name != "Array" or value.type.element is None:
         raise translator.refused_error(node, f"A {value.type} has no elements.")
     index = translator.number_value(index_node)
@@ -586,7 +592,7 @@ def _translate_interval(translator: ArgumentTranslator, node: exp.Expr) -> Value
 
 
 def _translate_placeholder(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    """Return the endpoint's parameter for `{name:Type}`."""
+    """Return the value of the endpoint's parameter to which the placeholder `{name:Type}` refers."""
     name = node.name
     if name not in translator.parameters:
         declared_names = ", ".join(translator.parameters)
@@ -610,7 +616,7 @@ _PARAMETER_TYPES: Final = {
 
 
 def is_json_map(value: Value) -> bool:
-    """Return whether a map is the JSON object of a derived table."""
+    """Return whether a map is a JSON object that comes from a derived table."""
     return value.map_entries is None and not isinstance(value.node, exp.Null)
 
 

@@ -1,4 +1,4 @@
-"""Typed values: the types of ClickHouse's dialect, BigQuery expressions with these types, and templates for them."""
+"""Typed values: the types of ClickHouse's dialect, BigQuery expressions with such types, and SQL templates."""
 
 from typing import Final, Union
 
@@ -11,7 +11,7 @@ from cordwood.sql.query_templates import parse_template
 
 
 class Type(msgspec.Struct, frozen=True):
-    """A type of the dialect. `scale` is a DateTime64's number of decimals of a second; 0 is a DateTime."""
+    """A type of ClickHouse's dialect. `scale` is the number of decimals of a DateTime64's seconds; 0 for a DateTime."""
 
     name: str
     nullable: bool = False
@@ -32,7 +32,7 @@ class Type(msgspec.Struct, frozen=True):
 STRING: Final = Type("String")
 INT: Final = Type("Int64")
 FLOAT: Final = Type("Float64")
-# The type of comparisons: the numbers 0 and 1. Its expression is a BOOL.
+# The type of comparisons. In ClickHouse, their values are the numbers 0 and 1; the translated expression is a BOOL.
 FLAG: Final = Type("UInt8")
 BOOL: Final = Type("Bool")
 DATE: Final = Type("Date")
@@ -46,7 +46,7 @@ CONDITION_TYPES: Final = ("UInt8", "Bool")
 NUMBER_TYPES: Final = ("Int64", "Float64", "UInt8", "Bool")
 TIME_TYPES: Final = ("DateTime", "Date")
 
-# The value of a constant expression; Unknown for other expressions.
+# The types of a constant expression's value. For an expression that is not constant, `Unknown` is used instead.
 ConstantValue = str | int | float | bool | None
 
 
@@ -58,11 +58,12 @@ UNKNOWN: Final = Unknown()
 
 
 class Value(msgspec.Struct):
-    """An expression with its type.
+    """A BigQuery expression with its type in ClickHouse's dialect.
 
-    With a `default`, NULL in `node` stands for the default: a missing key is an empty text. A Map has `parts`, pairs of
-    a constant key and a value. If `parts` is None, the Map is the JSON object in `node`, or, if `node` is NULL, all
-    attributes of the event.
+    If `default` is set, NULL in `node` stands for the default. For example, a missing key stands for an empty text.
+
+    A Map has `map_entries`, which are pairs of a constant key and a value. If `map_entries` is None, the Map is the
+    JSON object in `node`. If `node` is NULL as well, the Map has all attributes of the event.
     """
 
     node: exp.Expr
@@ -77,13 +78,13 @@ class Value(msgspec.Struct):
         return not isinstance(self.constant, Unknown)
 
     def node_with_default(self) -> exp.Expr:
-        """Return the expression, with its default instead of NULL."""
+        """Return the expression, in which NULL is replaced by the default if there is one."""
         if self.default is None:
             return self.node
         return fill("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
     def with_default(self) -> "Value":
-        """Return the same value with an expression that is NULL only if its type is nullable."""
+        """Return the value with its default applied, so that its expression is NULL only if its type is nullable."""
         return (
             self if self.default is None else msgspec.structs.replace(self, node=self.node_with_default(), default=None)
         )
@@ -110,7 +111,7 @@ def flag_value(*, is_true: bool) -> Value:
 
 
 def common_type(first: Type, second: Type) -> Type | None:
-    """Return the common type of both; None if ClickHouse has none."""
+    """Return the common type of two types; None if ClickHouse has no common type for them."""
     nullable = first.nullable or second.nullable
     for candidate, counterpart in ((first, second), (second, first)):
         if candidate.name == "Nothing":
@@ -137,8 +138,8 @@ def _common_array_type(first: Type, second: Type) -> Type | None:
 def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.Expr:
     """Fill a template of BigQuery SQL: return its tree with each `@name` replaced by the part of that name.
 
-    A part without a parent is moved, and copied for further uses. All nodes of the template get the position `offset`
-    in the author's text.
+    A part is copied for each use, except that a part without a parent node is itself inserted at its first use. All
+    nodes of the template get the position `offset` in the author's text.
     """
     tree = copy_tree(parse_template(template))
     count_nodes(1)
@@ -164,6 +165,6 @@ _OPERATOR_NODES = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
 def as_operand(node: exp.Expr) -> exp.Expr:
-    """Return an operand; an operation is parenthesised, because printers do not add parentheses."""
+    """Return the node as an operand; put an operation in parentheses, because printers do not add them."""
     is_operation = isinstance(node, _OPERATOR_NODES) and not isinstance(node, (exp.Paren, exp.Dot, exp.Func))
     return exp.Paren(this=node) if is_operation or isinstance(node, exp.Connector) else node

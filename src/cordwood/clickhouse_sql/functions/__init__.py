@@ -1,4 +1,4 @@
-"""The functions of the dialect by name in lower case; one module for each subject."""
+"""The translators of the dialect's functions, by the function's name in lower case; each subject has one module."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

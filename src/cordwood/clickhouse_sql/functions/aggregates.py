@@ -1,4 +1,8 @@
-"""Aggregate functions: over no rows, they return the default value of their type; a condition counts as 0 or 1."""
+"""Translators of aggregate functions.
+
+Over no rows, an aggregate returns the default value of its type; averages, deviations and quantiles return NaN. A
+condition as an argument counts as 0 or 1.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -18,7 +22,7 @@ _MAX_ARRAY_ELEMENTS: Final = 10_000
 
 
 def translate_aggregate(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate the call of an aggregate function over the rows whose columns `translator` has in scope."""
+    """Translate a call of an aggregate function; `translator` translates its arguments, which refer to columns."""
     return _AGGREGATE_BY_NAME[call.name](translator, call)
 
 
@@ -39,7 +43,7 @@ def _checked_arguments(
 
 
 def _filtered_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
-    """Return the argument, or NULL where the condition of -If does not hold."""
+    """Return an aggregate's argument; for the suffix If, it is NULL in rows in which the condition does not hold."""
     if call.condition is None:
         return node
     return translator.fill(
@@ -75,7 +79,7 @@ def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return uniq and related functions as an exact count; ClickHouse only approximates them."""
+    """Translate uniq and related functions to an exact count, whereas ClickHouse only approximates the count."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
@@ -102,7 +106,7 @@ def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _aggregate_or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
-    """Return the aggregate, with NaN instead of NULL for no rows, unless its type is nullable."""
+    """Return the aggregate with NaN instead of NULL for no rows; if its type is nullable, leave it unchanged."""
     if value.type.nullable:
         return Value(aggregated, FLOAT.as_nullable())
     return Value(translator.fill(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
@@ -149,7 +153,7 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
 
 def _argument_at_extreme_function(name: str) -> _AggregateTranslator:
-    """Return a function for the first argument of the row with the least or greatest second argument."""
+    """Return the translator of argMin or argMax: the first argument in the row with the extreme second argument."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, order_node = _checked_arguments(translator, call, 2)

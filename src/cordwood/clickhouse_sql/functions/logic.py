@@ -1,4 +1,4 @@
-"""Conditional functions, and functions that return conditions."""
+"""Translators of conditional functions, of functions that return conditions, and of functions for operators."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -48,7 +48,8 @@ def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = checked_arguments(translator, call, 2)
     value, sentinel = translator.value(left), translator.value_with_default(right)
     if value.default is not None and value.default == sentinel.constant:
-        # A missing value is NULL already, and a value equal to the default becomes NULL.
+        # The default need not be applied: a missing value is NULL already, and a value equal to the default becomes
+        # NULL.
         nullif = translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
         return Value(nullif, value.type.as_nullable())
     value = value.with_default()
@@ -87,7 +88,7 @@ def _comparison_function(kind: type[exp.Expr]) -> _CallTranslator:
 
 
 def _operator_function(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int) -> _CallTranslator:
-    """Return the translation of a function that is equivalent to an operator, whose node `make` creates."""
+    """Return the translator of a function that is equivalent to an operator; `make` creates the operator's node."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         return translator.value(

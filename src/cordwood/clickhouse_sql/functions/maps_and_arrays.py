@@ -1,4 +1,4 @@
-"""Functions of maps, arrays and JSON texts."""
+"""Translators of ClickHouse's functions of maps, arrays and JSON texts."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -89,7 +89,7 @@ def _all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: Attrib
 
 
 def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return whether the map has the key, even if its text is empty."""
+    """Translate mapContains, which is true if the map has the key, even if the key's text is empty."""
     node, key = checked_arguments(translator, call, 2)
     value = translator.value(node)
     if value.type.name != "Map":
@@ -148,7 +148,7 @@ def _translate_array_contains(translator: ArgumentTranslator, call: Call) -> Val
 
 
 def _translate_array_concat(translator: ArgumentTranslator, call: Call) -> Value:
-    """Concatenate arrays of one type."""
+    """Translate arrayConcat of arrays that all have the same type."""
     parts = checked_arguments(translator, call, 1, -1)
     values = [translator.array_value(part) for part in parts]
     for part, value in zip(parts, values, strict=True):
@@ -184,7 +184,7 @@ def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return the element of an array that `select` has added to FROM."""
+    """Translate arrayJoin to the element of its array, which the module `select` has added to FROM."""
     joined_element = translator.row.value(element_item(call.node))
     if joined_element is None:
         raise translator.refused_error(call.node, "arrayJoin cannot stand here.")
@@ -196,7 +196,8 @@ def _json_function(name: str, type_: Type, default: str | int | None) -> _CallTr
         node, *keys = checked_arguments(translator, call, 1, -1)
         value = translator.string_value(node)
         if isinstance(value.constant, str) and name != "json_valid" and not _is_json_text(value.constant):
-            # Engines evaluate a constant at compile time, so constant invalid JSON would fail the whole query.
+            # Replace invalid constant JSON by null, because engines evaluate a constant when they plan a query, so that
+            # the whole query would fail.
             value = text_value("null")
         path = [_json_key_argument(translator, key) for key in keys]
         extracted = Value(internal_call(name, value.node, *path), type_, default=default)
@@ -218,7 +219,7 @@ def _is_json_text(text: str) -> bool:
 
 
 def _json_key_argument(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
-    """Return a key, or an array index counted from 1."""
+    """Return a key of a JSON object, or an index of a JSON array counted from 1, as a literal."""
     value = translator.value(node)
     if isinstance(value.constant, str):
         return exp.Literal.string(value.constant)
@@ -235,7 +236,7 @@ _JSON_EXTRACTORS: Final[Mapping[str, tuple[str, Type, str | int]]] = {
 
 
 def _translate_json_extract(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return `JSONExtract(x, 'a', 'Int64')` as JSONExtractInt(x, 'a')."""
+    """Translate `JSONExtract(x, 'a', 'Int64')` like `JSONExtractInt(x, 'a')`, and likewise for other types."""
     *parts, type_node = checked_arguments(translator, call, 2, -1)
     type_ = type_named(translator, type_node, translator.constant_text(type_node, "The name of a type"))
     extractor = _JSON_EXTRACTORS.get(type_.name)

@@ -1,4 +1,4 @@
-"""Numeric functions of ClickHouse's dialect."""
+"""Translators of ClickHouse's numeric functions."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,7 +19,7 @@ def _nullable_like(type_: Type, value: Value) -> Type:
 
 
 def _rounding_function(name: str) -> _CallTranslator:
-    """Return a rounding function. Integers stay integers; `round` rounds half to even."""
+    """Return the translator of a rounding function. Integers stay integers; `round` rounds floats half to even."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = checked_arguments(translator, call, 1, 2)

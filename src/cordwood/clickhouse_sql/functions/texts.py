@@ -1,4 +1,4 @@
-"""String functions of ClickHouse's dialect."""
+"""Translators of ClickHouse's string functions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from cordwood.sql.rules.strings import may_match_empty_text
 
 _CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
-# In ClickHouse's regular expressions a dot matches any character, including line ends.
+# The flag with which a dot matches any character, including line ends, as in ClickHouse's regular expressions.
 _DOT_MATCHES_NEWLINE: Final = "(?s)"
 _CAPTURING_GROUP: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
 
@@ -26,7 +26,7 @@ def _nullable_like(type_: Type, *values: Value) -> Type:
 
 
 def _template_function(template: str, type_: Type, minimum: int = 1, maximum: int | None = None) -> _CallTranslator:
-    """Return the translation of a function of texts, given as a template with the arguments @a, @b and @c."""
+    """Return the translator of a function of texts; `template` is its BigQuery SQL with the arguments @a, @b and @c."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.string_value(part) for part in checked_arguments(translator, call, minimum, maximum)]
@@ -37,7 +37,7 @@ def _template_function(template: str, type_: Type, minimum: int = 1, maximum: in
 
 
 def _internal_function(name: str) -> _CallTranslator:
-    """Return the translation of a function of one text to an internal function, because BigQuery has no equivalent."""
+    """Return the translator of a function of one text to an internal function, because BigQuery has no equivalent."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.string_value(*checked_arguments(translator, call, 1))
@@ -54,7 +54,7 @@ def _translate_concat(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def regex_pattern_of(translator: ArgumentTranslator, node: exp.Expr) -> str:
-    """Return a constant regular expression, in which a dot also matches line ends."""
+    """Return a constant regular expression, with the flag by which a dot also matches line ends."""
     return _DOT_MATCHES_NEWLINE + translator.constant_text(node, "A regular expression")
 
 
@@ -66,7 +66,10 @@ def _translate_match(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_extract(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return the match of the first group, or else the whole match; an empty text without a match."""
+    """Translate extract, which returns the first group of the match, or the whole match if there is no group.
+
+    If the pattern does not match, the result is an empty text.
+    """
     node, pattern = checked_arguments(translator, call, 2)
     value = translator.string_value(node)
     first_group_pattern = exp.Literal.string(_keep_first_capturing_group(regex_pattern_of(translator, pattern)))
@@ -84,7 +87,7 @@ def _translate_extract_all(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _keep_first_capturing_group(pattern: str) -> str:
-    """Return the pattern with all groups after the first made non-capturing."""
+    """Return the pattern, in which all capturing groups after the first are made non-capturing."""
     group_count = 0
 
     def rewrite(match: re.Match[str]) -> str:
@@ -113,9 +116,9 @@ def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Val
 
 
 def _position_function(*, ignores_case: bool) -> _CallTranslator:
-    """Return a function for the byte position of a substring, counted from 1; 0 if it is not found.
+    """Return the translator of a function that returns the byte position of a substring, counted from 1, or 0.
 
-    `ignores_case` applies to the letters A to Z.
+    With `ignores_case`, the case of the letters A to Z is ignored.
     """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -155,7 +158,10 @@ def _emptiness_test_function(sign: str) -> _CallTranslator:
 
 
 def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return a substring by characters, from a position counted from 1, or from the end if it is negative."""
+    """Translate substring, whose position and length count characters.
+
+    The position is counted from 1, or from the end if it is negative.
+    """
     node, start, *length_nodes = checked_arguments(translator, call, 2, 3)
     value, start_value = translator.string_value(node), translator.number_value(start)
     count = translator.number_value(length_nodes[0]) if length_nodes else None
@@ -185,7 +191,7 @@ def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _drop_last_characters(translator: ArgumentTranslator, call: Call, value: Value, count: int) -> Value:
-    """Return the text without its last characters."""
+    """Return the text without its last `count` characters."""
     start = literal_node(count + 1)
     return Value(
         translator.fill(call.node, "reverse(substr(reverse(@text), @start))", text=value.node, start=start), value.type
@@ -193,7 +199,10 @@ def _drop_last_characters(translator: ArgumentTranslator, call: Call, value: Val
 
 
 def _left_or_right_function(name: str) -> _CallTranslator:
-    """Return a function for the first or last characters; a negative number omits characters at the other end."""
+    """Return the translator of left or right, which returns the first or the last characters of a text.
+
+    If the number is negative, the text is returned without this number of characters at the other end.
+    """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, count = checked_arguments(translator, call, 2)
@@ -217,9 +226,9 @@ def _translate_split(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    """Return a text, empty instead of NULL.
+    """Return the value of an argument that must be a text; NULL is replaced by an empty text.
 
-    ClickHouse has no NULL arrays, and its array functions read NULL as empty text.
+    ClickHouse has no NULL arrays: its functions that return arrays treat NULL as an empty text.
     """
     value = translator.string_value(node)
     if not value.type.nullable:
@@ -228,7 +237,7 @@ def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
 
 def _trim_function(name: str) -> _CallTranslator:
-    """Return a function that removes given characters, by default spaces, from the ends of a text."""
+    """Return the translator of a function that removes characters, by default spaces, from the ends of a text."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = checked_arguments(translator, call, 1, 2)

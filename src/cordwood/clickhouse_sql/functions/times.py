@@ -1,4 +1,4 @@
-"""Functions of times and dates in ClickHouse's dialect."""
+"""Translators of ClickHouse's functions of times and dates."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def _start_of_function(unit: str, amount: int = 1) -> _CallTranslator:
 
 
 def _translate_start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return the Sunday with which the week begins, or the Monday in odd modes."""
+    """Translate toStartOfWeek, which returns the Sunday that begins the week, or the Monday if the mode is odd."""
     node, *rest = checked_arguments(translator, call, 1, 2)
     mode = int(translator.constant_number(rest[0], "The mode of a week")) if rest else 0
     if mode % 2:
@@ -66,7 +66,7 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _time_to_number_function(template: str) -> _CallTranslator:
-    """Return the translation of a function of a time with a whole number as its result, given as a template."""
+    """Return the translator of a function from a time to a whole number; `template` is its BigQuery SQL."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
@@ -88,9 +88,10 @@ def _from_unix_function(template: str, type_: Type) -> _CallTranslator:
 
 
 def _parse_time_function(suffix: str, *, has_decimals: bool) -> _CallTranslator:
-    """Return the conversion of a text to a time.
+    """Return the translator of a function that parses a text as a time.
 
-    Constants may have several formats, unless `suffix` is set for a function -OrNull; other texts are in ISO 8601.
+    `suffix` is set for a function with the suffix OrNull. Without a suffix, a constant text may have any format that
+    `parse_datetime` accepts. All other texts must be in ISO 8601.
     """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -111,9 +112,9 @@ def _parse_time_function(suffix: str, *, has_decimals: bool) -> _CallTranslator:
 
 
 def _read_decimals(translator: ArgumentTranslator, rest: list[exp.Expr], *, has_decimals: bool) -> int:
-    """Return the number of decimals of a second: 3 by default, 0 without `has_decimals`.
+    """Return the number of decimals of a second from the remaining arguments; refuse a time zone other than UTC.
 
-    A time zone other than UTC is refused.
+    The number is 3 by default. It is always 0 for a function without `has_decimals`.
     """
     decimals = 3 if has_decimals else 0
     if has_decimals and rest:
@@ -167,7 +168,7 @@ def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _time_digits_function(pattern: str) -> _CallTranslator:
-    """Return the translation of a function, such as toYYYYMM, that writes parts of a time as digits of one number."""
+    """Return the translator of a function, such as toYYYYMM, that returns parts of a time as the digits of a number."""
     return _time_to_number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 
@@ -211,7 +212,7 @@ def _add_interval_function(*, is_minus: bool) -> _CallTranslator:
 
 
 def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return the number of boundaries of the unit between two times."""
+    """Translate dateDiff, which returns the number of boundaries of a unit, such as full hours, between two times."""
     unit_node, start, end = checked_arguments(translator, call, 3)
     unit = parse_unit(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
     start_time, end_time = (
@@ -292,7 +293,7 @@ def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
 def _concatenate_formatted_parts(
     translator: ArgumentTranslator, call: Call, moment: Value, segments: list[str], computed: list[str]
 ) -> exp.Expr:
-    """Return the concatenation of a format's pieces and of the computed elements between them."""
+    """Return the concatenation of a format's segments and of the computed elements between these segments."""
     if len(computed) > _MAX_COMPUTED_ELEMENTS:
         raise translator.refused_error(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
     parts: list[exp.Expr] = []

@@ -88,8 +88,8 @@ _READONLY_WITH_SETTINGS: Final = 2
 _MAX_EMPTIED_TABLES: Final = 30
 _FILTER_ALL_ROWS_OUT: Final = "'0'"
 
-# The length of a query's SQL that the server accepts. The server's default would be too small for what the compiler may
-# produce.
+# The maximum length of a query's SQL, which is set on the server for each query. The server's default is smaller than
+# the compiler's own limit.
 _MAX_QUERY_BYTES: Final = 4 << 20
 
 
@@ -191,7 +191,7 @@ class ClickHouseEngine:
             return self._storage.stream_stats(refresh=False)
 
     def newest_receipt_us(self) -> int | None:
-        """Return None, because other processes may insert events with earlier receive times later."""
+        """Return None, because another process may still insert events with earlier receive times."""
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         return self._storage.stored_bytes_by_stream()

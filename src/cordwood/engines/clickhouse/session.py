@@ -296,7 +296,7 @@ def _make_progress(rows_read: int, rows_total: int) -> Progress:
     """Return the progress of a query.
 
     The server only estimates the total number of rows, and reports 0 before the query is planned. `part` is not set,
-    because the share of rows read is not the share of work done: rows may be read long before they are joined or sorted.
+    because the share of rows read is not the share of work done. A row may be read long before it is joined or sorted.
     """
     return Progress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)
 

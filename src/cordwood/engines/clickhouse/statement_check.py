@@ -360,7 +360,7 @@ class _Inspection:
 
 
 def _visit_union(union: SelectWithUnionQuery, scope: VisibleCtes, recurring: VisibleCtes = frozenset()) -> ScopedNodes:
-    """Yield the SELECTs of a union, each with the names of the CTEs that are visible in it.
+    """Yield the parts of a union, each with the names of the CTEs that are visible in it.
 
     The later SELECTs also see the CTEs of the first SELECT. If the union is the body of a recursive CTE, `recurring` is
     the CTE's name, which only the later SELECTs see.

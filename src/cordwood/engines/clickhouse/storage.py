@@ -3,9 +3,9 @@
 The shapes of streams, and of the single projects in them, are stored in tables of the server. Each process reads from
 these tables the shapes that other processes have learnt.
 
-Freed memory is returned to the operating system while events are inserted, and again once the engine is idle. Without
-this, allocators keep the memory of events' texts, because another thread frees the texts than the one that allocated
-them. After a load of events, a process held 250 MB more than before.
+Freed memory is returned to the operating system while events are inserted, and again once the engine is idle.
+Otherwise, allocators would keep it, because events' texts are allocated by one thread and freed by another. After a
+load of events, a process held 250 MB more than before.
 """
 
 import hashlib
@@ -281,7 +281,7 @@ def check_version(version: str) -> None:
 
 
 class RecentIds:
-    """The lookup of a stream's recently stored ids in its table, in which the ids from all processes are."""
+    """The lookup of a stream's recently stored ids in its table, which holds the ids that any process has stored."""
 
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
@@ -350,7 +350,7 @@ class RecentIds:
     def _window_start_us(self) -> int:
         """Return the earliest receive time among the newest `DEDUPLICATION_WINDOW_EVENTS` events.
 
-        The time is queried again only after many appends. Until then it is outdated, which only makes the window longer.
+        The time is queried again only after many appends. An outdated time only makes the window longer.
         """
         if self._since_us is None or self._appended > DEDUPLICATION_WINDOW_EVENTS // 4:
             window = (

@@ -123,8 +123,8 @@ def _aggregate_rule(name: str, *, cast: str | None = None) -> Rule:
 def _cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
     """Cast an aggregate's result to a type.
 
-    If the aggregate has an OVER, the window's rule applies the cast, because a cast between an aggregate and its OVER is
-    a syntax error.
+    If the aggregate has an OVER, the window's rule applies the cast, because a cast between an aggregate and its OVER
+    is a syntax error.
     """
     return apply_outside_window(node, aggregate, f"CAST({{0}}, {quoted_constant(cast)})") if cast else aggregate
 
@@ -149,7 +149,10 @@ def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_sum(node: exp.Expr) -> exp.Expr:
-    """Lower SUM, which is NULL for no rows; a sum of INT64 fails on overflow, whereas ClickHouse's own wraps around."""
+    """Lower SUM, which is NULL for no rows.
+
+    A sum of INT64 fails on overflow, whereas ClickHouse's own sum would wrap around.
+    """
     argument = read_aggregate_argument(node)
     kind = kind_of(node)
     suffix = "Distinct" if argument.is_distinct else ""

@@ -57,8 +57,8 @@ def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
 def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     """Cast a value to an ARRAY or STRUCT, matching the fields by position.
 
-    The value is first cast to the type without field names, because ClickHouse would match the fields of named tuples by
-    name.
+    The value is first cast to the type without field names, because ClickHouse would match the fields of named tuples
+    by name.
     """
     name, nameless = type_name_part(to), type_name_part(to, has_names=False)
     if name is None or nameless is None:
@@ -232,7 +232,7 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.BOOL, Kind.INT64): "CAST({0}, 'Nullable(Int64)')",
         (Kind.FLOAT64, Kind.STRING): lambda _, value: float_text(value),
         **{(kind, Kind.STRING): "toString({0})" for kind in (*EXACT_NUMERIC_KINDS, Kind.INT64, Kind.DATE)},
-        # The value is cast to Bool first: a comparison has the type UInt8 in ClickHouse, and would be printed as 0 or 1.
+        # The value is cast to Bool first, because a comparison has ClickHouse's type UInt8, which is printed as 0 or 1.
         (Kind.BOOL, Kind.STRING): "toString(CAST({0}, 'Nullable(Bool)'))",
         (Kind.BYTES, Kind.STRING): _bytes_to_text,
         (Kind.INTERVAL, Kind.STRING): lambda _, value: interval_text(value),

@@ -55,7 +55,7 @@ _ARRAY_ITEMS_SQL: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtr
 
 
 def _translate_record_elements(node: exp.Expr) -> exp.Expr:
-    """Lower the array of records in a value.
+    """Lower a value to the array of its records.
 
     An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
     """

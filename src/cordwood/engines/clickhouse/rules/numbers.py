@@ -104,7 +104,7 @@ _INT64_MAX = "9223372036854775807"
 
 
 def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    """Return arithmetic in which an INT64 overflow is an error; there is no check if small constants rule it out."""
+    """Return arithmetic in which an overflow of INT64 is an error; the check is omitted for small constants."""
     if kind_of(node) is not Kind.INT64 or (any(is_small_integer(side) for side in (left, right)) and sign != "*"):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
     if all(is_small_integer(side) for side in (left, right)):

@@ -419,7 +419,7 @@ def _quoted_identifier(name: str) -> exp.Identifier:
 
 
 def name_with_relations(name: str, used_names: set[str]) -> str:
-    """Return a name that contains the names of a join's relations, so that no two parenthesized joins have equal names."""
+    """Return a name that contains the relations' names, so that each parenthesized join gets a different name."""
     return f"{name}_{'_'.join(sorted(used_names))}"
 
 
