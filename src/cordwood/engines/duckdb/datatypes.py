@@ -1,4 +1,7 @@
-"""Map DuckDB's types to BigQuery's, and convert values to cells: in SQL where possible, because that is faster."""
+"""Map DuckDB's types to BigQuery's, and convert values to the cells of an answer.
+
+Values are converted in SQL where possible, because that is faster than in Python.
+"""
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
@@ -47,7 +50,7 @@ _KIND_BY_TYPE_NAME = {
 
 
 def datatype_of(duckdb_type: DuckDBPyType) -> Datatype:
-    """Return the BigQuery type of a DuckDB type; STRING for types that BigQuery lacks."""
+    """Return the BigQuery type of a DuckDB type, or STRING for a type that BigQuery lacks."""
     kind = _KIND_BY_TYPE_NAME.get(_type_name(duckdb_type), Kind.STRING)
     if kind is Kind.ARRAY:
         return Datatype(kind, element=datatype_of(_child_types(duckdb_type)[0][1]))
@@ -67,7 +70,7 @@ def render_cell_sql(value: str, duckdb_type: DuckDBPyType) -> str:
 
 
 def cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
-    """Return the function that converts a fetched column to cells; None if the values are cells already."""
+    """Return the function that converts a fetched column to cells, or None if its values are cells already."""
     if _type_name(duckdb_type) in {"list", "array", "struct"}:
         return _structured_reader(duckdb_type)
     return _READER_BY_TYPE_NAME.get(_type_name(duckdb_type))
@@ -99,7 +102,7 @@ _CELL_TEMPLATES = {
     "bit": "{0}::VARCHAR",
 }
 
-# JSON has no infinity and no NaN, so they become texts.
+# JSON cannot represent infinity and NaN, so they are rendered as texts.
 _FLOAT_JSON_TEMPLATE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
 _NESTED_JSON_TEMPLATES = _CELL_TEMPLATES | {
     "json": "{0}::JSON",
@@ -112,7 +115,7 @@ _NESTED_JSON_TEMPLATES = _CELL_TEMPLATES | {
 
 
 def _render_nested_sql(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
-    """Return SQL that renders a value inside an array or struct; the caller converts the whole of it to JSON."""
+    """Return SQL that renders a value inside an array or struct; the caller converts the outermost value to JSON."""
     name = _type_name(duckdb_type)
     if name in {"list", "array"}:
         variable = f"x{depth}"
@@ -157,7 +160,10 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
 
 
 def _structured_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
-    """Return a reader of STRUCT or ARRAY values: objects within events' values become records, structs stay objects."""
+    """Return the function that converts a fetched column of arrays or structs to cells.
+
+    Objects inside a value that comes from an event become records; structs stay objects.
+    """
     datatype = datatype_of(duckdb_type)
     return lambda values: [None if value is None else render_structured(str(value), datatype) for value in values]
 

@@ -42,22 +42,23 @@ from cordwood.sql.stages import Question, Target
 
 _MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
 _MIN_MEMORY_TO_KEEP_FREED = 600 * 10**6
-# The limit on pending bytes of an engine with less memory than `_MIN_MEMORY_FOR_TWO_WORKERS`. It flushes a fifth of a
-# row group at a time, so that it need not buffer a whole one.
+# The limit on pending bytes of an engine with less memory than `_MIN_MEMORY_FOR_TWO_WORKERS`. Such an engine flushes a
+# fifth of a row group at a time, so that it does not have to buffer a whole row group.
 _MAX_PENDING_FOR_PARTIAL_FLUSH = 16 * 10**6
-# The capacity of a stream's cache of its newest events: some ten thousand events of a gateway.
+# The capacity of each stream's cache of its newest events. It is enough for about ten thousand events of an HTTP
+# gateway.
 _MAX_RECENT_CACHE_BYTES = 16 * 10**6
 
-# The most memory for partial answers: those of the endpoint `usage.api-counts` for a week with 2,000,000 events take
-# 100 KB.
+# The maximum memory for partial answers. For scale: the partial answers of the endpoint `usage.api-counts` for a week
+# with 2,000,000 events take 100 KB.
 _MAX_PARTIAL_ANSWER_BYTES = 8 * 2**20
 
 
 class DuckDBOptions(msgspec.Struct, frozen=True):
-    """Resources, callbacks and redaction keys of the engine."""
+    """The resources, callbacks and redaction settings of a DuckDB engine."""
 
     memory_bytes: int = 256 * 1024 * 1024
-    # The maximum bytes of events that are not flushed; `append` blocks while there are more.
+    # The maximum bytes of events that are not yet flushed; `append` blocks while there are more.
     max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     report: ReportMessage = ignore_message
@@ -66,9 +67,10 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
     parsed_cache_bytes: int = PARSED_STATEMENT_CACHE_BYTES
-    # Whether row groups that are flushed in the first minutes are not shredded into columns, which needs less memory.
+    # Whether events that are flushed in the first minutes are stored without shredding them into columns, which needs
+    # less memory.
     starts_without_shredding: bool = False
-    # The space for partial answers of repeated questions.
+    # The memory and disk space for partial answers of repeated questions.
     partial_answer_limits: PartialAnswerLimits = PartialAnswerLimits(
         memory_bytes=_MAX_PARTIAL_ANSWER_BYTES, disk_bytes=64 * 2**20
     )
@@ -78,14 +80,18 @@ _DEFAULT_OPTIONS = DuckDBOptions()
 
 
 def partial_answer_limits(disk_bytes: int, memory_bytes: int) -> PartialAnswerLimits:
-    """Return the limits of partial answers for an engine with this memory; `disk_bytes` of 0 turns them off."""
+    """Return the limits of partial answers for an engine with `memory_bytes`; `disk_bytes=0` disables partial answers.
+
+    The memory limit is at most a 32nd of the engine's memory.
+    """
     return PartialAnswerLimits(min(disk_bytes, _MAX_PARTIAL_ANSWER_BYTES, memory_bytes // 32), disk_bytes)
 
 
 def _flush_limits(options: DuckDBOptions) -> FlushLimits:
     """Choose the flush limits by the engine's memory.
 
-    Each worker takes 50 to 100 MB to write a row group. Freed memory that is kept for the next flush is some 200 MB.
+    Each flush worker needs 50 to 100 MB to write a row group. The freed memory that is kept for the next flush is about
+    200 MB.
     """
     if options.memory_bytes < _MIN_MEMORY_FOR_TWO_WORKERS:
         return FlushLimits(1, min(_MAX_PENDING_FOR_PARTIAL_FLUSH, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
@@ -104,9 +110,9 @@ def _storage_limits(options: DuckDBOptions) -> StorageLimits:
 
 
 class DuckDBEngine:
-    """The embedded engine on the store in `folder`, which it opens or creates.
+    """The embedded engine on the store in `folder`.
 
-    Raises DataFolderInUse or DataFolderUnusable if that fails.
+    The constructor opens or creates the store; it raises DataFolderInUse or DataFolderUnusable if that fails.
     """
 
     def __init__(
@@ -151,16 +157,16 @@ class DuckDBEngine:
             return self._storage.append(batches)
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
-        """Append batches that an unacknowledged append may have stored already.
+        """Append batches that an earlier, unacknowledged append may have stored already.
 
-        Events that are already stored count as accepted, rather than as repeated, if their sequence numbers are at or
-        after the stream's number in `acknowledged`, at which its acknowledged events end.
+        `acknowledged` maps each stream to the sequence number at which its acknowledged events end. An event that is
+        already stored at or after this number counts as accepted, not as repeated.
         """
         with translate_append_errors(self._report):
             return self._storage.append(batches, acknowledged)
 
     def must_restart(self) -> bool:
-        """Return whether the file cannot be read until the engine is opened again."""
+        """Return whether the database file cannot be read until the engine is opened again."""
         return not self._session.is_usable()
 
     def next_event_numbers(self) -> Mapping[str, int]:

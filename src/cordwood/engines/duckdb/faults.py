@@ -1,6 +1,7 @@
-"""Translate DuckDB's exceptions into faults, and its messages about a query into the terms of the query's author.
+"""Translate DuckDB's exceptions into faults, and reword its messages about a query in BigQuery's terms.
 
-A message without a rewording is not shown: it may contain internal columns, generated SQL, or terms of DuckDB.
+A message without a rewording is not shown to callers, because it may contain internal columns, generated SQL, or terms
+that only DuckDB uses.
 """
 
 import errno
@@ -34,8 +35,8 @@ from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-# The fault of each of DuckDB's error classes, with the sentence for a message that has no rewording; the first match
-# counts. Errors of other classes are not caused by the query: see `_file_fault`.
+# The fault for each of DuckDB's error classes, with the sentence to show if DuckDB's message has no rewording. The
+# first class that matches is used. Errors of other classes are not caused by the query: see `_file_fault`.
 _FAULT_BY_ERROR_CLASS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], ...]] = (
     (duckdb.NotImplementedException, QueryUnsupported, "The query combines types or clauses in a way that is not supported"),
     (duckdb.InvalidInputException, BadQueryValue, "A function is given a value that it cannot take"),
@@ -63,10 +64,10 @@ def translate_duckdb_errors() -> Iterator[None]:
 
 @contextmanager
 def translate_append_errors(report: ReportMessage) -> Iterator[None]:
-    """Translate failures to store events; a query error or lack of memory becomes Backlog, so that senders try again.
+    """Translate failures to store events; a query error or a lack of memory becomes BacklogFull, so that senders retry.
 
-    Such an error is not caused by the events. Storing looks up their ids among stored events, which needs memory that
-    queries may be using at that moment.
+    Neither is caused by the events. To store them, the engine looks up their ids among the stored events, which needs
+    memory that queries may be using at that moment.
     """
     try:
         with translate_duckdb_errors():
@@ -82,7 +83,7 @@ def translate_append_errors(report: ReportMessage) -> Iterator[None]:
 
 @contextmanager
 def translate_open_errors(file: Path) -> Iterator[None]:
-    """Translate failures to open a store: into OutOfDisk if the disk is full, else into DataFolderUnusable."""
+    """Translate failures to open a store into OutOfDisk if the disk is full, and else into DataFolderUnusable."""
     try:
         yield
     except duckdb.Error as problem:
@@ -100,7 +101,8 @@ def translate_open_errors(file: Path) -> Iterator[None]:
 
 def fault_of_error(problem: duckdb.Error) -> Fault:
     message = _first_line(problem)
-    # If the file must be reopened, the message quotes the cause of the failed checkpoint, such as a lack of memory.
+    # If the file must be reopened, the message quotes the cause of the failed checkpoint, which may be a lack of
+    # memory. So `_file_fault` must translate that message.
     if is_out_of_memory(problem) and _MUST_REOPEN_MESSAGE not in message:
         return _out_of_memory_fault()
     if _NESTED_TOO_DEEPLY_MESSAGE in message:
@@ -116,17 +118,17 @@ def fault_of_error(problem: duckdb.Error) -> Fault:
 
 
 def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
-    # Look for the prefix `RAISED` at the beginning only: elsewhere it may be part of SQL that the engine quotes.
+    # Look for `RAISED_ERROR_PREFIX` at the beginning only: elsewhere it may be part of SQL that the engine quotes.
     raised = _RAISED_MESSAGE.match(message)
     if raised:
         return BadQueryValue(message[raised.end() :])
     reworded_message = reword_message(message)
-    # An unimplemented feature with a known rewording is caused by a value, such as a time zone that does not exist.
+    # If a NotImplementedException has a rewording, its cause is a value, such as a time zone that does not exist.
     return (BadQueryValue if reworded_message and fault is QueryUnsupported else fault)(reworded_message or sentence)
 
 
 def _file_fault(message: str) -> Fault:
-    """Translate errors of reading, writing and committing; only the fault of a damaged file shows DuckDB's message."""
+    """Translate errors of reading, writing and committing; DuckDB's message is shown only if the file is damaged."""
     if _MUST_REOPEN_MESSAGE in message:
         return Cancelled("The query was stopped: the engine reopens its file.", hint="Ask again.", retry_after=1)
     if _SPILL_MESSAGES.search(message):
@@ -139,14 +141,14 @@ def _file_fault(message: str) -> Fault:
 
 
 def is_disk_full(message: str) -> bool:
-    """Return whether DuckDB's message says that a disk, a quota or a file size limit is exhausted."""
+    """Return whether DuckDB's message says that the disk is full, or that a quota or file size limit is reached."""
     return _DISK_FULL_MESSAGES.search(message) is not None
 
 
 def is_out_of_memory(problem: duckdb.Error) -> bool:
-    """Return whether DuckDB's memory limit was reached.
+    """Return whether an error was caused by DuckDB's memory limit.
 
-    After failed commits and checkpoints, only the message says so.
+    After a failed commit or checkpoint, only the error's message shows the cause; the error's class does not.
     """
     if isinstance(problem, duckdb.TransactionException | duckdb.IOException):
         return _MEMORY_EXCEEDED.search(str(problem)) is not None
@@ -184,30 +186,31 @@ def _out_of_memory_fault() -> Fault:
     )
 
 
-# DuckDB's message after a failed checkpoint; see `Session.checkpoint`.
+# Part of DuckDB's message after a failed checkpoint; see `Session.checkpoint`.
 _MUST_REOPEN_MESSAGE = "has been invalidated because checkpointing failed"
 _DISK_FULL_MESSAGES = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(_DISK_FULL_ERRNOS)))
 _MEMORY_EXCEEDED = re.compile(r"failed to (?:allocate|pin)|could not allocate|out of memory", re.IGNORECASE)
-# DuckDB's messages when it cannot spill to disk; see `Session`.
+# Parts of DuckDB's messages when it cannot spill a query's data to disk; see `Session`.
 _SPILL_MESSAGES = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
 # DuckDB's message when a block's checksum does not match.
 _DAMAGED_MESSAGE = "Corrupt database file"
 RESTORE_HINT = "Look after the disk, and restore a backup: cordwood restore."
 
-# Redaction raises an error by a failing cast, all other rules by DuckDB's function `error`.
+# An error that generated SQL raises. Redaction raises it by a cast that fails, which adds text before the prefix; all
+# other rules use DuckDB's function `error`.
 _RAISED_MESSAGE = re.compile(f"(?:Could not convert string ')?{RAISED_ERROR_PREFIX}")
-# DuckDB's message when functions and operators are nested a thousand deep; `a || b || c` counts as nested.
+# DuckDB's message when functions and operators are nested a thousand levels deep. `a || b || c` has two levels.
 _NESTED_TOO_DEEPLY_MESSAGE = "Max expression depth limit"
 _SPLIT_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
-# DuckDB's message for a sub-query inside an expression that its planner copies: an expression in grouping sets, or in a
-# list whose elements are compared.
+# DuckDB's message for a sub-query inside an expression that its planner has to copy. Such an expression is in grouping
+# sets, or in a list whose elements are compared.
 _SUBQUERY_COPIED_MESSAGE = "Cannot copy BoundSubqueryExpression"
 _SUBQUERY_HINT = "Compute it in a sub-query of WITH, and use its column."
 _ERROR_CLASS_PREFIX = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 
 def _first_line(problem: duckdb.Error) -> str:
-    """Return DuckDB's message without its error class and without the excerpt of the SQL."""
+    """Return the first line of DuckDB's message, without the name of the error class."""
     return _ERROR_CLASS_PREFIX.sub("", str(problem)).split("\n", 1)[0].strip()
 
 
@@ -236,7 +239,8 @@ _BIGNUMERIC_TYPE: Final = "DECIMAL(38,18)"
 _LIST_TYPE_PATTERN: Final = re.compile(r"(.*)\[\d*\]")
 _STRUCT_TYPE_PATTERN: Final = re.compile(r"STRUCT\((.*)\)")
 _STRUCT_FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
-# The suffix of a generated column that holds a path of an event: how the path is read, and the positions of capitals.
+# The suffix of the name of a generated column with a path of an event. It says how the path is read, and at which
+# positions its letters are capitals.
 _PATH_COLUMN_SUFFIX_PATTERN: Final = re.compile(r" (?:text|value|record)(?: [\d,]+)?$")
 _MAX_SHOWN_CHARACTERS: Final = 60
 
@@ -251,7 +255,7 @@ RewordMatch = Callable[[re.Match[str]], str]
 
 
 def bigquery_type_name(text: str) -> str:
-    """Return the BigQuery type that is compiled to this DuckDB type."""
+    """Return the name of the BigQuery type that is compiled to the DuckDB type named in `text`."""
     text = text.strip()
     match = _LIST_TYPE_PATTERN.fullmatch(text)
     if match:
@@ -266,7 +270,7 @@ def bigquery_type_name(text: str) -> str:
 
 
 def _field_name_and_type(text: str) -> str:
-    """Return the field's name and type, without a name that the compiler generated."""
+    """Return the name and type of a struct's field, or only its type if the compiler generated the name."""
     match = _STRUCT_FIELD_PATTERN.fullmatch(text)
     if match is None:
         return bigquery_type_name(text)
@@ -275,7 +279,7 @@ def _field_name_and_type(text: str) -> str:
 
 
 def _split_types(text: str) -> Iterator[str]:
-    """Split at commas outside parentheses and quotes."""
+    """Split a list of types at commas that are outside parentheses and quotes."""
     depth, start, is_quoted = 0, 0, False
     for index, character in enumerate(text):
         is_quoted ^= character == '"'
@@ -294,7 +298,7 @@ def _reword_ungrouped_column(match: re.Match[str]) -> str:
 
 
 def _reword_argument_types(match: re.Match[str]) -> str:
-    """Reword an error about argument types; omit the name of a function that the compiler emitted for another one."""
+    """Reword an error about argument types; omit the function's name if queries cannot call a function of that name."""
     name, _, types = match[1].partition("(")
     argument_types = ", ".join(map(bigquery_type_name, _split_types(types.removesuffix(")"))))
     if not re.fullmatch(r"\w+", name):
@@ -396,7 +400,7 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
 
 
 def reword_message(sentence: str) -> str | None:
-    """Return the message in BigQuery's terms; None if it has no rewording."""
+    """Return DuckDB's message in BigQuery's terms, or None if it has no rewording."""
     for pattern, reworder in _REWORDINGS:
         match = pattern.fullmatch(sentence)
         if match:
@@ -409,5 +413,5 @@ def _shorten(text: str) -> str:
 
 
 def _path_of_column(column: str) -> str:
-    """Return the path of a generated column: `metadata.""n"" text` is metadata.n."""
+    """Return the path that a generated column holds: `metadata.""n"" text` holds the path metadata.n."""
     return _PATH_COLUMN_SUFFIX_PATTERN.sub("", column).replace('"', "")

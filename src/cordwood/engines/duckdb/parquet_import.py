@@ -1,4 +1,7 @@
-"""Read Parquet files as events, on a separate DuckDB instance, because the store's instance may not open files."""
+"""Read Parquet files as events.
+
+A separate DuckDB instance reads them, because the instance of the store is not allowed to open other files.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +30,11 @@ _JsonFields = dict[str, msgspec.Raw]
 
 
 def read_parquet_events(file: Path) -> Iterator[bytes]:
-    """Yield every row as a JSON event; decode JSON text in `metadata`, and restore the original events of an export."""
+    """Yield every row as an event in JSON.
+
+    The rows of an export of stored events become the events as they were sent. In other files, JSON text in the column
+    `metadata` is decoded.
+    """
     decode, encode = msgspec.json.Decoder(_JsonFields).decode, msgspec.json.Encoder().encode
     with _open_query(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
         for (row,) in _read_rows(reader):
@@ -40,7 +47,7 @@ def read_parquet_events(file: Path) -> Iterator[bytes]:
 
 
 def read_stored_events(file: Path) -> Iterator[bytes]:
-    """Yield every row of an export as it was stored, in JSON: times in microseconds, other fields as text."""
+    """Yield every row of an export as a JSON object of the stored columns, with times in microseconds."""
     with _open_query(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
         for (row,) in _read_rows(reader):
             yield row.encode()
@@ -53,7 +60,7 @@ def is_event_export(file: Path) -> bool:
 
 
 def count_parquet_rows(file: Path) -> int:
-    """Return the number of rows; DuckDB takes it from the file's metadata."""
+    """Return the number of rows of a Parquet file; DuckDB reads the number from the file's metadata."""
     with _open_query(file, "SELECT count(*) FROM read_parquet($file)") as reader:
         count: int = next(iter(reader.fetchall()))[0]
         return count
@@ -77,7 +84,7 @@ def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
 
 
 def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
-    """Return the fields of an exported event as they were sent; ingesting it again sets a new receive time."""
+    """Return the fields of an exported event as they were sent, without its receive time."""
     posted = {name: stored[name] for name in _POSTED_FIELDS}
     metadata, extras = _decoded_text(stored["metadata"]), _decoded_text(stored["extras"])
     if metadata is not None:

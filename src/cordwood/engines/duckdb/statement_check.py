@@ -1,11 +1,11 @@
 """Check with DuckDB's own parser that a statement reads only its streams' tables and calls only permitted functions.
 
-The connection that will run the statement first serialises its parse tree. The check relies on the compiler only for
-the names of the streams.
+The connection that will run the statement first serialises the statement's parse tree. Of the compiler's results, the
+check uses only the names of the streams.
 
 A statement that calls a function outside of the lists at the end is refused. No listed function reads a file, a
-setting, the catalog, a table given by name, or runs a query given as text. When a lowering rule emits a new function,
-add it to the list, in alphabetical order.
+setting, the catalog, or a table given by name, and no listed function runs a query given as text. If a rule emits a
+function that is not listed yet, it must be added to the list, in alphabetical order.
 
 The structs at the top are the nodes of the parse tree that `json_serialize_sql` returns, with the fields that a
 compiled statement may have. A statement with any other node or field cannot be decoded and is refused.
@@ -39,7 +39,7 @@ from cordwood.sql.redaction.masking import (
 
 
 class ParseNode(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A node of DuckDB's parse tree, with its position in the text if the parser reports one."""
+    """A node of DuckDB's parse tree, with its position in the text if the parser reports a position."""
 
     query_location: int = 0
     query_location_length: int = 0
@@ -49,7 +49,7 @@ class QualifiedName(ParseNode):
     path: list[str] = []
 
 
-# Expressions
+# Nodes of expressions.
 
 
 class Expression(ParseNode, tag_field="class", kw_only=True):
@@ -237,7 +237,7 @@ AnyExpression = (
 )
 
 
-# Modifiers
+# Nodes of modifiers.
 
 
 class Order(ParseNode):
@@ -247,7 +247,7 @@ class Order(ParseNode):
 
 
 class Modifier(ParseNode, tag_field="type"):
-    """A clause that is applied to a query's rows: ORDER BY, LIMIT, DISTINCT."""
+    """A clause that is applied to the rows of a query: ORDER BY, LIMIT or DISTINCT."""
 
 
 class OrderModifier(Modifier, tag="ORDER_MODIFIER"):
@@ -260,13 +260,13 @@ class LimitModifier(Modifier, tag="LIMIT_MODIFIER"):
 
 
 class DistinctModifier(Modifier, tag="DISTINCT_MODIFIER"):
-    """DISTINCT without ON; no rule emits DISTINCT ON."""
+    """The clause DISTINCT; it has no fields, so DISTINCT ON is refused, which no rule emits."""
 
 
 AnyModifier = OrderModifier | LimitModifier | DistinctModifier
 
 
-# Relations
+# Nodes of relations.
 
 
 class Relation(ParseNode, tag_field="type", kw_only=True):
@@ -282,7 +282,7 @@ class TableReference(Relation, tag="BASE_TABLE"):
 
 
 class EmptyFrom(Relation, tag="EMPTY"):
-    """The FROM clause of a SELECT without FROM."""
+    """The node that represents the missing FROM clause of a SELECT without FROM."""
 
 
 class Join(Relation, tag="JOIN"):
@@ -325,7 +325,7 @@ class TableFunction(Relation, tag="TABLE_FUNCTION"):
 AnyRelation = TableReference | EmptyFrom | Join | Pivot | SubqueryRelation | TableFunction
 
 
-# Queries
+# Nodes of queries.
 
 
 class CteInfo(ParseNode):
@@ -387,7 +387,7 @@ class Query(ParseNode):
 
 
 class ParseResult(ParseNode):
-    """The parser's result: statements, or the error."""
+    """The result of DuckDB's parser: the parsed statements, or an error."""
 
     error: bool
     statements: list[Query] = []
@@ -402,15 +402,16 @@ TablePath = tuple[str, ...]
 
 _SERIALIZE_SQL: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
 _PARSE_RESULT_DECODER: Final = msgspec.json.Decoder(ParseResult)
-# DuckDB's error type for a text that could not be parsed for lack of memory.
+# The `error_type` that DuckDB reports if a text could not be parsed for lack of memory.
 _OUT_OF_MEMORY_ERROR_TYPE: Final = "out of memory"
 
-# DuckDB's names are case-insensitive for ASCII letters only.
+# The lower-case letter of each ASCII capital letter. DuckDB ignores the case of names only in ASCII letters.
 _ASCII_LOWER_CASE: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
 _QUERY_NODE_TYPES: Final = frozenset({SelectNode, SetOperation, RecursiveCte})
 
-# If an unqualified name is one of these and not that of a column, DuckDB returns this value of the session.
+# The names of values of the session. If an unqualified name is in this set and is not the name of a column, DuckDB
+# returns the value of the session.
 _SESSION_VALUE_NAMES: Final = frozenset(
     """
     current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
@@ -420,14 +421,14 @@ _SESSION_VALUE_NAMES: Final = frozenset(
 
 
 class StatementCheck:
-    """The check of a statement by the connection that runs it afterwards. Thread-safe."""
+    """Checks statements on the connections that run them afterwards; safe to use from several threads."""
 
     def __init__(self, isolation: IsolationCheck) -> None:
         self._isolation = isolation
         self._serialize_statement: duckdb.Statement | None = None
 
     def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
-        """Raise IsolationCheckFailed unless the SQL is one SELECT that reads only these streams."""
+        """Raise IsolationCheckFailed unless `text` is one SELECT that reads only the streams `streams`."""
         self._isolation.check(text, streams, lambda: self._inspect(cursor, text, streams))
 
     def _inspect(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
@@ -438,7 +439,7 @@ class StatementCheck:
         ((serialized,),) = cursor.execute(self._serialize_statement, {"sql": text}).fetchall()
         parsed = decode_tree(_PARSE_RESULT_DECODER, serialized)
         if parsed.error:
-            # A text that is not SQL fails here with the engine's own message, as it would when it is run.
+            # If the text is not SQL, this call raises the same DuckDB error that running the text would raise.
             cursor.extract_statements(text)
             if parsed.error_type == _OUT_OF_MEMORY_ERROR_TYPE:
                 raise duckdb.OutOfMemoryException(parsed.error_message)
@@ -463,11 +464,11 @@ def _permitted_tables(streams: Collection[str]) -> frozenset[TablePath]:
 
 
 class _Inspection:
-    """The inspection of one tree; `visit` raises IsolationBreachError for a forbidden node."""
+    """The inspection of one parse tree; `visit` raises IsolationBreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[TablePath]) -> None:
         self._tables = tables
-        # Unqualified names that are session values unless the statement defines them.
+        # The unqualified names that mean values of the session, unless the statement defines them.
         self.session_values: set[str] = set()
 
     def visit(self, node: Any, scope: VisibleCtes) -> ScopedNodes:
@@ -503,9 +504,9 @@ def fold_case(name: str) -> str:
 
 
 def _visit_query(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
-    """Yield the nodes below a query, each with the names of the CTEs that are visible in it.
+    """Yield the nodes below a query, each with the names of the CTEs that are visible in the node.
 
-    Each CTE sees the CTEs before it; a recursive CTE also sees itself, except in its first part.
+    In each CTE, the CTEs before it are visible. A recursive CTE is also visible in itself, except in its first part.
     """
     for cte in node.cte_map.map:
         query = cte.value.query_node
@@ -520,7 +521,7 @@ def _visit_query(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.S
 
 
 def _require_defined_names(names: set[str], statement: Query) -> None:
-    """Raise IsolationBreachError unless the statement defines each of the names, which then are not session values."""
+    """Raise IsolationBreachError unless the statement defines each name; others would mean values of the session."""
     defined: set[str] = set()
 
     def visit(node: msgspec.Struct, scope: VisibleCtes) -> ScopedNodes:
@@ -570,7 +571,7 @@ _LISTED_FUNCTIONS: Final = """
     upper var_pop var_samp variant_typeof weekofyear xor year
 """
 
-# The macros of redaction, which the engine creates itself.
+# The names of the macros for redaction, which the engine creates itself.
 _REDACTION_MACROS: Final = frozenset(
     f"{name}_{mode}"
     for name in (REDACT_TEXT_PREFIX, REDACT_JSON_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)

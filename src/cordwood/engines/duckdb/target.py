@@ -1,4 +1,4 @@
-"""DuckDB's dialect for the compiler: the tables of streams, lowering rules, and printing."""
+"""The compiler's target for DuckDB: the tables of streams, the translation of queries, and the printing of SQL."""
 
 import re
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _QUOTED_TEXT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOT
 
 
 class DuckDBTarget:
-    """The compiler's target for DuckDB: names and rules, without a connection."""
+    """The compiler's target for DuckDB, which translates and prints queries without a connection to DuckDB."""
 
     name = "duckdb"
 
@@ -82,7 +82,7 @@ class DuckDBTarget:
 
 
 def _lower_followed(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
-    """Return a followed query: over all events, with an alternative that reads only the events that just arrived."""
+    """Return a followed query over all events, with an alternative that reads only the events that just arrived."""
     arrived = copy_tree(lowered)
     arrived_sources = _sources_in_copy(arrived, sources, frozenset(resolved.streams))
     alternative = VariantTree(plan_arrived_scan(arrived, arrived_sources), EventRange.NEWLY_ARRIVED)
@@ -90,7 +90,7 @@ def _lower_followed(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequenc
 
 
 def _sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
-    """Return the scans of a copied tree, which correspond to `sources` of the original one."""
+    """Return the scans in a copy of a tree that correspond to `sources` in the original tree."""
     return [
         msgspec.structs.replace(source, table=table)
         for table, source in zip(find_stream_tables(copy, streams), sources, strict=True)
@@ -98,7 +98,7 @@ def _sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: fro
 
 
 class DuckDBQuoting:
-    """The spelling of names, texts, bytes and slots in DuckDB's SQL."""
+    """Defines how names, texts, bytes and slots are written in DuckDB's SQL."""
 
     quoted_pattern = _QUOTED_TEXT
 
@@ -112,7 +112,7 @@ class DuckDBQuoting:
         return text_literal(text)
 
     def quote_bytes(self, data: bytes) -> str:
-        """Return bytes as a quoted text of escapes, which the rules cast to BLOB."""
+        """Return bytes as a quoted text of hexadecimal escapes, which the rules cast to BLOB."""
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
     def slot_placeholder(self, slot: exp.Parameter) -> str:

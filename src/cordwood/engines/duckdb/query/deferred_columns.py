@@ -1,11 +1,11 @@
-"""Columns of the answer that are computed from fetched values after the query, rather than by expressions in it.
+"""Columns of the answer that Python computes from fetched values after the query, instead of SQL within the query.
 
 DuckDB evaluates expressions for all rows before it applies LIMIT. A query without these expressions can also be
 answered from the recent table, or use late materialization.
 
-The results equal those of the SQL expressions (`rules/events.py`, `rules/time_text.py`). A value that the query sorts,
-groups or compares is computed by the expression; a value that is only returned, by this module, which is many times as
-fast.
+The results equal those of the SQL expressions (`rules/events.py`, `rules/time_text.py`). If the query sorts, groups or
+compares a value, the SQL expression computes it. If the query only returns the value, this module computes it, which is
+many times faster.
 """
 
 import re
@@ -40,9 +40,10 @@ _JSON_TEXT_FUNCTION: Final = internal_function_name("json_text")
 
 
 def defer_columns(tree: exp.Expr) -> tuple[ColumnCompletion, ...]:
-    """Replace maps of attributes and texts of times by the columns from which they are computed; mutates the tree.
+    """Replace maps of attributes and texts of times by the columns from which they are computed; mutates `tree`.
 
-    A text of a time is replaced by the time. A map is replaced by NULL, and its columns are appended to the answer's.
+    A text of a time is replaced by the time. A map is replaced by NULL, and the columns from which it is computed are
+    appended to the SELECT list.
     """
     if not isinstance(tree, exp.Select):
         return ()
@@ -66,14 +67,14 @@ def defer_columns(tree: exp.Expr) -> tuple[ColumnCompletion, ...]:
 
 
 class _AppendedEventColumns:
-    """The parts of events that are appended to a SELECT list, each part only once."""
+    """The columns with parts of events that are appended to a SELECT list; each part is appended only once."""
 
     def __init__(self, select: exp.Select) -> None:
         self._select = select
         self._positions: dict[exp.Expr, int] = {}
 
     def position_of(self, part: exp.Expr) -> int:
-        """Return the position of the column with this part of the event; append the column if it is missing."""
+        """Return the position of the column with `part` of the event; append the column if it is missing."""
         document = _source_column(part)
         if document not in self._positions:
             self._positions[document] = len(self._select.expressions)
@@ -83,9 +84,10 @@ class _AppendedEventColumns:
 
 
 def _source_column(part: exp.Expr) -> exp.Expr:
-    """Return the column to select for a part of an event; a whole stored column, without a conversion to text.
+    """Return the column to select for a part of an event.
 
-    Such a column is converted to text when it is fetched.
+    For a whole stored column, the conversion to text in SQL is omitted, because the value is converted to text when it
+    is fetched.
     """
     is_json = isinstance(part, exp.Anonymous) and part.this == _JSON_TEXT_FUNCTION
     column = part.expressions[0] if is_json else part
@@ -100,28 +102,29 @@ _GREGORIAN_CYCLE_DAYS: Final = 146_097
 _METADATA_KEY: Final = "metadata"
 _PROJECT_KEY: Final = "project"
 
-# The limit on the bytes by which the maps of a batch may exceed its events: flattened keys repeat the keys above them,
-# and several columns may contain the same map.
+# The maximum number of bytes by which the maps of a batch may exceed its events. Maps can be larger than events,
+# because flattened keys repeat the keys above them, and because several columns may contain the same map.
 _MAX_MAP_GROWTH_BYTES: Final = 64 * 2**20
-# The maximum number of characters of flattened keys that are cached for the further events of a batch.
+# The maximum number of characters of flattened keys that are cached while the events of a batch are processed.
 _MAX_CACHED_KEY_CHARACTERS: Final = 256 * 1024
 # The size of a _FlattenedKeyCache object itself, in characters.
 _CACHE_OBJECT_CHARACTERS: Final = 400
-# Private-use characters. One that does not occur in an event marks the texts that replace numbers in it.
+# Private-use characters of Unicode. A character of these that does not occur in an event marks the texts that replace
+# numbers in the event.
 _MARK_CHARACTERS: Final = range(0xE000, 0xF900)
 
 _BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
 _encode_json: Final = msgspec.json.Encoder().encode
 _decode_json_string: Final = msgspec.json.Decoder(str).decode
 _decode_raw_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-# Floats are decoded as text, to keep their digits.
+# This decoder returns floats as text, to keep all of their digits.
 _decode_object: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
 
 
 def complete_columns(
     completions: Iterable[ColumnCompletion], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[int, list[Cell]]]:
-    """Compute columns of the answer from fetched columns; yield them with their positions."""
+    """Compute columns of the answer from fetched columns; yield each computed column with its position."""
     growth = _MapGrowthBudget()
     maps: dict[AttributeMapColumn, list[Cell]] = {}
     for completion in completions:
@@ -141,7 +144,7 @@ def complete_columns(
 
 
 class _MapGrowthBudget:
-    """The bytes by which the maps of a batch exceed their events, and the bytes of repeated maps."""
+    """Limits the bytes by which the maps of a batch exceed their events; repeated maps count in full."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -156,7 +159,7 @@ class _MapGrowthBudget:
 
 
 def format_iso_times(values: Sequence[int | None]) -> list[Cell]:
-    """Return times in microseconds as ISO 8601 texts; years beyond 9999 have all of their digits."""
+    """Convert times in microseconds to ISO 8601 texts; years after 9999 are written with more than four digits."""
     minutes: dict[int, str] = {}
     texts: list[Cell] = []
     for micros in values:
@@ -177,14 +180,15 @@ def _format_iso_minute(minute: int) -> str:
     return f"{date}T{minute_of_day // 60:02}:{minute_of_day % 60:02}"
 
 
-# The JSON of an event's metadata and of its other keys, and its project.
+# The data of an event from which its map is computed: the JSON of its metadata, the JSON of its other keys, and its
+# project.
 AttributeSources = tuple[str | None, str | None, str | None]
 
 
 def encode_attribute_maps(
     events: Iterable[AttributeSources], levels: int, growth: _MapGrowthBudget | None = None
 ) -> list[Cell]:
-    """Return the maps of events as JSON, with objects flattened `levels` levels deep."""
+    """Return the maps of attributes of events as JSON, with objects flattened `levels` levels deep."""
     keys = _FlattenedKeyCache("", [_MAX_CACHED_KEY_CHARACTERS])
     growth = growth or _MapGrowthBudget()
     maps: list[Cell] = []
@@ -199,15 +203,19 @@ def encode_attribute_maps(
     return maps
 
 
-# The maps of recently answered events: a dashboard that refreshes shows mostly the same events. The key of a map
-# contains the JSON and the project of its event, so only a caller who reads this event gets an answer faster.
+# A cache of the maps of recently returned events, because a dashboard that refreshes shows mostly the same events. The
+# cache's key contains the JSON and the project of the event. So the cache makes only queries that read this same event
+# faster, and a caller cannot learn about other events from the time that a query takes.
 _attribute_map_cache: Final[BoundedCache[tuple[int, AttributeSources], bytes]] = BoundedCache(
     4 * 2**20, lambda key, encoded: sum(map(getsizeof, key[1]), len(encoded))
 )
 
 
 class _FlattenedKeyCache:
-    """A cache of the flattened keys below a prefix; all caches of a batch share `room`, the characters still free."""
+    """A cache of the flattened keys below a prefix.
+
+    All caches of a batch share `room`, a list with one item: the number of characters that may still be cached.
+    """
 
     __slots__ = ("_below", "_room", "flattened", "prefix")
 
@@ -225,7 +233,7 @@ class _FlattenedKeyCache:
         return flattened
 
     def child_cache(self, key: str) -> "_FlattenedKeyCache | None":
-        """Return the cache for the object at a key; None if the object's flattened key is too long to expand it."""
+        """Return the cache for the object at `key`, or None if its flattened key is too long to expand the object."""
         found = self._below.get(key)
         if found is None:
             found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._room)
@@ -244,7 +252,7 @@ _AddMembers = Callable[[Mapping[str, Any], dict[str, str]], None]
 
 
 class _RawJsonNeededError(Exception):
-    """Raised for an object that is not expanded, so that the map needs its JSON instead of its decoded value."""
+    """Raised for an object that is not expanded; the map contains the object's JSON, so the event is decoded again."""
 
 
 def _build_attribute_map(
@@ -261,7 +269,10 @@ def _build_attribute_map(
 def _read_with_non_finite_numbers(
     metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
-    """Read an event with numbers that JSON lacks, such as NaN; they are replaced by marked texts for decoding."""
+    """Return the attributes of an event with numbers that JSON cannot represent, such as NaN.
+
+    Such numbers are replaced by marked texts before decoding.
+    """
     both = metadata + extras
     mark = next((chr(code) for code in _MARK_CHARACTERS if chr(code) not in both), chr(_MARK_CHARACTERS[0]))
     quoted = re.compile(f'"{mark}([-A-Za-z]+)"')
@@ -286,7 +297,7 @@ def _read_attributes(
     metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
     is_object = metadata.startswith("{")
-    # A list is returned as its JSON, so an event that may contain a list is decoded to raw JSON values.
+    # The map contains the JSON of a list, so an event that may contain a list is decoded to raw JSON values.
     if is_object and "[" not in metadata and not (extras and "[" in extras):
         try:
             top = _without_nulls(_decode_object(extras)) if extras else {}
@@ -307,7 +318,7 @@ def _without_nulls(members: Mapping[str, Any]) -> Mapping[str, Any]:
 def _merge_attributes(
     metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddMembers
 ) -> dict[str, str]:
-    """Return the attributes; keys at the event's top take precedence over those of metadata."""
+    """Merge an event's attributes; keys at its top level take precedence over keys of its metadata."""
     attributes: dict[str, str] = {}
     if top:
         add(top, attributes)

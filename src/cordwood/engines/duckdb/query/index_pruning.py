@@ -1,4 +1,4 @@
-"""Prune blocks by the n-gram index: derive the texts that a relevant event's message must contain."""
+"""Skip blocks by the n-gram index: derive from a query the texts that the message of a relevant event must contain."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,27 +14,29 @@ from cordwood.sql.lowering import block_filter_node, fragment, fragment_parts, t
 from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, and_conditions, has_operation
 from cordwood.sql.plan import BlockFilter
 
-# A condition, and the names of the relation and the column that hold the message in the condition.
+# A condition, the name of the relation, and the name of its column that contains the message.
 _MessageCondition = tuple[exp.Expr, str, str]
 
 _MESSAGE_COLUMN: Final = "event_message"
 
-# An escape that is neither a known class such as \\d nor an escaped punctuation mark.
+# A regular expression's escape that is neither a known class such as \\d nor an escaped punctuation mark.
 _UNKNOWN_ESCAPE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED_CHARACTER: Final = re.compile(r"(?s)\\.")
-# Alternatives or flags, with which no required text can be derived.
+# Alternatives and flags; if a regular expression contains them, no required text can be derived from it.
 _ALTERNATIVE_OR_FLAG: Final = re.compile(r"\||\(\?")
-# Groups, character classes and optional letters, from which no required text is derived.
+# Groups, character classes and optional letters of a regular expression. Required texts are derived only from the rest
+# of the expression.
 _GROUP_PARENTHESIS: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
 _CHARACTER_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
 _OPTIONAL_LETTER: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
 
-# Clauses that drop or combine rows. A filter above a SELECT with one of them does not apply to the events below it.
+# Clauses that drop or combine rows. If a sub-query has such a clause, a filter of the query around it must not be
+# applied to the events that the sub-query reads.
 _ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
 def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSource]:
-    """Add to each scan source the regular expressions that its messages must match, and a filter of its blocks."""
+    """Add to each scan source the regular expressions that its messages must match, and a filter for its blocks."""
     return [_prune_source(source, list(_message_conditions(tree, source.table))) for source in sources]
 
 
@@ -60,13 +62,16 @@ def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition
 def blocks_to_read(
     prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection, index: NgramIndex
 ) -> Sequence[int] | None:
-    """Return the blocks that pass the filter, or None for all; valid only in the transaction that reads the index."""
+    """Return the numbers of the blocks that pass the filter, or None if all blocks must be read.
+
+    The numbers are valid only in the transaction in which `cursor` reads the index.
+    """
     ngrams = prunable.ngrams + extract_ngrams(_texts_in_values(prunable, values))
     return index.find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
 
 
 def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCondition]:
-    """Yield the conditions that every relevant event fulfils, with the message's relation and column in each."""
+    """Yield the conditions that every relevant event fulfils, each with the relation and column of its message."""
     relation: exp.Expr | None = table
     uses = RelationUses(tree)
     name: str | None = _MESSAGE_COLUMN
@@ -83,9 +88,9 @@ def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCo
 
 
 def _texts_in_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
-    """Return the texts that parameter values require in a message.
+    """Return the texts that a message must contain because of the values of parameters.
 
-    A NULL value requires none, because no event matches.
+    NULL values are ignored. No text is needed for them, because a comparison with NULL matches no event.
     """
     texts = [str(values[name]) for name in prunable.texts if values.get(name) is not None]
     patterns = (str(values[name]) for name in prunable.patterns if values.get(name) is not None)
@@ -98,9 +103,9 @@ def _is_regex_condition(message_condition: _MessageCondition) -> bool:
 
 
 def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
-    """Return the condition over the table's column, and replace it by TRUE in the tree.
+    """Return the condition on the message column of the stream's table, and replace it by TRUE in the tree.
 
-    The scan itself then filters. DuckDB would push down only conditions that cannot fail.
+    The caller adds the condition to the scan. DuckDB itself pushes down only conditions that cannot fail.
     """
     condition, alias, name = message_condition
     pattern = _literal_operand(condition, RegexMatch, alias, name)
@@ -111,7 +116,7 @@ def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
 def _parameters_compared_with_message(
     message_conditions: Sequence[_MessageCondition], kind: type[Operation]
 ) -> tuple[str, ...]:
-    """Return the names of the parameters with which the operation compares the message."""
+    """Return the names of the parameters that an operation of class `kind` compares with the message."""
     operands = (
         _operand_beside_message(_occurrence_position(condition) or condition, kind, alias, name)
         for condition, alias, name in message_conditions
@@ -120,7 +125,7 @@ def _parameters_compared_with_message(
 
 
 def _occurrence_position(condition: exp.Expr) -> exp.Expr | None:
-    """Return the operand `instr(…)` of the condition `instr(…) > 0`; None for any other condition."""
+    """Return the operand `instr(…)` of the condition `instr(…) > 0`, or None for any other condition."""
     is_occurrence_test = isinstance(condition, exp.GT) and _is_literal_number(condition.expression, "0")
     return condition.this if is_occurrence_test and has_operation(condition.this, TextPosition) else None
 
@@ -137,7 +142,7 @@ def _required_texts(condition: exp.Expr, alias: str, name: str) -> list[str]:
 
 
 def _literal_operand(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
-    """Return the literal text operand of an operation on the message; empty for other operations."""
+    """Return the literal text with which an operation compares the message; an empty text for other operations."""
     text = _operand_beside_message(node, kind, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
 

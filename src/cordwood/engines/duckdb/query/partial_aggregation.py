@@ -1,12 +1,12 @@
-"""Split an aggregation over one stream: blocks that do not change are aggregated once, and the results are merged.
+"""Split an aggregation over one stream, so that unchanged blocks are aggregated only once and the results are merged.
 
-`mark_aggregations` finds an aggregation in the resolved tree that can be split: a SELECT that groups the events of one
-stream by expressions of the event and of parameters, and whose other columns are aggregates that can be merged exactly.
-`split_aggregation` makes the trees of a `PartialPlan` from the lowered tree.
+`mark_aggregations` finds the aggregations in the resolved tree that can be split. Such an aggregation is a SELECT that
+groups the events of one stream by expressions of the event and of parameters. All of its other columns are aggregates
+that can be merged exactly. `split_aggregation` makes the trees of a `PartialPlan` from the lowered tree.
 
-A partial answer must not depend on the time of the call. So this time, and sub-queries, may occur only in bounds:
-conjuncts of WHERE that compare the event's time with a value that does not depend on the event. A bound is true for all
-events of an hour if it is true for the first and the last moment of the hour.
+A partial answer must not depend on the time of the call. Therefore the call's time and sub-queries may occur only in
+time bounds. A time bound is a conjunct of WHERE that compares the event's time with a value that does not depend on the
+event. It is true for all events of an hour if it is true for the first and the last moment of the hour.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,17 +24,18 @@ from cordwood.sql.nodes import NOW_SLOT_NAME, and_conditions, constant_int, non_
 from cordwood.sql.plan import EventRange, MergeAggregate, TimeComparison
 from cordwood.sql.stages import PartialTrees, VariantTree
 
-# Meta keys. Of a SELECT: the merges of its columns, and its number of time bounds. Of a conjunct: that it is a bound.
+# Keys in the `meta` of nodes. A SELECT that can be split has the merges of its columns and its number of time bounds. A
+# conjunct of WHERE has the mark that it is a time bound.
 _MERGES_KEY: Final = "merges"
 _TIME_BOUND_COUNT_KEY: Final = "time_bounds"
 _TIME_BOUND_KEY: Final = "time_bound"
 _TIME_COLUMN: Final = "timestamp"
 # The alias of the union from which the merging SELECT reads.
 _PARTIAL_ALIAS: Final = "partial"
-# An hour in microseconds, by which each block is aggregated: of a block that is partly within the time bounds, only the
-# events of hours that are not wholly within the bounds are read.
+# An hour in microseconds. Each block is aggregated by hour. If a block is partly within the time bounds, the query uses
+# the partial answers of the hours wholly within the bounds, and reads only the block's other events.
 HOUR_US: Final = 3_600_000_000
-# Larger statements are not split: the copies of their trees would count towards the limits of compilation.
+# Larger statements are not split, because the copies of their trees count towards the limits of compilation.
 _MAX_SPLIT_NODES: Final = 3_000
 
 _SUPPORTED_CLAUSES: Final = frozenset(
@@ -43,7 +44,7 @@ _SUPPORTED_CLAUSES: Final = frozenset(
 _GROUP_KEY_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 _ORDERED_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 _ALL_KINDS: Final = frozenset(Kind)
-# The aggregates that can be merged, by class, with the kinds of their argument.
+# The aggregates that can be merged, by class, each with its merge and the kinds that its argument may have.
 _MERGEABLE_AGGREGATES: Final[Mapping[type[exp.Expr], tuple[MergeAggregate, frozenset[Kind]]]] = {
     exp.Count: (MergeAggregate.SUM, _ALL_KINDS),
     exp.CountIf: (MergeAggregate.SUM, _ALL_KINDS),
@@ -56,7 +57,7 @@ _MERGEABLE_AGGREGATES: Final[Mapping[type[exp.Expr], tuple[MergeAggregate, froze
     exp.BitwiseOrAgg: (MergeAggregate.BIT_OR, frozenset({Kind.INT64})),
     exp.BitwiseXorAgg: (MergeAggregate.BIT_XOR, frozenset({Kind.INT64})),
 }
-# Modifiers of an argument, which change what is aggregated or in which order.
+# Modifiers of an aggregate's argument, which change the values that are aggregated or their order.
 _ARGUMENT_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)
 _TIME_BOUND_BY_COMPARISON: Final[Mapping[type[exp.Expr], TimeComparison]] = {
     exp.GT: TimeComparison.AFTER,
@@ -86,7 +87,7 @@ def mark_aggregations(tree: exp.Expr) -> None:
 
 
 def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
-    """Return the merge of each column; None if the SELECT cannot be split."""
+    """Return how each column is merged, or None if the SELECT cannot be split."""
     clauses = {key for key, value in select.args.items() if value}
     aliases = _relation_aliases(select)
     if not clauses <= _SUPPORTED_CLAUSES or aliases is None or not _is_ordered_by_position(select):
@@ -107,7 +108,7 @@ def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
 
 
 def _relation_aliases(select: exp.Select) -> frozenset[str] | None:
-    """Return the aliases of the stream and of the arrays of its events; None if anything else is read."""
+    """Return the aliases of the stream and of the arrays in its events, or None if the SELECT reads other relations."""
     from_ = select.args.get("from_")
     table = from_.this if from_ is not None else None
     if not isinstance(table, exp.Table) or not table.meta_get("stream") or table.args.get("joins"):
@@ -124,7 +125,7 @@ def _is_ordered_by_position(select: exp.Select) -> bool:
 
 
 def _key_positions(select: exp.Select) -> frozenset[int] | None:
-    """Return the positions of the columns that are grouped by; None if it is grouped by anything else."""
+    """Return the positions of the columns by which a SELECT groups, or None if it groups by anything else."""
     group = select.args.get("group")
     if group is None:
         return frozenset()
@@ -140,7 +141,7 @@ def _merge_of_key(value: exp.Expr) -> MergeAggregate | None:
 
 
 def _merge_of_aggregate(value: exp.Expr) -> MergeAggregate | None:
-    """Return the merge of an aggregate; None if it cannot be merged exactly, or is part of an expression."""
+    """Return how an aggregate is merged, or None if it cannot be merged exactly or is part of an expression."""
     merge, kinds = _MERGEABLE_AGGREGATES.get(type(value), (None, _ALL_KINDS))
     argument = value.this
     if merge is None or value.expressions or isinstance(argument, _ARGUMENT_MODIFIERS):
@@ -159,7 +160,7 @@ def _parts_to_check(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _depends_only_on_event(part: exp.Expr, aliases: frozenset[str]) -> bool:
-    """Return whether the value of a part depends only on an event, and on parameters that are the same in each call."""
+    """Return whether the value of a part depends only on one event, and on parameters other than the call's time."""
     return (
         part.find(exp.Query, exp.Window) is None
         and all(parameter.name != NOW_SLOT_NAME for parameter in part.find_all(exp.Parameter))
@@ -181,7 +182,7 @@ def _time_conditions_of(select: exp.Select) -> list[exp.Expr]:
 
 
 def _time_bounds_in(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeComparison, exp.Expr]]:
-    """Return how a condition compares the event's time, and with which values; an empty list for other conditions."""
+    """Return the comparisons of the event's time in a condition, each with the other value; empty if there are none."""
 
     def is_time(node: exp.Expr) -> bool:
         return isinstance(node, exp.Column) and node.name == _TIME_COLUMN and node.table == stream_alias
@@ -200,13 +201,16 @@ def _time_bounds_in(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeCo
 
 
 def _is_independent_of_events(value: exp.Expr, aliases: frozenset[str]) -> bool:
-    """Return whether the value reads neither the SELECT's own relations nor those of a query around it."""
+    """Return whether the value reads neither the relations of its SELECT (`aliases`) nor those of an outer query."""
     inner = {relation.alias_or_name for query in value.find_all(exp.Select) for relation in relations_of(query)}
     return not inner & aliases and all(column.table in inner for column in value.find_all(exp.Column))
 
 
 def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None:
-    """Return the trees of a `PartialPlan`; None if there can be none. `source` is the only scan of the lowered tree."""
+    """Return the trees of a `PartialPlan`, or None if the aggregation cannot be split.
+
+    `source` is the only scan of the lowered tree.
+    """
     select = _marked_select(tree)
     if select is None or source.flushed_filters or source.table.find_ancestor(exp.Select) is not select:
         return None
@@ -226,7 +230,7 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None
 
 
 def _lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeComparison, exp.Expr]] | None:
-    """Return the bounds of time; None if lowering has changed one into something else."""
+    """Return the time bounds of a lowered SELECT, or None if lowering has changed a bound into another condition."""
     marked = _marked_time_conditions(select)
     by_condition = [_time_bounds_in(condition, source.table.alias_or_name) for condition in marked]
     is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_KEY] and all(by_condition)
@@ -242,7 +246,10 @@ def _marked_time_conditions(select: exp.Select) -> list[exp.Expr]:
 
 
 def _time_bounds_query(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
-    """Return a query that computes the time bounds in microseconds; None if it would read events, also through CTEs."""
+    """Return a query that computes the time bounds in microseconds, or None if it would read events.
+
+    The query may read CTEs, but only if these do not read events either.
+    """
     columns = [
         exp.alias_(fragment("epoch_us({0})", copy_tree(value)), f"b{index}", quoted=True)
         for index, value in enumerate(values)
@@ -260,7 +267,7 @@ def _time_bounds_query(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr |
 
 
 def _independent_ctes(with_: exp.Expr) -> list[exp.Expr]:
-    """Return the CTEs that read no tables, or only other CTEs of this list."""
+    """Return the CTEs that read no stream: each reads no tables at all, or only other CTEs that are returned."""
     kept: dict[str, exp.Expr] = {}
     for cte in with_.expressions:
         tables = list(cte.find_all(exp.Table))
@@ -274,7 +281,10 @@ def _with_flushed_filters(source: ScanSource, *filters: exp.Expr) -> ScanSource:
 
 
 def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr:
-    """Return the aggregation of each hour of each block, without time bounds; hour and block are the last columns."""
+    """Return the query that aggregates each hour of each block without time bounds.
+
+    Its last columns are the hour and the block.
+    """
     query = copy_tree(select)
     for clause in ("order", "limit", "offset", "with_"):
         query.set(clause, None)
@@ -295,13 +305,13 @@ def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr
 
 
 def _hour_sql(time: exp.Expr) -> exp.Expr:
-    """Return SQL for the number of whole hours since 1970; rounded down, so negative for earlier times."""
+    """Return SQL for the number of whole hours since 1970, rounded down; it is negative for earlier times."""
     before = f"(epoch_us({{0}}) - {HOUR_US - 1}) // {HOUR_US}"
     return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {HOUR_US} END", time)
 
 
 def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
-    """Return the tree that aggregates only the events that no partial answer counts, and merges in the partial rows."""
+    """Return the tree that aggregates the events that no partial answer counts, and merges them with partial rows."""
     copy = copy_tree(tree)
     select = _marked_select(copy)
     if select is None:

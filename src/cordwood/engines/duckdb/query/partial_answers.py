@@ -1,17 +1,17 @@
-"""Partial answers: the results of repeated aggregations for single blocks, in memory and in files, and their reuse.
+"""Partial answers: the stored results of repeated aggregations for single blocks, in memory and in files.
 
-An entry belongs to one question: the SQL that aggregates a block, and the values of its parameters except those that
-bound the time. It has the rows of each block by the id of the block's content. Files that cannot be read are deleted.
+Each entry has the partial answers of one question. Here, a question is the SQL that aggregates a block, with the values
+of its parameters except those that bound the time. The entry maps the id of each block's content to the block's rows.
+Files that cannot be read are deleted.
 
-Entries are stored in stages, so that a caller with many different questions does not displace the entries of others. A
-question that is asked once has no entry. The entry of a question that is asked twice is in the smaller part of the
-memory. When it is used again, it moves to the larger part, and is also written to a file.
+Entries are stored in stages, so that a caller with many different questions does not displace the entries of other
+callers. A question that was asked once has no entry. When it is asked again, its entry is stored in the smaller part of
+the memory. When the entry is used again, it moves to the larger part, and is also written to a file.
 
-All statements run in the transaction of the query, so that they see blocks and events of one moment: an event is
+All statements run in the transaction of the query, so that they see the same blocks and events. So each event is
 counted once, even if blocks are compacted or deleted meanwhile. A partial answer covers one hour of one block. It is
-used if its hour is wholly within the query's time bounds; the events of the block outside of such hours are read.
-Missing partial answers are computed in one pass over their blocks, which replaces the pass that the query would have
-made over the same events.
+used if its hour is wholly within the query's time bounds; the query reads the events of the block in other hours.
+Missing partial answers are computed in one pass over their blocks. The query then does not read these events itself.
 """
 
 import os
@@ -52,30 +52,31 @@ PartialCell = int | str | bool | None
 PartialRow = tuple[PartialCell, ...]
 
 _FILE_SUFFIX: Final = ".partial"
-# The version of the files' format; incremented when older files can no longer be used.
+# The header of each file, with the version of the file format. The version must be incremented if older files can no
+# longer be used.
 _FILE_FORMAT_HEADER: Final = b"cordwood partial answers 1\n"
 _DIGEST_BYTES: Final = 32
-# A quarter of the memory is for questions that were not asked again after their partial answers were computed. An entry
-# may take a quarter of that, and its file a quarter of the limit on disk space.
+# A quarter of the memory is for the entries of questions that were not asked again after the entry was computed. A
+# single entry may take a quarter of that part, and a single file may take a quarter of the limit on disk space.
 _FRESH_SHARE_DIVISOR: Final = 4
-# The maximum number of questions that are counted, in each of two generations.
+# The maximum number of questions whose calls are counted, in each of two generations of counts.
 _MAX_COUNTED_QUESTIONS: Final = 5_000
-# How long partial answers are not used: for a call without blocks to reuse, for a question for which they failed, and
-# for a question that is unsuitable.
+# The times for which partial answers are not used: for a call without blocks within its time bounds, for a question
+# whose run on partial answers failed, and for a question that is unsuitable.
 _PAUSE_SECONDS, _AFTER_FAILURE_SECONDS, _UNSUITABLE_SECONDS = 10.0, 60.0, 3600.0
 # A file that was neither read nor written for this long is deleted when the engine starts.
 _MAX_FILE_AGE_SECONDS: Final = 7 * 86_400.0
 _MAX_FILES: Final = 2_000
-# If an entry has more merged rows than this, they are not cached.
+# If merging the rows of an entry results in more rows than this, the result is not cached.
 _MAX_MERGED_ROWS: Final = 2_000
 # The estimated memory of a cell without its text, of a row without its cells, and of a block without its rows.
 _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 
 
 class PartialAnswerLimits(msgspec.Struct, frozen=True):
-    """Limits of partial answers in bytes; with 0 bytes of memory there are none.
+    """The limits of partial answers; `memory_bytes=0` disables partial answers.
 
-    Partial answers of a question are computed from its `min_calls`-th call on.
+    Partial answers are computed for a question from its `min_calls`-th call on.
     """
 
     memory_bytes: int = 0
@@ -84,18 +85,19 @@ class PartialAnswerLimits(msgspec.Struct, frozen=True):
 
 
 class PartialAnswerEntry:
-    """The partial answers of one question: the engine's types of its columns, and each block's rows as MessagePack.
+    """The partial answers of one question: DuckDB's types of its columns, and the rows of each block as MessagePack.
 
-    The first cell of a row is its hour, which is not one of these columns and has no type.
+    The first cell of each row is its hour. The hour is not a column of the question, so `types` does not contain its
+    type.
     """
 
     def __init__(self, types: Sequence[str], blocks: Mapping[str, bytes]) -> None:
         self.types = tuple(types)
-        # Replaced as a whole, never changed, because other threads read it without the lock.
+        # This mapping is never mutated, only replaced, because other threads read it without the lock.
         self.blocks = blocks
         # Whether the entry was used again after it was computed.
         self.is_proven = False
-        # The last merged rows, with the blocks and the hours from which they were merged.
+        # The last result of merging: the blocks and hours that were merged, and the merged rows.
         self.merged: tuple[object, list[PartialRow]] = (None, [])
 
     @property
@@ -117,7 +119,7 @@ _decode_rows = msgspec.msgpack.Decoder(list[PartialRow]).decode
 
 
 class PartialAnswerCache:
-    """All partial answers of an engine; safe from several threads."""
+    """The cache of all partial answers of an engine; several threads may use it at the same time."""
 
     def __init__(
         self,
@@ -146,9 +148,10 @@ class PartialAnswerCache:
         return self.limits.memory_bytes > 0
 
     def count_call(self, key: str, call: str) -> bool:
-        """Count one more call of the question; return whether it has partial answers or may have some from now on.
+        """Count a call of the question; return whether the call should use partial answers.
 
-        `call` identifies the question together with the values that bound the time.
+        It should if the question has partial answers already, or was asked often enough that they are computed now.
+        `key` identifies the question, and `call` the question together with the values that bound the time.
         """
         with self._lock:
             if self._is_paused(key) or self._is_paused(call):
@@ -163,18 +166,18 @@ class PartialAnswerCache:
             return count >= self.limits.min_calls
 
     def pause_failed(self, key: str) -> None:
-        """Record that an answer from partial answers failed, so that they are not used for a while."""
+        """Record that the run of a question on partial answers failed, so that they are not used for it for a while."""
         self._note(PartialAnswersUsed(outcome="failed"))
         with self._lock:
             self._pause_for(key, _AFTER_FAILURE_SECONDS)
 
     def pause_call(self, call: str) -> None:
-        """Use no partial answers for this call for a while, because no block is within its time bounds."""
+        """Use no partial answers for `call` for a while, because no block is within its time bounds."""
         with self._lock:
             self._pause_for(call, _PAUSE_SECONDS)
 
     def pause_unsuitable(self, key: str) -> None:
-        """Store no partial answers for this question, which has too many rows or columns of unsupported types."""
+        """Store no partial answers for a question that has too many rows or columns of unsupported types."""
         with self._lock:
             self._pause_for(key, _UNSUITABLE_SECONDS)
             self._drop_entry(key)
@@ -192,7 +195,7 @@ class PartialAnswerCache:
         self._paused_until[key] = self._clock() + seconds
 
     def find_entry(self, key: str, contents: AbstractSet[str]) -> PartialAnswerEntry | None:
-        """Return the question's entry, after removing the blocks that are no longer among `contents`."""
+        """Return the question's entry, after removing blocks whose content ids are not in `contents` any more."""
         with self._lock:
             entry = self._proven.get(key) or self._fresh.get(key) or self._load_entry(key)
             if entry is None:
@@ -206,7 +209,7 @@ class PartialAnswerCache:
     def add_blocks(
         self, key: str, types: Sequence[str], blocks: Mapping[str, Sequence[PartialRow]]
     ) -> PartialAnswerEntry:
-        """Add the rows of further blocks to the entry; if the types of the columns differ, replace the entry."""
+        """Add the rows of more blocks to the question's entry; replace the entry if its columns have other types."""
         self._note(PartialAnswersUsed(outcome="computed"))
         with self._lock:
             entry = self._proven.peek(key) or self._fresh.peek(key)
@@ -220,16 +223,16 @@ class PartialAnswerCache:
             return entry
 
     def cache_merged_rows(self, key: str, entry: PartialAnswerEntry, parts: object, rows: list[PartialRow]) -> None:
-        """Cache the merged rows of an entry, unless there are too many; `parts` are the merged blocks and hours."""
+        """Cache the merged rows of an entry unless there are too many; `parts` names the merged blocks and hours."""
         if len(rows) <= _MAX_MERGED_ROWS:
             with self._lock:
                 entry.merged = parts, rows
                 self._recount_bytes(key)
 
     def record_use(self, key: str, entry: PartialAnswerEntry) -> None:
-        """Record an answer for which no partial answer had to be computed.
+        """Record that a call used the entry without computing partial answers.
 
-        The first such use moves the entry to the larger part of the memory, and writes its file.
+        The first such use moves the entry to the larger part of the memory, and writes the entry to a file.
         """
         self._note(PartialAnswersUsed(outcome="reused"))
         if entry.is_proven:
@@ -268,12 +271,12 @@ class PartialAnswerCache:
 
 
 class _EntryFiles:
-    """The files of entries, one file for each; beyond the limit, the least recently used files are deleted."""
+    """The files of entries, one for each entry; the least recently used files are deleted to stay below the limit."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
-        # Sizes by key, the least recently used first.
+        # The size of each entry's file by key; the least recently used file is first.
         self._sizes: dict[str, int] = {}
         with suppress(OSError):
             self._find_files()
@@ -282,7 +285,7 @@ class _EntryFiles:
         return key in self._sizes
 
     def read(self, key: str) -> PartialAnswerEntry | None:
-        """Return the entry of a file; delete a file that is damaged."""
+        """Read an entry from its file; return None if there is no file, or if it is damaged and therefore deleted."""
         if key not in self._sizes:
             return None
         path = self._path(key)
@@ -303,7 +306,10 @@ class _EntryFiles:
         return PartialAnswerEntry(decoded.types, decoded.blocks)
 
     def write(self, key: str, entry: PartialAnswerEntry) -> None:
-        """Write an entry; a crash leaves the old file, the new one, or one that is recognised as damaged."""
+        """Write an entry to its file.
+
+        After a crash, the file is the old one, the new one, or one that `read` recognises as damaged.
+        """
         body = _encode_msgpack(_StoredEntry(list(entry.types), dict(entry.blocks)))
         content = _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest() + body
         self._sizes.pop(key, None)
@@ -319,7 +325,7 @@ class _EntryFiles:
             temporary.write_bytes(content)
             temporary.replace(self._path(key))
         except OSError:
-            # The disk is probably full. The entry is not kept on disk, because events need the space.
+            # The disk is probably full. Delete the entry's files, because events need the space.
             with suppress(OSError):
                 temporary.unlink()
             self.delete(key)
@@ -333,7 +339,7 @@ class _EntryFiles:
         return self._folder / f"{key}{_FILE_SUFFIX}"
 
     def _find_files(self) -> None:
-        """Find the files of an earlier run; delete those that are old, unfinished, or beyond the limit."""
+        """Find the files of an earlier run; delete files that are old, unfinished, or beyond the disk-space limit."""
         found = []
         for path in self._folder.iterdir():
             status = path.stat()
@@ -347,7 +353,7 @@ class _EntryFiles:
 
 
 def merge_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> list[PartialRow]:
-    """Merge rows with equal keys. A merged column is NULL only if it is NULL in all of these rows."""
+    """Merge rows with equal keys; a merged column is NULL only if it is NULL in all rows with the same key."""
     keys = [position for position, merge in enumerate(merges) if merge is MergeAggregate.KEY]
     merged: dict[PartialRow, list[PartialCell]] = {}
     for row in rows:
@@ -392,11 +398,14 @@ def _entry_bytes(_: str, entry: PartialAnswerEntry) -> int:
     return entry.size
 
 
-# The maximum number of rows of a question's partial answers; merging more would take as long as reading the events.
+# The maximum number of rows that are computed for a question at once. To merge more rows would take as long as to read
+# the events.
 MAX_PARTIAL_ROWS: Final = 20_000
-# If fewer blocks than this lack partial answers, none are computed for them: the query reads their events.
+# If fewer blocks than this lack partial answers, the query reads the events of these blocks instead of computing
+# partial answers for them.
 _MIN_COMPUTED_BLOCKS: Final = 4
-# By type: the SQL that converts a value for Python, and the SQL that converts it back. Other types are unsuitable.
+# For each supported type of DuckDB: the SQL that converts a value to a cell of Python (`_TO_CELL_SQL`), and the SQL
+# that converts a list of such cells back to rows (`_FROM_CELL_SQL`).
 _TO_CELL_SQL: Final = {
     "BIGINT": "{0}",
     "INTEGER": "{0}",
@@ -426,17 +435,17 @@ _SOFTWARE_VERSIONS: Final = (cordwood.__version__, duckdb.__version__)
 
 
 class StatementParser(Protocol):
-    """The interface that parses SQL into a statement of the engine."""
+    """The interface to parse SQL into a statement of DuckDB, with or without the isolation check."""
 
     def parse_checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
         """Parse SQL and apply the isolation check; raise IsolationCheckFailed if it fails."""
 
     def parse_unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-        """Parse SQL that differs from checked SQL only by block numbers and casts."""
+        """Parse SQL without the isolation check; it must differ from checked SQL only by block numbers and casts."""
 
 
 class PartialVariant(msgspec.Struct, frozen=True):
-    """The variant of the plan that uses partial answers, and the values of their rows, which are bound to its slots."""
+    """The variant of a plan that uses partial answers, with the values of partial rows to bind to its slots."""
 
     variant: PlanVariant
     values: Mapping[str, object]
@@ -453,13 +462,14 @@ class PartialReuse:
         self._streams = question.statement.streams
         self._values = question.values
         self._plan = plan
-        # The question's key in `answers`; known once the statement has been parsed.
+        # The question's key in the cache. It is unknown until the statement has been parsed.
         self._key: str | None = None
 
     def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> PartialVariant | None:
-        """Compute missing partial answers; return the variant that uses them, or None if there is nothing to reuse.
+        """Compute missing partial answers; return the variant that uses them, or None if they cannot be used.
 
-        Begins the transaction in which the answer must be read; if the query also reads a memtable, one is open.
+        The caller must read the answer in the transaction that this method begins. If the query also reads a memtable,
+        a transaction is open already.
         """
         key = self._key = self._find_key(cursor)
         call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW_SLOT_NAME])
@@ -481,19 +491,19 @@ class PartialReuse:
         return self._fill_variant(variant, split, merged, entry.types)
 
     def pause_failed(self) -> None:
-        """Record that the answer from partial answers failed, so that they are not used for a while."""
+        """Record that the run on partial answers failed, so that they are not used for this question for a while."""
         if self._key is not None:
             self._answers.pause_failed(self._key)
 
     def _find_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
-        """Return a digest of the SQL that aggregates a block and of its parameter values."""
+        """Return the question's key: a digest of software versions, the SQL that aggregates a block, and its values."""
         text = print_segments(self._plan.blocks_query, self._values)
         parsed = self._statements.parse_checked(cursor, text, self._streams)
         values = [(name, repr(self._values[name])) for name in sorted(parsed.named_parameters)]
         return _digest_of((_SOFTWARE_VERSIONS, text, values))
 
     def _read_bounds(self, cursor: duckdb.DuckDBPyConnection) -> list[int] | None:
-        """Return the values of the time bounds; None if one is NULL, so that no event is within the bounds."""
+        """Return the values of the time bounds, or None if a value is NULL, so that no event is within the bounds."""
         if not self._plan.bounds_query:
             return []
         parsed = self._statements.parse_checked(
@@ -503,9 +513,9 @@ class PartialReuse:
         return None if None in bounds else bounds
 
     def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_BlockSplit":
-        """Divide the blocks into those with whole hours within the bounds, and those of which all events are read.
+        """Divide the blocks into covered blocks, which have whole hours within the bounds, and uncovered blocks.
 
-        Blocks that are outside of the bounds are left out.
+        The query reads all events of uncovered blocks. Blocks outside of the bounds are in neither group.
         """
         if bounds is None:
             return _BlockSplit()
@@ -521,7 +531,7 @@ class PartialReuse:
         return split
 
     def _whole_hours(self, bounds: Sequence[int]) -> tuple[int | None, int | None]:
-        """Return the start and the end of the hours that are wholly within the bounds; None for no limit."""
+        """Return the start and the end of the hours that are wholly within the bounds; None means no bound."""
         lows, highs = [], []
         for comparison, bound in zip(self._plan.comparisons, bounds, strict=True):
             if comparison is TimeComparison.AT_OR_AFTER:
@@ -544,9 +554,10 @@ class PartialReuse:
     def _complete_entry(
         self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_BlockSplit", contents: AbstractSet[str]
     ) -> tuple[PartialAnswerEntry, Mapping[str, bytes]] | None:
-        """Return the entry and the rows of all covered blocks, computing missing ones; None if that is not possible.
+        """Compute missing rows; return the entry and the rows of all covered blocks, or None if that is impossible.
 
-        If only a few blocks lack rows, their events are read by the query, which costs less than another statement.
+        If only a few blocks lack rows, they become uncovered blocks, because reading their events in the query costs
+        less than another statement.
         """
         entry = self._answers.find_entry(key, contents)
         # Read the attribute once, because concurrent calls replace the mapping.
@@ -567,7 +578,10 @@ class PartialReuse:
     def _compute_blocks(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
     ) -> tuple[Sequence[str], dict[str, list[PartialRow]]] | None:
-        """Compute the rows of each block; return column types and rows, or None if they cannot be stored for reuse."""
+        """Compute the rows of each block; return the column types and the rows, or None if they cannot be stored.
+
+        Rows cannot be stored if there are too many, or if a column has an unsupported type.
+        """
         segments = fill_segments(
             self._plan.blocks_query, PartialAnswerSql(_in_blocks_sql(block.number for block in blocks))
         )
@@ -627,9 +641,9 @@ class PartialReuse:
 
 
 class _BlockSplit(msgspec.Struct):
-    """The division of blocks; partial answers count the events of `covered` blocks from `low_us` to before `high_us`.
+    """The division of a stream's blocks into covered and uncovered blocks.
 
-    None stands for no limit.
+    Partial answers count the events of covered blocks from `low_us` on and before `high_us`; None means no bound.
     """
 
     low_us: int | None = None
@@ -643,7 +657,7 @@ class _BlockSplit(msgspec.Struct):
         return not self._is_before_covered_hours(block.newest_us) and not self._is_after_covered_hours(block.oldest_us)
 
     def move_to_uncovered(self, blocks: Sequence[RegisteredBlock]) -> None:
-        """Move these blocks from the covered ones to those of which all events are read."""
+        """Move covered blocks to the uncovered blocks, of which the query reads all events."""
         if blocks:
             numbers = {block.number for block in blocks}
             self.covered = [block for block in self.covered if block.number not in numbers]
@@ -653,7 +667,7 @@ class _BlockSplit(msgspec.Struct):
         return not self._is_before_covered_hours(hour * HOUR_US) and not self._is_after_covered_hours(hour * HOUR_US)
 
     def uncovered_edges_sql(self) -> str:
-        """Return the condition for the events of covered blocks that partial answers do not count."""
+        """Return the SQL condition for the events of covered blocks that partial answers do not count."""
         edges = [
             block.number
             for block in self.covered

@@ -1,8 +1,8 @@
 """Push reads of event paths down to the scans, through any number of sub-queries.
 
-DuckDB reads a path from shredded columns only if the path is in the SELECT that scans the table; through a sub-query it
-reassembles every event first, which costs a hundred times as much. So each path that is read from a sub-query's column
-becomes a column of that sub-query, down to the stream's tables.
+DuckDB reads a path from shredded columns only if the path is in the SELECT that scans the table. If the path is read
+outside of a sub-query, DuckDB first assembles every event in it, which takes a hundred times as long. So each path that
+is read from a column of a sub-query becomes a column of that sub-query, and so on down to the stream's tables.
 """
 
 import msgspec
@@ -28,20 +28,20 @@ from cordwood.sql.nodes import (
 )
 
 _COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
-# The metadata key of a column that was generated for a read.
+# The key in the `meta` of a column that marks it as generated for the read of a path.
 _GENERATED_KEY = "provided"
 
 Relation = exp.Expr
 _Steps = tuple[str, ...]
-# A relation's alias, its column, and the path below the column.
+# The alias of a relation, the name of its column, and the path below the column.
 _PathReference = tuple[str, str, _Steps]
 
 
 class _PushdownState(msgspec.Struct):
     """The state of the push-down in one tree.
 
-    `tables` has the reads by the id of the table's node and by column name; `grouped_paths` has the id of each SELECT
-    with the paths that it groups by.
+    `tables` has the reads by the id of the table's node and by column name. `grouped_paths` has pairs of the id of a
+    SELECT and a path by which it groups. `projections` caches the columns of each SELECT by its id.
     """
 
     streams: frozenset[str]
@@ -50,11 +50,14 @@ class _PushdownState(msgspec.Struct):
     projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
     def is_grouped(self, node: exp.Expr) -> bool:
-        """Return whether the query groups by exactly this path, so that every read of it must be the same column."""
+        """Return whether the SELECT around the node groups by the node's path.
+
+        If so, every read of the path in this SELECT must be the same column.
+        """
         return (id(node.find_ancestor(exp.Select)), _path_reference(node)) in self.grouped_paths
 
     def add_read(self, relation: Relation, read: ScannedPath, depth: int = 0) -> str | None:
-        """Add a column for the read to the relation and return its name; None if that is impossible."""
+        """Add a column for the read to the relation; return the column's name, or None if it cannot be added."""
         if depth > 50:
             return None
         if isinstance(relation, exp.Subquery):
@@ -78,7 +81,7 @@ class _PushdownState(msgspec.Struct):
         projections = self._projections(query)
         existing = projections.get(read.name.lower())
         if existing is not None:
-            # A column of this name may also be the author's own.
+            # The author of the query may have used this name for another column, which must not be taken for the path.
             return read.name if existing.meta_get(_GENERATED_KEY) else None
         column_and_path = _path_of(projections.get(read.column.lower()))
         if column_and_path is None:
@@ -91,7 +94,10 @@ class _PushdownState(msgspec.Struct):
         return name and read.name
 
     def _projections(self, query: exp.Select) -> dict[str, exp.Expr]:
-        """Return the first column of each name, in lower case; cached, because a query may read thousands of paths."""
+        """Return the first column of each name, by the name in lower case.
+
+        The result is cached, because a query may read thousands of paths.
+        """
         if id(query) not in self.projections:
             self.projections[id(query)] = {item.alias.lower(): item for item in reversed(query.expressions)}
         return self.projections[id(query)]
@@ -109,7 +115,7 @@ def _append_generated(query: exp.Select, column: exp.Expr, name: str) -> exp.Exp
 
 
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]:
-    """Push down all path reads of the tree; return the scan sources with the columns to read."""
+    """Push down all path reads of the tree; return its scan sources with the paths that each scan must read."""
     _group_by_values(tree)
     pushdown = _PushdownState(streams, grouped_paths=_grouped_paths(tree))
     record_tests, path_reads = ([node for node, _ in find_operations(tree, kind)] for kind in (RecordTest, PathRead))
@@ -124,7 +130,7 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]
 
 
 def _grouped_paths(tree: exp.Expr) -> frozenset[tuple[int, _PathReference | None]]:
-    """Return the paths that each query groups by, as expressions or by ordinal."""
+    """Return the paths by which each SELECT groups, given as expressions or as ordinals."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
     keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
     return frozenset((id(select), _path_reference(selected_value(select, key))) for select, key in keys)
@@ -163,7 +169,7 @@ def _push_down_path(node: exp.Expr, pushdown: _PushdownState) -> None:
 
 
 def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown: _PushdownState) -> None:
-    """Replace the node by a column of the value's relation, if the relation can provide one."""
+    """Replace `node` by a new column of the relation from which `value` is read, if that relation can have one."""
     check_time()
     column_and_path = _path_of(value)
     select = node.find_ancestor(exp.Select)
@@ -179,7 +185,7 @@ def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown
 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
-    """Return the column and the path below it, which is empty for the column itself."""
+    """Return the column that a node reads and the path below the column; the path is empty for the column itself."""
     node = node.unalias() if node is not None else None
     if node is None:
         return None
@@ -196,7 +202,10 @@ def _is_read_as_text(node: exp.Expr) -> bool:
 
 
 def _relation_named(select: exp.Select, alias: str) -> Relation | None:
-    """Return the relation of that alias in this query's FROM; None if no column can be added to it, such as UNNEST."""
+    """Return the relation with the alias `alias` in FROM, or None if it is neither a table nor a sub-query.
+
+    Columns cannot be added to other relations, such as UNNEST.
+    """
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
     for source in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
@@ -207,5 +216,5 @@ def _relation_named(select: exp.Select, alias: str) -> Relation | None:
 
 
 def _may_add_column(query: exp.Select) -> bool:
-    """Return whether the query's rows stay the same if one more column is selected."""
+    """Return whether the query still returns the same rows if one more column is selected."""
     return not (query.args.get("distinct") or query.args.get("group") or query.args.get("kind"))

@@ -1,4 +1,4 @@
-"""Run a query: yield its rows in batches up to the limit; stop at the time limit or on cancellation."""
+"""Run a query and return its rows in batches, up to the row limit; stop it at its deadline or when it is cancelled."""
 
 import heapq
 import itertools
@@ -37,7 +37,7 @@ from cordwood.sql.stages import ColumnCompletion, IsoTimeColumn, Question, State
 _BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
 _RETRY_SECONDS = 0.05
-# The maximum number of questions or statements that the runner remembers for each purpose.
+# The maximum size of each of the runner's collections `_recent_misses` and `_quick_digests`.
 _MAX_REMEMBERED_STATEMENTS = 2000
 # The interval at which a query that must stop is interrupted again, until it ends.
 _INTERRUPT_INTERVAL_SECONDS = 0.05
@@ -46,26 +46,28 @@ _TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
 # The capacity of the cache of parsed statements.
 PARSED_STATEMENT_CACHE_BYTES = 16 * 2**20
-# DuckDB's parse tree was measured to take at most 800 bytes for each word of the text, besides two copies of the text.
+# According to measurements, DuckDB's parse tree takes at most 800 bytes for each word of the statement's text. DuckDB
+# also keeps two copies of the text.
 _PARSED_BYTES_PER_WORD = 800
 _WORD_PATTERN = re.compile(r"\w+", re.ASCII)
-# How long a question is not tried on the recent table after the table had too few rows for it. A failed attempt costs a
-# third of the time that a successful one saves, and a user who pages back soon returns to the newest events.
+# After the recent table had too few rows for a question, the question is not tried on it again for this time. A failed
+# attempt costs a third of the time that a successful one saves. The time is short, because a user who pages back to
+# older events soon returns to the newest ones.
 _SKIP_RECENT_TABLE_SECONDS = 10.0
-# DuckDB tracks progress only for a connection with a progress bar, which must not be printed. Setting this costs 150
-# µs, so it is omitted for a statement whose last run was quick.
+# DuckDB tracks a query's progress only if the connection has a progress bar; its printing is turned off. These settings
+# take 150 µs, so they are omitted for a statement whose last run was quick.
 _TRACK_PROGRESS_SQL = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
 _QUICK_RUN_SECONDS = 0.05
 
 T = TypeVar("T")
 
 ColumnTypes = tuple[DuckDBPyType, ...]
-# The key of a parsed statement: its text, and the streams for which it was checked.
+# The key of a parsed statement in the cache: its text, and the streams for which it was checked.
 _StatementKey = tuple[str, tuple[str, ...]]
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """The limits of one answer; all runs of its statement end before `expires_at`, a time of the monotonic clock."""
+    """The limits of one answer. All runs of its statement must end by `expires_at`, a time of the monotonic clock."""
 
     max_rows: int
     timeout_seconds: float
@@ -97,7 +99,8 @@ class QueryRunner:
         self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
             parsed_bytes, _parsed_statement_bytes
         )
-        # Questions for which the recent table had too few events, with the time until which it is not tried again.
+        # The hashes of questions for which the recent table had too few events, each with the time until which the
+        # question is not tried on that table again.
         self._recent_misses: dict[int, float] = {}
         # The digests of statements whose last run was quick.
         self._quick_digests: set[bytes] = set()
@@ -124,7 +127,8 @@ class QueryRunner:
     def _answer_from_recent_table(self, question: Question, limits: RunLimits, cancel: Cancellation) -> Rows | None:
         """Answer from the table of recent events; return None if it has too few rows.
 
-        Its rows are the answer if there are as many as requested, because all other events are older.
+        If the table has as many rows as the question requests, they are the answer, because all events that are not in
+        the table are older.
         """
         started_at = time.perf_counter()
         statement = question.statement
@@ -156,7 +160,7 @@ class QueryRunner:
     ) -> Rows | None:
         """Run a followed query on the events that have just arrived.
 
-        Return None if the table of arrived events lacks some events of the query's range.
+        Return None if some events of the query's time range are missing in the tables of arrived events.
         """
         started_at = time.perf_counter()
         first = question.values[FIRST_RECEIPT_PARAMETER]
@@ -183,7 +187,8 @@ class QueryRunner:
         except (OutOfMemory, OutOfDisk):
             if time.perf_counter() - started_at > _RETRY_SECONDS:
                 raise
-            # It failed too early to have allocated much memory: another query uses the memory and will soon fail, too.
+            # The query failed too early to have allocated much memory itself. Another query uses the memory, and
+            # probably soon fails too, which frees the memory.
             time.sleep(_RETRY_SECONDS)
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         finally:
@@ -201,7 +206,7 @@ class QueryRunner:
         self._quick_digests.add(digest)
 
     def _run_statement(self, question: Question, limits: RunLimits, cancel: Cancellation, *, optimistic: bool) -> Rows:
-        """Run the statement on partial answers if that is possible, and on all events if it is not or fails."""
+        """Run the statement on partial answers; if that is impossible or fails, run it on all events."""
         plan = question.statement.plan.partial_plan
         if plan is None or optimistic or not self._partial_answers.is_enabled:
             return self._run_in_view(question, limits, cancel, optimistic=optimistic)
@@ -211,7 +216,8 @@ class QueryRunner:
         except (Busy, Cancelled, OutOfTime):
             raise
         except Fault:
-            # A partial sum may overflow even if the whole sum does not, or the lists of rows may need too much memory.
+            # The run on partial answers may fail although a run on all events succeeds. For example, a partial sum may
+            # overflow, or the lists of rows may need too much memory.
             reuse.pause_failed()
             return self._run_in_view(question, limits, cancel)
 
@@ -248,7 +254,10 @@ class QueryRunner:
     def _begin_run(
         self, statement: Statement, limits: RunLimits, cancel: Cancellation, stack: ExitStack
     ) -> "_RunningQuery":
-        """Return a query that is stopped at its deadline or when it is cancelled, until the stack is unwound."""
+        """Return a new running query that is stopped at its deadline or when it is cancelled.
+
+        The deadline applies until `stack` is closed.
+        """
         run = _RunningQuery(limits, statement, self._redaction)
         alarm = stack.enter_context(self._deadlines.call_at(limits.expires_at, run.expire))
 
@@ -264,7 +273,7 @@ class QueryRunner:
     ) -> Rows:
         """Start the query and return its rows.
 
-        If the first fetch does not return all of them, the `Rows` object takes over the resources on the stack.
+        If the first fetch may not have returned all rows, the `Rows` object takes over the resources on `stack`.
         """
         statement, cursor = question.statement, view.cursor
         with run.stopping_at_deadline():
@@ -274,7 +283,8 @@ class QueryRunner:
             sql = print_segments(segments, question.values)
             filters = variant.block_filters()
             if filters:
-                # The checked text reads all blocks; the text that runs differs only by a list of block numbers.
+                # The text that is checked reads all blocks. The text that runs differs from it only by a list of block
+                # numbers, so it is not checked again.
                 self._check.check(cursor, sql, statement.streams)
                 if view.at_rest:
                     cursor.execute("BEGIN")
@@ -285,7 +295,8 @@ class QueryRunner:
                 parsed = _parse_select(cursor, print_segments(segments, question.values, blocks))
             else:
                 parsed = self.parse_checked(cursor, sql, statement.streams)
-            # Parameters of omitted optional predicates are not in the text, and DuckDB refuses values for them.
+            # Bind only the parameters that are in the text, because DuckDB refuses values for others. The parameters of
+            # omitted optional predicates are not in the text.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_answer_columns(statement, types), ())
         batches = run.fetch_batches(cursor, types, rows)
@@ -323,32 +334,36 @@ class QueryRunner:
         return parsed
 
     def parse_unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-        """Parse a statement that differs from a checked one only by numbers of blocks and by casts."""
+        """Parse a statement without the isolation check.
+
+        The caller ensures that it differs from a checked statement only by block numbers and casts.
+        """
         return _parse_select(cursor, sql)
 
 
 class _RunningQuery:
-    """A running query, and the reason why it was stopped."""
+    """A running query, with its limits and whether it was cancelled or has expired."""
 
     def __init__(self, limits: RunLimits, statement: Statement, redaction: AnswerRedactor) -> None:
         self.limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._hidden = redaction.columns_to_redact(statement)
-        # Keep only these parts of the statement, not the statement with its long texts: a run may stay in memory for a
-        # while until the garbage collector frees it.
+        # Keep only these parts of the statement, not the statement with its long texts, because a run may stay in
+        # memory for a while until the garbage collector frees it.
         self._completions = statement.completions
         self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
-        # Whether the run waits for its view. A retry that begins after the deadline does not: it fails with OutOfTime.
+        # Whether the run still waits for its view, so that it fails with Busy at the deadline. A retry that begins
+        # after the deadline does not wait: it fails with OutOfTime.
         self._is_waiting = time.monotonic() < limits.expires_at
         # Held while the progress is read, so that the cursor is not closed meanwhile.
         self._progress_lock = threading.Lock()
         self._has_progress = self._has_ended = False
 
     def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Interrupt this cursor from now on if the query must stop."""
+        """Set the cursor that is interrupted if the query must stop; raise an error if it must stop already."""
         self._cursor = cursor
         self.stop_early()
 
@@ -368,9 +383,10 @@ class _RunningQuery:
         self._interrupt()
 
     def progress(self, cursor: duckdb.DuckDBPyConnection) -> Progress | None:
-        """Return the fraction of the query that DuckDB has processed; None until it is known, and after the end.
+        """Return the fraction of the query that DuckDB has processed, or None while it is unknown and after the end.
 
-        DuckDB reports 0 for unknown progress, and the progress of the previous statement until the query is planned.
+        DuckDB reports 0 if the progress is unknown. Until the query is planned, it reports the progress of the previous
+        statement.
         """
         with self._progress_lock:
             percentage = -1.0 if self._has_ended else cursor.query_progress()
@@ -378,7 +394,7 @@ class _RunningQuery:
         return Progress(fraction_done=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
 
     def end(self) -> None:
-        """Stop reading the progress; call it before the cursor is closed."""
+        """Stop reading the progress from the cursor; the caller does this before it closes the cursor."""
         with self._progress_lock:
             self._has_ended = True
 
@@ -423,7 +439,7 @@ class _RunningQuery:
                     cursor.interrupt()
 
     def stop_early(self) -> None:
-        """Raise an error if the query must stop."""
+        """Raise an error if the query was cancelled or its deadline has passed."""
         if self._is_cancelled:
             raise Cancelled("The query was stopped: no client waits for its answer.")
         if not self._is_expired and time.monotonic() < self.limits.expires_at:
@@ -444,12 +460,12 @@ def _cached_types_bytes(digest: bytes, types: ColumnTypes) -> int:
 
 
 def _parsed_statement_bytes(key: _StatementKey, _: duckdb.Statement) -> int:
-    """Estimate the memory of a parsed statement: the text here, its two copies in the engine, and its parse tree."""
+    """Estimate the memory of a parsed statement: the text in the key, DuckDB's two copies of it, and the parse tree."""
     return 3 * estimate_memory_bytes(key) + _PARSED_BYTES_PER_WORD * sum(1 for _ in _WORD_PATTERN.finditer(key[0]))
 
 
 def _hash_without_times(question: Question) -> int:
-    """Return a hash of the question without its times, which change each time the same question is asked."""
+    """Return a hash of the question without its times, because they differ whenever the question is asked again."""
     values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
     return hash((question.statement.digest, *values))
 
@@ -470,7 +486,7 @@ def _answer_columns(statement: Statement, types: ColumnTypes) -> tuple[Column, .
 
 
 def _parse_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-    """Parse SQL that must be a single SELECT; raise QueryRefused for any other, which could change settings or data."""
+    """Parse SQL that must be a single SELECT; raise QueryRefused for other SQL, which could change settings or data."""
     statement, *others = cursor.extract_statements(sql)
     if others or statement.type is not duckdb.StatementType.SELECT:
         raise QueryRefused("The text has more than one SELECT.")
@@ -482,7 +498,8 @@ def _render_cells_sql(
 ) -> Segments:
     """Wrap the segments in a SELECT that renders cells.
 
-    If no cell needs rendering, the segments are returned: DuckDB then plans one SELECT less.
+    If no cell needs rendering and `limit` is empty, the segments are returned unchanged, so that DuckDB plans one
+    SELECT less.
     """
     names = [f"c{index}" for index in range(len(types))]
     cells = [render_cell_sql(name, duckdb_type) for name, duckdb_type in zip(names, types, strict=True)]
@@ -496,14 +513,21 @@ def _render_cells_sql(
 
 
 def _limit_clause(statement: Statement, rows: int) -> str:
-    """Return a LIMIT clause; empty if the statement's own suffices, since each LIMIT makes DuckDB copy whole events."""
+    """Return a LIMIT clause, or an empty text if the statement's own limit is low enough.
+
+    An unnecessary LIMIT is avoided, because each LIMIT makes DuckDB copy whole events.
+    """
     return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
 def _rows_to_cells(
     fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[ColumnCompletion]
 ) -> list[Row]:
-    """Convert fetched values to cells; fetched columns beyond those of the answer serve only to compute others."""
+    """Convert fetched values to cells.
+
+    `types` are the types of the answer's columns. Fetched columns after these serve only to compute columns of the
+    answer.
+    """
     readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers) and not completions:
         return fetched  # type: ignore[return-value]
@@ -515,20 +539,20 @@ def _rows_to_cells(
 
 
 class _Alarm:
-    """A callback that is called repeatedly from its due time on, until it is set to None."""
+    """A callback that the timer calls repeatedly from its due time on, until `callback` is set to None."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
 
 
 class DeadlineTimer:
-    """A thread that interrupts runs at their deadlines, and again until they end.
+    """A thread that interrupts each run at its deadline, and then repeatedly until the run ends.
 
     One interrupt is not enough, because DuckDB ignores an interrupt between two statements of a run.
     """
 
     def __init__(self) -> None:
-        # A heap of alarms by due time. Each entry has a unique number, so that heapq never compares two alarms.
+        # A heap of alarms, ordered by due time. Each entry has a unique number, so that `heapq` never compares alarms.
         self._due_alarms: list[tuple[float, int, _Alarm]] = []
         self._changed = threading.Condition()
         self._numbers = itertools.count()
@@ -538,7 +562,7 @@ class DeadlineTimer:
 
     @contextmanager
     def call_at(self, due_at: float, callback: Callable[[], None]) -> Iterator[_Alarm]:
-        """Call `callback` at this time of the monotonic clock, and regularly from then on, until the block ends."""
+        """Call `callback` at `due_at` on the monotonic clock, and then repeatedly, until the `with` block ends."""
         alarm = _Alarm(callback)
         with self._changed:
             self._schedule(alarm, due_at)
@@ -549,7 +573,7 @@ class DeadlineTimer:
                 alarm.callback = None
 
     def fire_now(self, alarm: _Alarm) -> None:
-        """Make the alarm due now."""
+        """Schedule the alarm for now."""
         with self._changed:
             self._schedule(alarm, time.monotonic())
 

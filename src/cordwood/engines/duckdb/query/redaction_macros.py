@@ -1,8 +1,9 @@
-"""Redaction as DuckDB macros, created on first use: over texts and events in a query, and over columns of its answer.
+"""Redaction with DuckDB macros, which redact texts and events inside a query, and columns of its answer.
 
-Regular expressions do most of the work, in the engine's threads. The hint is a pattern that matches every text in which
-something may have to be redacted; a text that it does not match is not tested by any other pattern. RE2 compiles a
-pattern again for every expression that uses it, so few and small patterns matter more than fast ones.
+The macros are created on first use. They consist mainly of regular expressions, which run in DuckDB's threads. The hint
+is a pattern that matches every text in which something may have to be redacted. If the hint does not match a text, no
+other pattern is tested on it. DuckDB's library RE2 compiles a pattern again for every expression that uses it.
+Therefore few and small patterns are more important than fast ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,15 +36,16 @@ from cordwood.sql.redaction.masking import (
 from cordwood.sql.redaction.patterns import DetectionRules
 from cordwood.sql.stages import Statement
 
-# A number in an array that is long enough for a card number; a number in an object is recognised by its key.
+# A number in a JSON array that is long enough to be taken for a card number. Numbers in objects are not searched for
+# card numbers anyway, because they follow a key.
 _ARRAY_NUMBER_PATTERN: Final = r"[\[,]-?[0-9]{13}"
 _DIGEST_KEY_PLACEHOLDER: Final = "$key"
 
 
 def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
-    """Return the statements that create the macros of a mode, one for each kind of value.
+    """Return the statements that create the macros of a redaction mode, with one macro for each kind of value.
 
-    The statements contain the secret key of digests.
+    The statements contain `key`, the secret key of digests, so they must not be logged.
     """
     detection, masking = DetectionRules(rules), MaskingBuilder(_RedactionSQL(), mode)
     bodies = (
@@ -59,7 +61,7 @@ def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -
 
 
 def _redact_texts_sql(mode: RedactMode) -> str:
-    """Return the statement that redacts the JSON texts `$texts` in their order; one statement serves all calls."""
+    """Return the statement that redacts the list of JSON texts in its parameter `$texts`."""
     return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON_PREFIX}_{mode}(t))"
 
 
@@ -68,7 +70,10 @@ def _text_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
 
 
 def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
-    """Return SQL for the redacted text; it skips the stages before those for addresses if their hint does not match."""
+    """Return SQL for the redacted text.
+
+    The SQL skips the stages before those for addresses if the hints of the skipped stages do not match.
+    """
     if detection.operator_stages or not detection.stages_before_addresses:
         return masking.mask_builtin(masking.apply_stages("t", detection.operator_stages), detection.builtin_stages)
     unmarked = masking.remove_markers("t")
@@ -83,7 +88,8 @@ def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
 def _optimistic_macro_body(detection: DetectionRules) -> str:
     """Return SQL that fails if the text may need redaction, and else returns the text.
 
-    A failing cast raises the error, because DuckDB does not accept its volatile function `error` in windows.
+    The error is raised by a cast that fails. DuckDB's function `error` cannot be used, because it is volatile, and
+    DuckDB does not accept volatile functions in windows.
     """
     failure = (
         f"CAST({text_literal(RAISED_ERROR_PREFIX + MAY_NEED_REDACTION_MESSAGE)} || left(t, 0) AS INTEGER)::VARCHAR"
@@ -92,7 +98,10 @@ def _optimistic_macro_body(detection: DetectionRules) -> str:
 
 
 def _matches_hint_sql(text: str, hint: str) -> str:
-    """Return SQL that tests for a match of a non-empty hint; `regexp_matches` would compile its pattern three times."""
+    """Return SQL that tests whether a non-empty hint matches.
+
+    The SQL avoids `regexp_matches`, with which the pattern would be compiled three times.
+    """
     return f"regexp_extract({text}, {text_literal(hint)}) <> ''"
 
 
@@ -112,9 +121,10 @@ def _json_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
 
 
 def _event_macro_body(mode: RedactMode) -> str:
-    """Return SQL for the redacted value of an event, of any kind.
+    """Return SQL for a redacted value of an event, which may be of any kind.
 
-    Even a text is converted to JSON first: one macro body for all kinds takes half the time and memory of several.
+    Texts, objects and arrays are all converted to JSON first, so that one expression redacts them. An expression for
+    each kind would take twice the time and memory.
     """
     kind = "variant_typeof(t)"
     return (
@@ -137,7 +147,10 @@ class _RedactionSQL:
         return f"string_split(p, {text_literal(MATCH_PART_SEPARATOR)})[{at}]"
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Return SQL with a single lambda, because DuckDB binds the list of a nested lambda twice."""
+        """Return SQL that applies `each` to the segments of a text that contain a match.
+
+        The SQL has only one lambda, because DuckDB binds the list of a nested lambda twice.
+        """
         find = f"CASE WHEN contains(p, {text_literal(MATCH_PART_SEPARATOR)}) THEN {each} ELSE p END"
         return _join_array_sql(f"list_transform(string_split({marked}, {text_literal(MATCH_START)}), lambda p: {find})")
 
@@ -145,7 +158,10 @@ class _RedactionSQL:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
     def passes_luhn(self, digits: str) -> str:
-        """Return SQL for the Luhn check; modulo ten, a doubled digit from ten on plus one is the sum of its digits."""
+        """Return SQL for the Luhn check of card numbers, which adds the digits of each doubled digit.
+
+        For a doubled digit of at least ten, the sum of its digits equals the doubled digit plus one, modulo ten.
+        """
         padded = f"lpad({digits}, 20, '0')"
         weighted_sum = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
         carried = rf"length(translate(regexp_replace({padded}, '(.).', '\1', 'g'), '01234', ''))"
@@ -168,7 +184,7 @@ class _RedactionSQL:
 
 
 def _join_array_sql(array: str) -> str:
-    """Return SQL for the joined array, without `array_to_string`, which duplicates its argument."""
+    """Return SQL for the joined texts of an array; `array_to_string` is avoided, because it duplicates its argument."""
     return f"list_aggregate({array}, 'string_agg', '')"
 
 
@@ -176,7 +192,7 @@ OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class AnswerRedactor:
-    """Redacts columns of answers, on a separate connection that `cursor` returns; safe from several threads."""
+    """Redacts columns of answers on separate connections, which `cursor` returns; safe to use from several threads."""
 
     def __init__(
         self,
@@ -195,7 +211,7 @@ class AnswerRedactor:
         return RedactedColumns(self, statement.redaction, statement.raw_column_indexes)
 
     def create_macros(self, mode: RedactMode) -> None:
-        """Create the macros of a redaction mode, which takes a third of a second."""
+        """Create the macros of a redaction mode unless they exist; their creation takes a third of a second."""
         with self._lock:
             if mode in self._created_modes:
                 return
@@ -205,7 +221,7 @@ class AnswerRedactor:
             self._created_modes.add(mode)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, on_cursor: OnCursor) -> list[str | None]:
-        """Return the JSON texts redacted. `on_cursor` is called with the connection, so that it can be interrupted."""
+        """Redact JSON texts; `on_cursor` is called with each connection used, so that the caller can interrupt it."""
         return self._texts.redact_json(mode, texts, self._redact_function(mode, on_cursor))
 
     def redact_rows(

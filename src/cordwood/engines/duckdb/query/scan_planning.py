@@ -1,12 +1,13 @@
 """Plan the scans of streams: the SQL of a scan, the tables to read, and late materialization of wide columns.
 
-DuckDB finds the first few rows of one table fast (top-N): it begins with the row groups that can contain them, and
-materializes only those events. It does neither over a union of tables. So a query for its first few rows runs on the
-stored table and on the memtable separately, and the answer is the first few rows of both results.
+DuckDB finds the first few rows of one table fast (top-N). It begins with the row groups that can contain these rows,
+and materializes only the events of these rows. It does neither over a union of tables. So a query for the first few
+rows runs on the stored table and on the memtable separately, and the answer is the first few rows of both results.
 
-Late materialization: a copy of the query that selects only row ids runs first; the query itself then reads only those
-events. It orders and limits again (and filters, if an event can make several rows), which gives the same rows. This is
-done for wide columns that are passed on unchanged, not for columns that the copy would have to read as well.
+With late materialization, a copy of the query that selects only row ids runs first, and the query itself then reads
+only the events with these ids. The query orders and limits again, and filters again if an event can make several rows,
+so the rows are the same. This is done for wide columns that the query passes on unchanged, because the copy does not
+read them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from cordwood.sql.nodes import non_recursive_cte
 
 
 class ReadMode(StrEnum):
-    """How a path is read: its value, its text, or whether it holds an object."""
+    """What a scan reads at a path: the value, its text, or whether the value is an object."""
 
     VALUE = "value"
     TEXT = "text"
@@ -35,7 +36,7 @@ class ReadMode(StrEnum):
 
 
 class EventTable(StrEnum):
-    """A table of a stream, as a template for the stream's quoted name."""
+    """The kind of a stream's table; each value is a template of the table's name, with the stream's name as `{0}`."""
 
     FLUSHED = "store.main.{0}"
     MEMTABLE = "memory.memtable.{0}"
@@ -44,9 +45,10 @@ class EventTable(StrEnum):
 
 
 class ScannedPath(msgspec.Struct, frozen=True):
-    """A path below a column that a scan reads as a column of its own.
+    """A path below a stored column, which a scan reads as a separate column.
 
-    `is_wide` is set if the value may be an object or array, which DuckDB reassembles.
+    `is_wide` is true if the value may be an object or array. Such a value is expensive to read, because DuckDB has to
+    assemble it.
     """
 
     column: str
@@ -56,7 +58,7 @@ class ScannedPath(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The column's name, with the positions of capitals appended, because DuckDB's names are case-insensitive."""
+        """The name of the path's column, with the positions of capitals, because DuckDB ignores case in names."""
         path = "".join(f".{quote_identifier(step)}" for step in self.steps)
         capitals = ",".join(str(index) for index, letter in enumerate(path) if letter.isupper())
         return f"{self.column}{path} {self.mode.value}{capitals and ' ' + capitals}"
@@ -67,8 +69,8 @@ class ScannedPath(msgspec.Struct, frozen=True):
     def to_sql(self, other_reads: Sequence["ScannedPath"] = ()) -> exp.Expr:
         """Return the SQL of the path's column.
 
-        If `other_reads` has a text inside the object at this path, that text is read first: where it is not NULL, the
-        path holds an object, and nothing else needs to be read.
+        If this read tests for an object, and `other_reads` has a text inside the object, the SQL reads that text first.
+        If the text is not NULL, the value at the path is an object, and nothing else has to be read.
         """
         text_read = next((read for read in other_reads if read.reads_text_of(self)), None)
         if text_read is None:
@@ -93,7 +95,7 @@ class ScannedPath(msgspec.Struct, frozen=True):
 class ScanSource(msgspec.Struct, frozen=True):
     """A scan of a stream, with the paths that it reads as additional columns, and its filters.
 
-    `filters` filters all events, `flushed_filters` only flushed ones; both are SQL fragments.
+    The SQL fragments in `filters` apply to all events, and those in `flushed_filters` only to flushed events.
     """
 
     table: exp.Table
@@ -103,15 +105,15 @@ class ScanSource(msgspec.Struct, frozen=True):
 
     @property
     def wide_column_names(self) -> frozenset[str]:
-        """The names of the columns that are expensive to read."""
+        """The names of the additional columns that are expensive to read."""
         return frozenset(read.name for read in self.reads if read.is_wide)
 
     def select_events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
 
-        With `reads_all` the query scans all events, and a test for an object first reads a text inside the object: see
-        `ScannedPath.to_sql`. A query for a few events only reads the column `object_paths`, because DuckDB would begin
-        with an arbitrary row group otherwise.
+        `reads_all` means that the query scans all events. Then a test for an object first reads a text inside the
+        object: see `ScannedPath.to_sql`. In a query for a few events, such a test reads only the column `object_paths`.
+        With the text, DuckDB would begin such a query with an arbitrary row group.
         """
         used = self._used_columns()
         reads = [read for read in self.reads if read.name in used]
@@ -124,9 +126,9 @@ class ScanSource(msgspec.Struct, frozen=True):
     def select_few_events(
         self, table: EventTable, row_filter: exp.Expr, as_json: frozenset[str] = frozenset()
     ) -> exp.Expr:
-        """Return a SELECT over few events; columns in `as_json` are only passed on and are read as JSON.
+        """Return a SELECT over the few events that pass `row_filter`; the columns in `as_json` are converted to JSON.
 
-        Expensive columns are read from the few events, not from all events that the scan visits.
+        Expensive columns are read only from the events that pass the filter, not from all events that the scan visits.
         """
         used = self._used_columns()
         reads = [read for read in self.reads if read.name in used]
@@ -155,20 +157,20 @@ class ScanSource(msgspec.Struct, frozen=True):
         return merge_fragments(select, selected, table, join_fragments(" AND ", conditions))
 
     def _used_columns(self) -> frozenset[str]:
-        """Return the columns that the reading SELECT uses: planning unused ones takes time."""
+        """Return the columns of the stream that the SELECT around the scan uses; unused columns take planning time."""
         select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
         columns = list(select.find_all(exp.Column)) if select else []
         return frozenset(column.name for column in columns if column.table in (name, ""))
 
     def replace_table(self, *selects: exp.Expr) -> None:
-        """Replace the stream's table reference by the union of these SELECTs."""
+        """Replace the reference to the stream's table by the union of `selects`."""
         alias = exp.TableAlias(this=name_part(self.table.alias_or_name))
-        # The joins of a table in parentheses are attached to the table node.
+        # If the table is in parentheses, its joins are attached to the table's node.
         joins = self.table.args.get("joins")
         self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", selects), alias=alias, joins=joins))
 
     def in_copy(self, copy: exp.Expr) -> "ScanSource":
-        """Return the same scan in a copy of the tree that has no other scan."""
+        """Return this scan in a copy of its tree; the tree must not have other scans of the stream."""
         (table,) = find_stream_tables(copy, frozenset([self.table.name]))
         return msgspec.structs.replace(self, table=table)
 
@@ -182,19 +184,22 @@ def _stored_columns(used: frozenset[str]) -> list[str]:
 
 
 def find_stream_tables(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
-    """Return the stream tables of the tree, in the order in which the tree is walked."""
+    """Return the references to streams in the tree, in the order in which the tree is walked."""
     return [table for table in tree.find_all(exp.Table) if table.name in streams and non_recursive_cte(table) is None]
 
 
 class ChainedSelect(msgspec.Struct, frozen=True):
-    """A SELECT between the scan and the answer, and its alias for the relation that it reads."""
+    """A SELECT between the scan and the answer, with its alias for the relation that it reads."""
 
     select: exp.Select
     alias: str
 
 
 def select_chain_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
-    """Return the SELECTs from the scan to the answer if each is read only once, by the next; else an empty list."""
+    """Return the chain of SELECTs from the scan to the answer, in which each is read only by the next one.
+
+    If there is no such chain, return an empty list.
+    """
     steps: list[ChainedSelect] = []
     uses = RelationUses(tree)
     relation: exp.Expr | None = table
@@ -210,12 +215,12 @@ def select_chain_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSele
 
 
 def is_single_chain(tree: exp.Expr, steps: Sequence[ChainedSelect]) -> bool:
-    """Return whether the tree consists of these SELECTs only."""
+    """Return whether the tree consists only of the SELECTs in `steps`, without joins."""
     return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
 
 def aggregates_before_limit(steps: Sequence[ChainedSelect]) -> bool:
-    """Return whether events are aggregated before a LIMIT, so that all events that pass the filters are read."""
+    """Return whether events are grouped before any LIMIT, so that all events that pass the filters are read."""
     for step in steps:
         if step.select.args.get("group"):
             return True
@@ -225,7 +230,10 @@ def aggregates_before_limit(steps: Sequence[ChainedSelect]) -> bool:
 
 
 def select_that_reads(relation: exp.Expr) -> exp.Select | None:
-    """Return the SELECT that reads the relation; None for a pivot, and if it has a join other than inner or cross."""
+    """Return the SELECT that reads the relation.
+
+    Return None for a pivot, and if the SELECT has a join that is neither an inner join nor a cross join.
+    """
     if relation.args.get("pivots"):
         return None
     clause = relation.parent
@@ -240,7 +248,7 @@ def _is_outer_or_filtering_join(join: exp.Join) -> bool:
 
 
 class RelationUses:
-    """The relations of a syntax tree that refer to each sub-query; found by one walk of the tree on first use."""
+    """Finds the relations of a syntax tree through which a sub-query is read; walks the tree once, on first use."""
 
     def __init__(self, tree: exp.Expr) -> None:
         self._tree = tree
@@ -253,7 +261,7 @@ class RelationUses:
         return tables
 
     def single_use(self, select: exp.Select) -> exp.Expr | None:
-        """Return the only relation through which a sub-query is read; None if there are several."""
+        """Return the only relation through which a sub-query is read, or None if it is not read exactly once."""
         check_time()
         container = select.parent
         if isinstance(container, exp.Subquery):
@@ -264,12 +272,12 @@ class RelationUses:
         return uses[0] if len(uses) == 1 else None
 
 
-# The alias of the union; the parts inside it cannot refer to it.
+# The alias of the union of the first rows of each table. The SELECTs inside the union cannot refer to this alias.
 _UNION_ALIAS = "first of each"
 
 
 def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool = False) -> exp.Expr:
-    """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates the tree."""
+    """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates `tree`."""
     if len(sources) == 1 and isinstance(tree, exp.Select) and _selects_first_rows(tree, sources[0]):
         return (
             _materialize_late(tree, sources[0], EventTable.FLUSHED, is_alone=True)
@@ -284,14 +292,14 @@ def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool =
 
 
 def plan_arrived_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr:
-    """Replace each stream by a scan of its arrived events; mutates the tree."""
+    """Replace each stream by a scan of its table of arrived events; mutates `tree`."""
     for source in sources:
         source.replace_table(source.select_events(EventTable.ARRIVED))
     return tree
 
 
 def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr | None:
-    """Return the tree over the recent table alone, if that table may contain all rows of the answer; else None."""
+    """Return a copy of the tree that reads only the recent table, or None if other events may be needed too."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not _selects_newest_events(tree, sources[0]):
         return None
     recent_tree = copy_tree(tree)
@@ -319,7 +327,7 @@ def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
 
 
 def _order_by_positions(tree: exp.Select) -> exp.Order:
-    """Return the ORDER BY over columns of the union; sort keys that are not selected are appended to its columns."""
+    """Return the ORDER BY over the columns of the union; sort keys that are not selected become additional columns."""
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copy_tree(key))
@@ -350,14 +358,14 @@ def _quoted_identifier(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
-# With more rows than this, nearly every row group is likely to contain one of them.
+# Late materialization is not used for more rows than this, because nearly every row group probably contains a row then.
 _MAX_LATE_ROWS = 2000
 
-# With more joins than this, planning the query once for each table takes too long: the time to plan nested unnests
-# grows with the cube of their number.
+# A query with more joins than this does not run on each table separately, because it would take too long to plan it
+# for each table. The time to plan nested unnests grows with the cube of their number.
 _MAX_JOINS = 16
 
-# The maximum number of rows that are read from the recent table: about one page of the explorer.
+# The maximum number of rows that a query may request from the recent table: about one page of the explorer.
 _MAX_RECENT_ROWS = 500
 
 # The names of the generated column and CTE. A query that uses one of them is not rewritten.
@@ -368,7 +376,7 @@ _WIDE_COLUMNS = frozenset(name for name, kind in EVENT_COLUMNS.items() if kind =
 # Messages are more expensive to read than short columns, but cheap compared with wide ones.
 _MESSAGE_COLUMN = "event_message"
 
-# Nodes with which a row of the answer depends on several events, or may differ between two runs.
+# Nodes that make a row of the answer depend on several events, or differ between two runs of the query.
 _CROSS_ROW_NODES = (
     exp.Window,
     exp.Group,
@@ -387,7 +395,7 @@ _CROSS_ROW_NODES = (
 
 
 def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
-    """Return whether the query selects the first few rows of an order, each made from one event."""
+    """Return whether the query selects the first few rows of an order, and each row is made from only one event."""
     if (
         tree.args.get("order") is None
         or not 0 < _requested_rows(tree) <= _MAX_LATE_ROWS
@@ -421,7 +429,7 @@ def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
 def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False) -> exp.Select:
     """Rewrite the query to read one table, with late materialization if that saves time.
 
-    `is_alone` is true unless the rows are merged with those of another table.
+    `is_alone` is true if the rows are the whole answer, and false if they are merged with rows of another table.
     """
     if not _late_materialization_saves_time(tree, source, table):
         source.replace_table(source.select_events(table))
@@ -437,7 +445,10 @@ def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *
 
 
 def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[str]:
-    """Return the wide columns that the query only selects unchanged; if read as texts, a sort copies them once less."""
+    """Return the wide columns that the query only selects unchanged.
+
+    The caller reads these columns as JSON texts, which a sort copies once less.
+    """
     steps = select_chain_to_answer(tree, source.table)
     if len(steps) > 1 or not is_single_chain(tree, steps):
         return frozenset()
@@ -450,7 +461,10 @@ def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
 
 
 def _remove_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
-    """Remove the query's filters if each event makes at most one row, because the row ids have passed them already."""
+    """Remove the query's filters if each event makes at most one row.
+
+    The filters are not needed any more, because only events that passed them have their row ids selected.
+    """
     steps = select_chain_to_answer(tree, source.table)
     if not is_single_chain(tree, steps):
         return source
@@ -471,7 +485,10 @@ def _late_materialization_saves_time(tree: exp.Select, source: ScanSource, table
 
 
 def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
-    """Return whether a selected value uses a whole wide column; late materialization computes it for few rows only."""
+    """Return whether a selected value is computed from a whole wide column.
+
+    With late materialization, such a value is computed only for the few rows of the answer.
+    """
     if not is_single_chain(tree, steps):
         return False
     columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
@@ -479,7 +496,7 @@ def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> 
 
 
 def _has_narrow_filter(tree: exp.Select, source: ScanSource) -> bool:
-    """Return whether a filter is on messages or on one project, whose events are stored together."""
+    """Return whether a filter is on messages or on a single project; the events of a project are stored together."""
     filters = list(tree.find_all(exp.Where))
     filters_messages = any(column.name == _MESSAGE_COLUMN for where in filters for column in where.find_all(exp.Column))
     compared = {
@@ -492,7 +509,7 @@ def _has_narrow_filter(tree: exp.Select, source: ScanSource) -> bool:
 
 
 def _requested_rows(tree: exp.Select) -> int:
-    """Return LIMIT plus OFFSET; 0 if one of them is not a literal number."""
+    """Return the sum of LIMIT and OFFSET, or 0 if there is no LIMIT or one of the two is not a literal integer."""
     counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
     if tree.args.get("limit") is None or not all(isinstance(count, exp.Literal) and count.is_int for count in counts):
         return 0
@@ -500,7 +517,7 @@ def _requested_rows(tree: exp.Select) -> int:
 
 
 def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> exp.Select:
-    """Return the query that selects the row ids of the first few rows."""
+    """Return the query that selects the row ids of the events from which the first few rows are made."""
     row_id_query = copy_tree(tree)
     source_copy = source.in_copy(row_id_query)
     row_id_query.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
@@ -523,7 +540,10 @@ def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> 
 
 
 def _order_by_values(tree: exp.Select) -> exp.Order | None:
-    """Return the ORDER BY with expressions instead of aliases; None if a key has no column or an unqualified one."""
+    """Return the ORDER BY with expressions instead of aliases.
+
+    Return None if a sort key contains no columns, or a column without a relation's name.
+    """
     keys = []
     for key in tree.args["order"].expressions:
         value = selected_value(tree, key.this)
@@ -550,7 +570,7 @@ def _depends_on_other_rows(tree: exp.Select) -> bool:
 
 
 def _passes_through_any_column(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
-    """Return whether one of the columns is passed on unchanged by every SELECT, so that none of them aggregates."""
+    """Return whether every SELECT passes on a column in `names` unchanged, so that no SELECT aggregates it."""
     if not steps:
         return False
     for step in steps:

@@ -1,9 +1,9 @@
-"""Rewrite sub-queries and CTEs that DuckDB plans badly: flatten simple ones, materialize those that are read often.
+"""Rewrite sub-queries and CTEs that DuckDB plans slowly: flatten simple sub-queries, and materialize CTEs.
 
-DuckDB plans one SELECT in less time than three with the same result. By default it inlines joins of joins: it took four
-minutes to plan 12 CTEs that each read the previous one twice. Even a CTE that is read only once is planned again for
-each correlated sub-query below the LIMIT of an answer: with eight sub-queries, planning took eleven seconds. The CTEs
-of small statements are not materialized, so that filters are pushed down to the scans.
+DuckDB plans one SELECT in less time than three SELECTs with the same result. By default, it inlines CTEs: in a
+measurement, it took four minutes to plan 12 CTEs that each read the previous CTE twice. Even a CTE that is read only
+once is planned again for each correlated sub-query below the LIMIT of an answer. With eight such sub-queries, planning
+took eleven seconds. CTEs of small statements are not materialized, so that DuckDB can push filters down to the scans.
 """
 
 from collections import Counter
@@ -20,7 +20,10 @@ from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 
 
 def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
-    """Merge sub-queries into their readers, from the tree's only table upwards, while they only select and filter."""
+    """Merge sub-queries that only select and filter into the SELECTs that read them; mutates `tree`.
+
+    Merging begins at the sub-query that reads `table`, and ends at the first sub-query that cannot be merged.
+    """
     steps = select_chain_to_answer(tree, table)
     if not is_single_chain(tree, steps):
         return
@@ -38,7 +41,10 @@ def _only_selects_columns(select: exp.Select) -> bool:
 
 
 def _reads_only_selected(above: ChainedSelect, below: exp.Select) -> bool:
-    """Return whether every column is qualified and selected below; an unqualified name could be another column."""
+    """Return whether `above` names a relation for every column, and reads only columns that `below` selects.
+
+    A column name without a relation could mean another column after the merge.
+    """
     selected = {item.alias for item in below.expressions}
     columns = list(above.select.find_all(exp.Column))
     return all(column.table for column in columns) and selected >= {
@@ -62,7 +68,7 @@ def _merge_selects(below: exp.Select, above: ChainedSelect) -> None:
 
 
 def _remove_unread_cte(query: exp.Select) -> None:
-    """Remove the CTE of a query that was merged into its only reader."""
+    """Remove the CTE of a query that was merged into the only SELECT that read it."""
     cte = query.parent
     if isinstance(cte, exp.CTE):
         with_ = cte.parent
@@ -78,8 +84,8 @@ _LARGE_PLAN_POINTS: Final = MAX_POINTS // 5
 def materialize_shared_ctes(tree: exp.Expr) -> None:
     """Mark CTEs for materialization, group by group, until the plan is small enough.
 
-    The groups are: CTEs that are read several times and do more than filter; all CTEs that are read several times; all
-    CTEs. Recursive CTEs are never marked.
+    The first group has CTEs that are read several times and are not marked as `NOT MATERIALIZED`. The second group has
+    all CTEs that are read several times, and the third group has all CTEs. Recursive CTEs are never marked.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
     if not ctes or measure_plan(tree).size.total_points <= _LARGE_PLAN_POINTS:

@@ -1,7 +1,7 @@
-"""Aggregates and window functions: modifiers of their arguments, the types of their results, and quantiles.
+"""Rules for aggregates and window functions: modifiers of their arguments, types of their results, and quantiles.
 
-The result of a window function is cast outside of OVER. Quantiles are computed exactly, which BigQuery's definition of
-them as approximations allows.
+The result of a window function is cast outside of OVER. Quantiles are computed exactly, which is correct, because
+BigQuery defines them as approximations of the exact values.
 """
 
 from decimal import Decimal
@@ -29,12 +29,13 @@ from cordwood.sql.rules.aggregates import (
     read_quantiles,
 )
 
-# The meta key that marks a sum of events' values; the answer shows the sum as an integer if it is integral.
+# The key in the `meta` of a node that marks a sum of values from events. The answer shows such a sum as an integer if
+# it is integral.
 EVENT_NUMBER_KEY: Final = "event_number"
 
 
 def _array_agg_sql(argument: AggregateArgument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
-    """Return array_agg with all modifiers of the argument."""
+    """Return a call of `array_agg` with all modifiers of the argument."""
     if constant_int(argument.limit) == 0:
         return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
     parts = [argument.value]
@@ -56,7 +57,8 @@ def _array_agg_sql(argument: AggregateArgument, *, skip_nulls: bool, value: str 
 def _translate_array_agg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     if argument.ignores_nulls and has_window(node):
-        # DuckDB accepts no OVER after a FILTER inside parentheses.
+        # NULLs are removed from the array instead of by a FILTER, because DuckDB does not accept OVER after a FILTER
+        # inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
         return combine_aggregates(present, _array_agg_sql(argument, skip_nulls=False))
     return _array_agg_sql(argument, skip_nulls=bool(argument.ignores_nulls))
@@ -79,12 +81,15 @@ def _translate_string_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _order_clause(count: int) -> str:
-    """Return the ORDER BY of a fragment whose first two parts are the value and the separator."""
+    """Return an ORDER BY with `count` placeholders; the placeholders 0 and 1 are the value and the separator."""
     return " ORDER BY " + ", ".join(f"{{{index + 2}}}" for index in range(count)) if count else ""
 
 
 def _order_by_distinct_text(argument: AggregateArgument, value: exp.Expr) -> None:
-    """Order by the converted text in a DISTINCT aggregate: DuckDB requires the two expressions to be the same."""
+    """In a DISTINCT aggregate, order by the text of the value instead of the value.
+
+    DuckDB requires that the aggregated expression and the sort key are the same.
+    """
     if not argument.is_distinct or argument.order is None:
         return
     for item in argument.order.expressions:
@@ -102,7 +107,7 @@ def _as_string_agg_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _aggregate_rule(name: str, template: str = "{0}") -> Rule:
-    """Return the rule of an aggregate that DuckDB has under this name."""
+    """Return the rule of an aggregate that DuckDB has as the function `name`; `template` converts its result."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
@@ -112,7 +117,7 @@ def _aggregate_rule(name: str, template: str = "{0}") -> Rule:
 
 
 def _call_template(name: str, argument: AggregateArgument) -> str:
-    """Return the template of an aggregate over one value, with DISTINCT where the argument has it."""
+    """Return the template of a call of an aggregate with one value, with DISTINCT if the argument has it."""
     return f"{name}({'DISTINCT ' if argument.is_distinct else ''}{{0}})"
 
 
@@ -124,7 +129,7 @@ def _aggregated_expression(argument: AggregateArgument, node: exp.Expr) -> exp.E
 
 
 def _translate_sum(node: exp.Expr) -> exp.Expr:
-    """Lower SUM; the result is cast outside of the window, if there is one."""
+    """Translate SUM; if it has a window, its result is cast outside of OVER."""
     argument = read_aggregate_argument(node)
     aggregate = fragment(_call_template("sum", argument), _aggregated_expression(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
@@ -145,9 +150,10 @@ def _translate_avg(node: exp.Expr) -> exp.Expr:
 
 
 def _exact_average_template(decimal: str) -> str:
-    """Return the template of an exact average, divided as integers and rounded half away from zero.
+    """Return the template of an exact average, which divides integers and rounds halves away from zero.
 
-    DuckDB's own average goes through a double. The template uses no lambda, because HAVING does not accept one.
+    DuckDB's own average is computed as a double, so it is not exact. The template uses no lambda, because DuckDB does
+    not accept lambdas in HAVING.
     """
     exponent = "e-9" if decimal.endswith(" 9)") else "e-18"
     units = f"replace({{0}}::{decimal}::VARCHAR, '.', '')::HUGEINT"
@@ -155,7 +161,10 @@ def _exact_average_template(decimal: str) -> str:
 
 
 def cast_outside_window(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
-    """Cast an aggregate; before OVER or FILTER, which must directly follow it, leave the cast to the rule `_translate_window`."""
+    """Cast an aggregate; if it has OVER or FILTER, leave the cast to `_translate_window`.
+
+    OVER and FILTER must follow the aggregate directly, so the cast must be outside of them.
+    """
     if cast is None:
         return aggregate
     if has_window(node):
@@ -182,7 +191,10 @@ def _translate_count_if(node: exp.Expr) -> exp.Expr:
 
 
 def _min_or_max_rule(name: str) -> Rule:
-    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are numbers."""
+    """Return the rule of MIN or MAX.
+
+    The result is NaN if any value is NaN. Values from events are compared as numbers if all of them are numbers.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
@@ -206,7 +218,7 @@ def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
 
 
 def event_number_template(number: str) -> str:
-    """Return the template of a number read from events: an integer if it is integral."""
+    """Return the template that converts a number from events to VARIANT, and to an integer if it is integral."""
     return f"CASE WHEN {number} = trunc({number}) AND abs({number}) < 1e15 THEN {number}::BIGINT::VARIANT ELSE {number}::VARIANT END"
 
 
@@ -219,7 +231,7 @@ def _translate_any_value(node: exp.Expr) -> exp.Expr:
 
 
 def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """Return a value from the rows with the extreme key; NULL only if all of those values are NULL."""
+    """Return a value from the rows with the lowest or highest key; it is NULL only if all of these rows have NULL."""
     if kind_of(key) is Kind.VARIANT:
         return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment(f"{name}({{0}})", key)
@@ -272,7 +284,7 @@ def _population_statistic_rule(name: str) -> Rule:
 
 
 def _translate_corr(node: exp.Expr) -> exp.Expr:
-    """Lower CORR: fewer than two pairs give NULL, where DuckDB returns NaN."""
+    """Translate CORR; for fewer than two pairs, it returns NULL, where DuckDB returns NaN."""
     pair = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
     count = fragment("regr_count({0}, {1})", *(copy_tree(side) for side in pair))
     return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
@@ -280,7 +292,7 @@ def _translate_corr(node: exp.Expr) -> exp.Expr:
 
 def _translate_window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
-    # A copy, because a node cannot be part of its own replacement.
+    # Copy the node, because a node cannot be part of its own replacement.
     return fragment(f"{{0}}::{cast}", copy_tree(node)) if cast else distribute_window(node)
 
 
@@ -299,7 +311,7 @@ def _navigation_function_rule(name: str) -> Rule:
 
 
 def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
-    """Lower APPROX_COUNT_DISTINCT to an exact count."""
+    """Translate APPROX_COUNT_DISTINCT into an exact count."""
     value = read_aggregate_argument(node).value
     return fragment("count(DISTINCT {0})", _as_comparable(value))
 
@@ -319,14 +331,14 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
 
 
 def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
-    """Return quantiles that include NULL as the lowest value; DuckDB's own quantiles skip NULL."""
+    """Return quantiles in which NULL counts as the lowest value; DuckDB's own quantiles skip NULL."""
     rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
     elements = ", ".join(f"@a[greatest(1, ceil(len(@a) * {rank / count!r})::INT)]" for rank in range(count + 1))
     return fill_template(f"CASE WHEN @a IS NULL THEN NULL ELSE [{elements}] END", rows)
 
 
 def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
-    """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
+    """Translate APPROX_TOP_COUNT, which returns the most frequent values with their counts; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = _as_comparable(read_aggregate_argument(node).value)
     counted = "map_entries(histogram({0}))"
@@ -339,8 +351,8 @@ def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
     value, weight = _as_comparable(node.this), NUMBER_RULES.to_number(node.expression)
     failure = failure_sql(node, "A weight of APPROX_TOP_SUM must not be negative or NaN")
-    # The weights are checked inside the lambda over the list, and the aggregate is outside of all lambdas: DuckDB's
-    # optimizer fails if either is nested the other way.
+    # The weights must be checked inside the lambda over the list, and the aggregate must be outside of all lambdas.
+    # DuckDB's optimizer fails on other nestings.
     checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {failure} ELSE _r.w END"
     keys = "list_distinct(list_transform(_a, lambda _r: struct_pack(v := _r.v)))"
     weights = f"list_transform(list_filter(_a, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: {checked})"
@@ -373,7 +385,10 @@ def _percentile_rule(name: str) -> Rule:
 
 
 def _fraction_as_decimal(node: exp.Expr) -> exp.Expr:
-    """Return the fraction as a decimal: multiplied by the number of rows, a double could round past an integer."""
+    """Return the fraction of a percentile as a decimal.
+
+    DuckDB multiplies it by the number of rows; with a double, rounding could lead to the wrong row.
+    """
     constant_value = constant_python_value(node)
     return fragment(format(Decimal(repr(constant_value)), "f")) if isinstance(constant_value, float) else node
 

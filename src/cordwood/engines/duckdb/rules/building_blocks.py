@@ -1,4 +1,4 @@
-"""Building blocks of the rules: names, failures, implicit conversions of types, and DuckDB's SQL vocabulary."""
+"""Building blocks of the rules: names, raised errors, implicit conversions of types, and DuckDB's SQL vocabulary."""
 
 import re
 from collections.abc import Sequence
@@ -52,9 +52,9 @@ TYPE_NAMES: Final = {
     Kind.VARIANT: "VARIANT",
 }
 
-# DuckDB accepts no empty names and no NUL characters in names: such names are encoded with this private-use character.
-# So are names that look like the rules' lambda variables (`_e`): DuckDB would confuse such a variable with a relation
-# of the same name.
+# The private-use character with which names are encoded that DuckDB does not accept: empty names, and names with NUL
+# characters. Names that look like the rules' lambda variables, such as `_e`, are also encoded. DuckDB would confuse a
+# lambda variable with a relation of the same name.
 _ESCAPE_CHARACTER = "\ue0ff"
 _ESCAPED_CHARACTERS = {_ESCAPE_CHARACTER: f"{_ESCAPE_CHARACTER}s", "\0": f"{_ESCAPE_CHARACTER}0"}
 _UNESCAPED_CHARACTERS = {f"{_ESCAPE_CHARACTER}s": _ESCAPE_CHARACTER, f"{_ESCAPE_CHARACTER}0": "\0"}
@@ -63,7 +63,7 @@ _LAMBDA_VARIABLE_PATTERN: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
 
 
 def is_plain_name(name: str) -> bool:
-    """Return whether a name can be written in SQL as it is, without characters that need an escape."""
+    """Return whether a name can be written in DuckDB's SQL without being encoded by `engine_name`."""
     return (
         name != ""
         and "\0" not in name
@@ -73,7 +73,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def engine_name(name: str) -> str:
-    """Return DuckDB's spelling of a name; different names stay different."""
+    """Encode a name for DuckDB's SQL if necessary; different names have different encodings."""
     if is_plain_name(name):
         return name
     if _LAMBDA_VARIABLE_PATTERN.fullmatch(name):
@@ -91,7 +91,7 @@ def author_name(name: str) -> str:
 
 
 def disambiguate_case(name: str, index: int) -> str:
-    """Return a unique spelling of a name that differs from an earlier name only by case, which DuckDB ignores."""
+    """Return a unique name for a name that differs from an earlier one only by case; DuckDB ignores case in names."""
     return f"{engine_name(name)}{_ESCAPE_CHARACTER}d{index}_"
 
 
@@ -100,21 +100,24 @@ def text_literal_node(value: str) -> exp.Expr:
 
 
 def failure_sql(node: exp.Expr, message: str) -> str:
-    """Return template text that raises a value error, or NULL where none may be raised, such as inside SAFE.
+    """Return the template text that raises an error with the constant `message`.
 
-    The message must be a constant.
+    Where no error may be raised, such as inside SAFE, the template text is NULL.
     """
     return _failure_sql_for_message(node, quoted_constant(RAISED_ERROR_PREFIX + message))
 
 
 def _failure_sql_for_message(node: exp.Expr, message: str) -> str:
-    """Return text like `failure_sql`, for a message that is SQL or a placeholder; the message's text begins with `RAISED`."""
+    """Return the same as `failure_sql`, but for a message that is SQL or a placeholder.
+
+    The text of the message must begin with `RAISED_ERROR_PREFIX`.
+    """
     may_fail = not returns_null_on_error(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
     return f"error({message})" if may_fail else "NULL"
 
 
 def _is_window_key(node: exp.Expr) -> bool:
-    """Return whether the node is in PARTITION BY or ORDER BY of a window, where DuckDB does not accept `error`."""
+    """Return whether the node is in a window's PARTITION BY or ORDER BY, where DuckDB does not accept `error`."""
     while node.parent is not None and not isinstance(node, exp.CTE):
         if isinstance(node.parent, exp.Window) and node.arg_key != "this":
             return True
@@ -123,7 +126,7 @@ def _is_window_key(node: exp.Expr) -> bool:
 
 
 def is_cheap_to_repeat(node: exp.Expr) -> bool:
-    """Return whether evaluating the node twice costs nothing."""
+    """Return whether evaluating the node twice takes hardly more time than evaluating it once."""
     if is_fragment(node):
         return (has_operation(node, CheapCast) or not has_calls(node)) and all(
             map(is_cheap_to_repeat, fragment_parts(node))
@@ -134,7 +137,7 @@ def is_cheap_to_repeat(node: exp.Expr) -> bool:
 
 
 def type_name_part(datatype: Datatype | None) -> exp.Expr | None:
-    """Return DuckDB's name of a type as a part of a fragment; None if the type is not completely known."""
+    """Return DuckDB's name of a type as a part of a fragment, or None if the type is not completely known."""
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
@@ -161,7 +164,7 @@ def _struct_type_name_part(datatype: Datatype) -> exp.Expr | None:
 
 
 def field_name_part(datatype: Datatype, index: int) -> exp.Expr:
-    """Return DuckDB's name of a field as a part of a fragment."""
+    """Return DuckDB's name of a struct's field as a part of a fragment."""
     name, earlier_names = datatype.fields[index][0], [label for label, _ in datatype.fields[:index]]
     if name and name not in earlier_names and name.lower() in map(str.lower, earlier_names):
         return name_part(disambiguate_case(name, index), is_verbatim=True)
@@ -176,7 +179,7 @@ _CALENDAR_BOUNDS: Final = {
 
 
 def check_calendar_range(node: exp.Expr, moment: str, kind: Kind) -> str:
-    """Return the template of a time that fails if it is before the year 1 or after 9999; DuckDB accepts more years."""
+    """Return a template of a time that fails before the year 1 and after 9999; DuckDB itself allows more years."""
     if kind not in _CALENDAR_BOUNDS:
         return moment
     first, last = _CALENDAR_BOUNDS[kind]
@@ -184,23 +187,24 @@ def check_calendar_range(node: exp.Expr, moment: str, kind: Kind) -> str:
     return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {failure} ELSE {moment} END"
 
 
-# The limit on the size of a result of a replacement: far more than any event has, and fast to produce.
+# The maximum size of the result of a replacement. It is far more than any event has, but results up to it are computed
+# fast.
 MAX_REPLACED_BYTES: Final = 64 * 1024 * 1024
 
 
 def size_checked_replacement_sql(node: exp.Expr) -> str:
-    """Return template text for the replacement @c of matches in @a; it fails if the result could be too large.
+    """Return the template text for the text `@c`, with which matches in `@a` are replaced.
 
-    DuckDB has no limit of its own.
+    It fails if the result could be too large, because DuckDB itself has no limit.
     """
     too_large_failure = failure_sql(node, "Output of replacing is too large")
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large_failure} ELSE @c END"
 
 
 def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """Fill a template that refers to its parts as `@a`, `@b`…, such that expensive parts are evaluated only once.
+    """Fill a template that refers to its parts as `@a`, `@b`…, so that expensive parts are evaluated only once.
 
-    `texts` are constants, inserted as `{0}`, `{1}`…
+    `texts` are constants, to which the template refers as `{0}`, `{1}`…
     """
     evaluated_first = _parts_to_evaluate_first(template, parts)
     template = PLACEHOLDER_PATTERN.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
@@ -221,10 +225,10 @@ def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
 
 
 def _parts_to_evaluate_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
-    """Return the indexes of the parts to evaluate before the template.
+    """Return the indexes of the parts that must be evaluated before the template.
 
-    If any part must be, and the template has a TRY, all expensive parts are evaluated before it, so that TRY does not
-    hide the failure of a part.
+    If there is such a part and the template has a TRY, all expensive parts are evaluated before the template, so that
+    TRY does not hide an error of a part.
     """
     evaluated_first = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     if evaluated_first and "try(" in template:
@@ -233,34 +237,34 @@ def _parts_to_evaluate_first(template: str, parts: Sequence[exp.Expr]) -> list[i
 
 
 def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
-    """Return whether the part may be inserted in place: it is cheap, or is used once and outside of TRY."""
+    """Return whether the part may be inserted in the template: it is cheap, or is used only once and outside of TRY."""
     if is_cheap_to_repeat(part):
         return True
     return template.count("@" + ascii_lowercase[index]) < 2 and "try(" not in template
 
 
 def fill_fallible_template(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """Fill a template of `@a`, `@b`… that may fail; inside SAFE, the result is NULL instead of a failure."""
+    """Fill a template of `@a`, `@b`… that may fail; inside SAFE, the result is NULL instead of an error."""
     return fill_template(f"try({template})" if returns_null_on_error(node) else template, *parts, texts=texts)
 
 
 def variant_as_text(value: exp.Expr) -> exp.Expr:
-    """Return an event's value as text, which DuckDB reads from shredded columns without reassembling the value."""
+    """Return a value from an event as text, which DuckDB reads from shredded columns without assembling the value."""
     return fragment("{0}::VARCHAR", value, operation=EventAsText())
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Return a TIMESTAMP as its UTC wall clock, with which DuckDB calculates ten times as fast."""
+    """Convert a TIMESTAMP to its wall clock in UTC, with which DuckDB calculates ten times as fast."""
     return fragment("make_timestamp(epoch_us({0}))", node, operation=CheapCast())
 
 
 def wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
-    """Return the TIMESTAMP of a UTC wall clock."""
+    """Convert a wall clock in UTC to a TIMESTAMP."""
     return fragment("make_timestamptz(epoch_us({0}))", node, operation=CheapCast())
 
 
-# SQL for a zone that is known only at run time. DuckDB knows zones only by name, so an offset such as `+02:00` becomes
-# the zone UTC and a shift of the time.
+# SQL for a time zone that is known only at run time. DuckDB knows zones only by name, so an offset such as `+02:00` is
+# replaced by the zone UTC and a shift of the time.
 _IS_OFFSET_SQL: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
 _ZONE_NAME_SQL: Final = f"CASE WHEN {_IS_OFFSET_SQL} THEN 'UTC' ELSE @b END"
 _PADDED_OFFSET_SQL: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
@@ -271,7 +275,7 @@ _OFFSET_SHIFT_SQL: Final = (
 
 
 def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the wall clock in the zone at the given time."""
+    """Return what a wall clock in the zone shows at the time `moment`."""
     if zone is None or is_utc(zone):
         return timestamp_to_utc_wall_clock(moment)
     offset = zone_offset_minutes(zone)
@@ -286,7 +290,7 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def first_from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the time at which clocks in the zone show `wall`; the first of two such times if clocks are set back."""
+    """Return the time at which clocks in the zone show `wall`; if clocks are set back, the first of two such times."""
     if zone is None or is_utc(zone) or zone_offset_minutes(zone) is not None:
         return from_zone_wall_clock(wall, zone)
     name = constant_text(zone)
@@ -306,7 +310,10 @@ def first_from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Exp
 
 
 def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the time of a wall clock that is unlikely to occur twice, such as the start of a day."""
+    """Return the time at which clocks in the zone show `wall`.
+
+    The caller uses this for values of `wall` that hardly ever occur twice, such as the start of a day.
+    """
     if zone is None or is_utc(zone):
         return wall_clock_to_timestamp(wall)
     offset = zone_offset_minutes(zone)
@@ -327,7 +334,7 @@ def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Return any time as its wall clock in UTC, which DuckDB's date functions take."""
+    """Convert a time of any type to its wall clock in UTC, which DuckDB's date functions accept."""
     kind = kind_of(node)
     if isinstance(node, exp.Null):
         return read_as(node, Kind.DATETIME)
@@ -349,7 +356,7 @@ def _try_cast_conversion(kind: Kind) -> Conversion:
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
-    """Parse a text as a time in BigQuery's syntax; if `node` is inside SAFE, an invalid text gives NULL."""
+    """Return SQL that parses a text as a time in BigQuery's syntax; inside SAFE, it returns NULL for invalid texts."""
     if needs_runtime_check(value, kind):
         texts = [
             text_part(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
@@ -366,10 +373,11 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
-    """Return the template that parses a column of texts. Its operands: the pattern of valid texts, an error message.
+    """Return the template that parses texts as times; `{0}` is the pattern of valid texts, `{1}` an error message.
 
-    DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
-    matched. Its parser accepts more than BigQuery's, so only texts that pass a cheap test of their form are given to it.
+    Most texts pass a cheap test of their form. DuckDB parses these directly, which is three times as fast as matching
+    the pattern. The test is necessary, because DuckDB's parser accepts more texts than BigQuery's. The pattern is
+    matched only for texts that fail the test or that DuckDB rejects.
     """
     cast = "try_cast" if returns_null_on_error(node) else "cast"
     # Convert lower-case letters and offsets with one-digit hours, which BigQuery accepts, to DuckDB's syntax.
@@ -381,8 +389,8 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
 
 _HAS_FOUR_DIGIT_YEAR_SQL: Final = "@a LIKE '____-%-%' AND @a > '0001'"
 
-# By type, the test of a text that is parsed directly. Longer texts may have too many fractional digits; a DATETIME must
-# not end in something that could be a zone.
+# For each type, the test that a text must pass to be parsed directly. The length is limited, because longer texts may
+# have too many fractional digits. A DATETIME must also have no end that could be a time zone.
 _DIRECT_PARSING_TESTS: Final = {
     Kind.TIMESTAMP: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) <= 35",
     Kind.DATETIME: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) IN (10, 19)",
@@ -452,7 +460,7 @@ def _bracketed_array_text(array: exp.Expr, name: str, element_text: exp.Expr, se
 
 
 def as_json_document(value: exp.Expr) -> exp.Expr:
-    """Return a value as a JSON document; a text that is not JSON is NULL."""
+    """Convert a value to a JSON document; a text that is not valid JSON becomes NULL."""
     kind = kind_of(value)
     if kind is Kind.JSON:
         return value

@@ -1,4 +1,4 @@
-"""Functions of bytes: digests, encodings, and the addresses and hosts of NET functions."""
+"""Rules for functions of bytes: digests, encodings, and the NET functions of IP addresses and hosts."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ CompileTimeFunction = Callable[[bytes], bytes | str | int]
 
 
 def _compile_time_rule(function: CompileTimeFunction) -> Rule:
-    """Return the rule that computes a function of a literal at compile time, for functions that DuckDB lacks."""
+    """Return the rule that computes a function of a literal at compile time; it serves functions that DuckDB lacks."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = node.this or node.expressions[0]
@@ -73,20 +73,20 @@ _BASE32_DECODED_BITS_SQL: Final = (
 )
 
 _HASH_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
-    # TO_HEX(MD5(…)), which the parser represents as one node.
+    # `exp.MD5` is TO_HEX(MD5(…)), which the parser represents as one node.
     exp.MD5: "md5({0})",
     exp.MD5Digest: "unhex(md5({0}))",
     exp.SHA1Digest: "unhex(sha1({0}))",
     exp.SHA: "unhex(sha1({0}))",
     exp.LowerHex: "lower(hex({0}))",
-    # An odd number of digits is padded with a zero in front.
+    # If the number of digits is odd, a zero is added in front.
     exp.Unhex: CheckedTemplate(
         "NOT regexp_full_match(@a, '[0-9a-fA-F]*')", "unhex(CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END)"
     ),
     exp.FarmFingerprint: CheckedTemplate(f"length(hex(@a)) > {2 * MAX_FINGERPRINT_BYTES}", FARM_FINGERPRINT_SQL),
     exp.ToBase64: "to_base64({0})",
     exp.FromBase64: "from_base64(@a)",
-    # Five bits per letter, padded to a multiple of eight letters.
+    # Each letter encodes five bits. The result is padded to a multiple of eight letters.
     exp.ToBase32: (
         "CASE WHEN octet_length(@a::BLOB) = 0 THEN ''"
         f" ELSE rpad({_BASE32_LETTERS_SQL}, ((octet_length(@a::BLOB) + 4) // 5 * 8)::INT, '=') END"
@@ -125,7 +125,8 @@ _IPV4_TO_HEX_SQL: Final = (
     "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', try_cast(_o AS INT))), '')"
 )
 
-# In an IPv6 address, an IPv4 tail becomes two groups, and `::` becomes as many zero groups as are missing.
+# SQL that parses an IPv6 address. An IPv4 address at its end is replaced by two groups, and `::` is replaced by as many
+# zero groups as are missing.
 _IPV4_TAIL_SQL: Final = r"regexp_extract(@a, '(\d{1,3}(\.\d{1,3}){3,3})$', 1)"
 _IPV6_WITHOUT_IPV4_TAIL_SQL: Final = (
     f"CASE WHEN {_IPV4_TAIL_SQL} = '' THEN @a ELSE left(@a, length(@a) - length({_IPV4_TAIL_SQL})) || "
@@ -161,7 +162,7 @@ _HEX_TO_IPV6_SQL: Final = (
     "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
     " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
 )
-# SQL that replaces the longest run of zero groups by `::`.
+# Branches of a CASE that replace the longest run of zero groups by `::`.
 _SHORTENED_IPV6_BRANCHES_SQL: Final = "".join(
     rf" WHEN regexp_matches({_HEX_TO_IPV6_SQL}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)')"
     rf" THEN regexp_replace({_HEX_TO_IPV6_SQL}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)', '::')"
@@ -201,7 +202,7 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
     "NET.IPV4_TO_INT64": TransformedArgumentTemplate(
         "hex({0})", CheckedTemplate("length(@a) <> 8", "CAST('0x' || @a AS BIGINT)")
     ),
-    # The host as written, without user and port, and without unmatched brackets.
+    # NET.HOST returns the host as it is written, without user and port, and without unmatched brackets.
     "NET.HOST": (
         f"coalesce(nullif(regexp_extract(@a, '{_URL_HOST_PATTERN}', 1), ''), nullif(regexp_extract(@a, '{_BARE_HOST_PATTERN}', 1), ''))"
     ),

@@ -1,4 +1,4 @@
-"""Literals, CAST and SAFE_CAST: which texts are numbers and booleans, and how values are printed and rounded."""
+"""Rules for literals, CAST and SAFE_CAST: how texts are parsed, and how values are printed and rounded."""
 
 import re
 from typing import Final
@@ -29,7 +29,8 @@ from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_past_
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN
 
 _INT32_LIMIT: Final = 2**31
-# Inside these, an integer literal needs no cast: it takes the type of the other operand, or is a count or a position.
+# If the parent of an integer literal is one of these nodes, the literal needs no cast. It takes the type of another
+# operand, or it is a count or a position.
 _UNTYPED_PARENTS: Final = (
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between),
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
@@ -63,7 +64,7 @@ LITERAL_RULES = LiteralRules(
 
 
 def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
-    """Cast to a parameterized type: NUMERIC with precision; texts of limited length are not supported."""
+    """Cast to NUMERIC or BIGNUMERIC with a precision; other types with parameters, such as STRING(10), are refused."""
     if to.kind not in TYPE_NAMES:
         return None
     if to.kind not in EXACT_NUMERIC_KINDS:
@@ -121,7 +122,7 @@ def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a text to FLOAT64; fail for digits out of range and for DuckDB's own `_` between digits."""
+    """Cast a text to FLOAT64; fail if the number is out of range, or has `_` between digits, which DuckDB accepts."""
     failure = failure_sql(node, "Bad double value")
     number = "try(CAST(@a AS DOUBLE))" if returns_null_on_error(node) else "CAST(@a AS DOUBLE)"
     is_invalid = f"contains(@a, '_') OR isinf({number}) AND regexp_matches(@a, '[0-9]')"
@@ -133,7 +134,7 @@ _TOO_MANY_DECIMALS_PATTERN: Final = r"\.\d{18}\d*[1-9]"
 
 
 def _text_to_bignumeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a text to BIGNUMERIC; fail instead of rounding beyond 20 digits before the point or 18 after it."""
+    """Cast a text to BIGNUMERIC; fail for more than 20 digits before the point or 18 after it, instead of rounding."""
     constant_value = constant_text(value)
     digits = _NUMBER_DIGITS_PATTERN.fullmatch(constant_value) if constant_value is not None else None
     if digits and (len(digits[1]) > 20 or len(digits[2]) > 18):
@@ -146,7 +147,7 @@ def _text_to_bignumeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fill_fallible_template(node, body, value, texts=[text_part(_TOO_MANY_DECIMALS_PATTERN)])
 
 
-# A float as text with 15 digits if this text parses to the same number, else with 17.
+# SQL that prints a float with 15 digits if this text parses to the same float, and else with 17 digits.
 FLOAT_TEXT_SQL: Final = (
     "CASE WHEN @a = 0 THEN '0' WHEN isnan(@a) THEN 'nan'"
     " WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END"
@@ -158,9 +159,10 @@ _COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def event_value_as_text(value: exp.Expr) -> exp.Expr:
-    """Return an event's value as text: objects and arrays as JSON, scalars as they are.
+    """Convert a value from an event to text; objects and arrays become JSON.
 
-    If only scalars were seen at the path, it is read as text from its shredded column, which is three times as fast.
+    If only scalars were seen at the value's path, the value is read as text from its shredded column, which is three
+    times as fast.
     """
     kinds = value.meta_get(KINDS_KEY)
     if kinds and not kinds & _COMPOSITE_KINDS:
@@ -179,7 +181,10 @@ _ISO_INTERVAL_PATTERN: Final = (
 
 
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a text to INTERVAL: `Y-M D H:M:S`, each group with its own sign, or ISO 8601's `P…T…`."""
+    """Cast a text to INTERVAL.
+
+    The text's format is `Y-M D H:M:S`, in which each group has its own sign, or ISO 8601's `P…T…`.
+    """
     number = "CAST(coalesce(nullif({}, ''), '0') AS {})".format
     sign = "CASE WHEN {} = '-' THEN -1 ELSE 1 END".format
     canonical = (
@@ -208,7 +213,7 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _translate_parse_numeric(node: exp.Expr) -> exp.Expr:
-    """Lower PARSE_NUMERIC: spaces around the number and after its sign are allowed, and commas within it."""
+    """Translate PARSE_NUMERIC, which allows spaces around a number and after its sign, and commas in the number."""
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
     trailing = f"CASE WHEN suffix({digits}, '-') THEN '-' || rtrim({digits}, '-') ELSE rtrim({digits}, '+') END"
     is_invalid = "NOT regexp_full_match(@a, {0})"

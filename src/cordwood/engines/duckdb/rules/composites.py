@@ -1,4 +1,4 @@
-"""Composite values: STRUCT and ARRAY constructors, fields and subscripts, and ARRAY functions.
+"""Rules for composite values: STRUCT and ARRAY constructors, fields and subscripts, and ARRAY functions.
 
 Fields without a name are named by position. The elements of an array take the field names of its first element.
 An array index out of bounds is an error, except in a SAFE_ subscript.
@@ -68,7 +68,7 @@ def _convert_to_element_type(item: exp.Expr, element: Datatype) -> exp.Expr:
 
 
 def _translate_field_access(node: exp.Expr) -> exp.Expr:
-    """Lower access to a field of a STRUCT; for JSON it is the value under that key."""
+    """Translate access to a field of a STRUCT, or to the value under a key of a JSON object."""
     if kind_of(node.this) is Kind.ARRAY:
         return _field_of_elements(node)
     if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
@@ -79,7 +79,7 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
-    """Lower `UNNEST(orders.items)`: the field of every element; fields that are arrays are concatenated."""
+    """Return an array of one field of each element, as in `UNNEST(orders.items)`; arrays in the field are joined."""
     base = datatype_of(node.this)
     field = field_type(base.element if base else None, node.expression.name)
     if field is None:
@@ -90,7 +90,7 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_select_as_struct(node: exp.Expr) -> exp.Expr:
-    """Lower SELECT AS STRUCT: columns become fields with unique names."""
+    """Translate SELECT AS STRUCT, which makes columns into fields, by giving the fields unique names."""
     if str(node.args.get("kind") or "").upper() == "STRUCT":
         fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
         for index, item in enumerate(node.expressions):
@@ -116,9 +116,9 @@ def _translate_subscript(node: exp.Expr) -> exp.Expr:
 
 
 def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *, safe: bool) -> exp.Expr:
-    """Return the element at an index; `offset` converts the index to DuckDB's, which counts from one.
+    """Return the element at an index; `offset` is added to the index, because DuckDB's indexes begin at one.
 
-    DuckDB counts negative indexes from the end, so they are handled separately.
+    Indexes below one are out of bounds. They are checked separately, because DuckDB counts them from the array's end.
     """
     constant_index = constant_int(index)
     failure = "NULL" if safe else failure_sql(node, "Array index is out of bounds")
@@ -135,7 +135,10 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *,
 
 
 def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
-    """Return SQL that computes only quantile k for `approx_quantiles(x, n)[offset(k)]`, rather than all of them."""
+    """Return SQL that computes only quantile k for `approx_quantiles(x, n)[offset(k)]`, instead of all quantiles.
+
+    Return None for any other subscript.
+    """
     source, index = node.this, constant_int(node.expressions[0])
     quantile_count = source.meta_get("quantiles") if isinstance(source, exp.Expr) else None
     if quantile_count is None or index is None or offset != 1 or not 0 <= index <= quantile_count:
@@ -145,7 +148,7 @@ def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
-    """Return the JSON value at an index; NULL for a negative one, which DuckDB would count from the end."""
+    """Return the JSON value at an index or key; a negative index gives NULL instead of counting from the end."""
     key, position = constant_text(index), constant_int(index)
     step = key if position is None or position < 0 else position
     if step is not None:
@@ -175,7 +178,10 @@ def _translate_array_concat(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_to_common_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Convert an array of structs to the concatenation's type, field by field; DuckDB would match fields by name."""
+    """Convert an array of structs to the type `to` of the concatenated array.
+
+    Fields are matched by position, whereas DuckDB would match them by name.
+    """
     element, array_type = to.element if to else None, datatype_of(array)
     if (
         array_type is None
@@ -205,7 +211,8 @@ def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
     return fill_template(body, value, separator)
 
 
-# DuckDB's array_to_string accepts only a constant delimiter.
+# SQL that joins the elements with a delimiter that is not constant. DuckDB's `array_to_string` accepts only constant
+# delimiters.
 _JOIN_ELEMENTS_SQL: Final = (
     "CASE WHEN len(list_filter(@a, lambda _e: _e IS NOT NULL)) > 0"
     " THEN list_reduce(list_filter(@a, lambda _e: _e IS NOT NULL), lambda _x, _y: _x || @b || _y) END"
@@ -220,8 +227,8 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
     element_limit = max_elements(start, end, step)
     too_large_failure = failure_sql(node, f"GENERATE_ARRAY of more than {element_limit} elements")
-    # The number of elements is checked inside the call, because DuckDB evaluates calls with constant arguments when it
-    # plans, even in branches that are not taken.
+    # The number of elements is checked inside the arguments of the call. DuckDB evaluates calls with constant arguments
+    # when it plans the query, even in branches that are not taken.
     last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {element_limit} THEN {too_large_failure} ELSE @b END)"
     if kind == INT64:
         if _has_few_elements(start, end, step):
@@ -245,7 +252,7 @@ def _has_few_elements(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
 
 
 def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
-    """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
+    """Translate RANGE_BUCKET, which counts the boundaries that are less than or equal to the value."""
     is_missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     failure = failure_sql(node, "RANGE_BUCKET needs boundaries in ascending order that are not NULL")
     order_check = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {failure}"

@@ -1,7 +1,7 @@
-"""Comparisons, CASE and other conditional expressions, ERROR and SAFE.
+"""Rules for comparisons, CASE and other conditional expressions, ERROR and SAFE.
 
-Both sides of a comparison, and all branches of a condition, are converted to their common type. Structs compare by
-position, not by field name. SAFE.f(…) is NULL where f would fail; an argument that fails still fails.
+Both sides of a comparison, and all branches of a condition, are converted to their common type. Fields of structs are
+compared by position, not by name. SAFE.f(…) is NULL where f fails, but an error in an argument of f remains an error.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ _CONDITION_RULES: Final = ConditionRules(VOCABULARY)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
-    """Return the type in which values of these types are compared; None if no conversion is needed."""
+    """Return the kind to which values of `kinds` are converted for a comparison, or None if they need no conversion."""
     known_kinds = [kind for kind in kinds if kind is not None]
     if Kind.VARIANT in known_kinds:
         other_kinds = [kind for kind in known_kinds if kind is not Kind.VARIANT]
@@ -48,7 +48,7 @@ def _translate_comparison(node: exp.Expr) -> exp.Expr:
 
 
 def _compare_structs(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
-    """Compare structs: `=` and `<>` field by field; any other comparison after a conversion to common field names."""
+    """Compare two structs: `=` and `<>` compare field by field, other operators convert both to a common type first."""
     shared_type = common_type(map(datatype_of, sides))
     if shared_type is not None and isinstance(node, (exp.EQ, exp.NEQ)) and shared_type.fields:
         equal = _fields_equal_sql("{0}", "{1}", shared_type)
@@ -75,7 +75,7 @@ def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def convert_struct_by_position(node: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Convert a struct to another type by position, because DuckDB's own cast would match fields by name."""
+    """Convert a struct to another type, matching fields by position; DuckDB's own cast would match them by name."""
     struct_type, target_type = datatype_of(node), type_name_part(to)
     if target_type is None or struct_type == to:
         return node
@@ -92,7 +92,7 @@ def _unnamed_fields_sql(struct_type: Datatype, value: str) -> str:
 
 
 def _without_field_names_sql(struct_type: Datatype | None, value: str) -> str:
-    """Return a nested struct, or array of structs, without field names; any other value unchanged."""
+    """Return SQL that removes the field names of a struct or of an array of structs; other values stay unchanged."""
     if struct_type is not None and struct_type.kind is Kind.STRUCT and struct_type.fields:
         return f"CASE WHEN {value} IS NOT NULL THEN row({_unnamed_fields_sql(struct_type, value)}) END"
     if (
@@ -130,7 +130,7 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
 
 
 def _in_structs_sql(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
-    """Lower IN over structs field by field: in DuckDB's own IN, NULL in a field is an ordinary value."""
+    """Translate IN over structs by comparing field by field; DuckDB's own IN would treat two NULL fields as equal."""
     common_types = [common_type([datatype_of(value), datatype_of(item)]) for item in items]
     if not all(common_type and common_type.fields for common_type in common_types):
         return _in_with_structs_by_position(value, items)
@@ -152,7 +152,7 @@ def _is_struct(node: exp.Expr) -> bool:
 
 
 def _translate_in_unnest(node: exp.Expr) -> exp.Expr:
-    """Lower `IN UNNEST(…)`: NULL if no element is equal and an element or the value is NULL."""
+    """Translate `IN UNNEST(…)`; the result is NULL if no element is equal, and the value or an element is NULL."""
     unnest = node.args["unnest"]
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest
     return translate_in_array(node.this, array)

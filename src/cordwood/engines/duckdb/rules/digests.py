@@ -1,11 +1,11 @@
-"""Digests that DuckDB lacks, FARM_FINGERPRINT and SHA512: of constants in Python, of columns in DuckDB's arithmetic.
+"""The digests FARM_FINGERPRINT and SHA512, which DuckDB lacks: of constants in Python, and of columns in SQL.
 
-FARM_FINGERPRINT is FarmHash's Fingerprint64 as a signed number. SHA512 is computed in blocks of 128 bytes, in 80 rounds
-of eight words of 64 bits; for constants, Python's library has it.
+FARM_FINGERPRINT is FarmHash's Fingerprint64 as a signed number. SHA512 is computed in blocks of 128 bytes, with 80
+rounds over eight words of 64 bits for each block. For constants, Python's `hashlib` computes it.
 
-In DuckDB's arithmetic, words of 64 bits are UHUGEINTs, whose products do not overflow. Each step is a `list_transform`
-over a list of one struct, the result of the previous step. The lambdas are not nested, because DuckDB binds the body of
-a lambda twice, so each level of nesting would double the time of planning.
+In SQL, words of 64 bits are UHUGEINTs, whose products do not overflow. Each step is a `list_transform` over a list with
+one struct, which is the result of the previous step. The lambdas are not nested: DuckDB binds the body of a lambda
+twice, so each level of nesting would double the time of planning.
 """
 
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def _hash_32_bytes(data: bytes, offset: int, first: int, second: int) -> _WordPa
 
 
 def _hash_long(data: bytes) -> int:
-    """Hash an input longer than 64 bytes: block by block, then the last 64 bytes, which overlap the blocks."""
+    """Hash an input longer than 64 bytes block by block, and finally its last 64 bytes, which overlap the blocks."""
     end = (len(data) - 1) // _BLOCK_BYTES * _BLOCK_BYTES
     remainder = (len(data) - 1) & (_BLOCK_BYTES - 1)
     x = (81 * _FARMHASH_K2 + _word_at(data, 0)) & _MASK_64
@@ -141,7 +141,7 @@ def _hash_block(data: bytes, offset: int, state: _HashState, factors: _WordPair)
     return z, y, x, v, w
 
 
-# Longer inputs are refused: each step copies all digits, so time and memory grow with the square of the length.
+# Longer inputs are refused. Each step copies all digits, so time and memory grow with the square of the length.
 MAX_FINGERPRINT_BYTES: Final = 256
 
 _MASK_64_SQL: Final = f"{_MASK_64}::UHUGEINT"
@@ -165,12 +165,15 @@ def _shift_mix_sql(value: str) -> str:
 
 
 def _word_at_sql(offset: str, size: int = 8) -> str:
-    """Return SQL for the bytes at an offset as a little-endian number; `_s.r` has the reversed bytes in hex digits."""
+    """Return SQL for the bytes at an offset as a little-endian number; `_s.r` has the reversed input in hex digits."""
     return f"('0x' || substring(_s.r, 2 * (_s.n - ({offset}) - {size}) + 1, {2 * size}))::UBIGINT::UHUGEINT"
 
 
 def _chain_steps_sql(first: str, *steps: str) -> str:
-    """Return SQL for the last of several values; each step is an expression over the previous value `_s`."""
+    """Return SQL that computes one value after another, and returns the last value.
+
+    The first value is `first`. Each step is an expression over the previous value, which it calls `_s`.
+    """
     result = f"[{first}]"
     for step in steps:
         result = f"list_transform({result}, lambda _s: {step})"
@@ -178,14 +181,14 @@ def _chain_steps_sql(first: str, *steps: str) -> str:
 
 
 def _struct_sql(kept: str, **fields: str) -> str:
-    """Return SQL for a struct with the fields `kept` of `_s`, and with new fields."""
+    """Return SQL for a struct with the fields of `_s` that are named in `kept`, and with the new fields `fields`."""
     members = [f"{name} := _s.{name}" for name in kept.split()] + [
         f"{name} := {value}" for name, value in fields.items()
     ]
     return f"struct_pack({', '.join(members)})"
 
 
-# The last steps for inputs of 4 bytes or more: the hash of the pair `u`, `v` with the factor `f`.
+# The last steps for inputs of at least 4 bytes, which hash the pair `u`, `v` with the factor `f`.
 _HASH_PAIR_STEPS: Final = (
     _struct_sql("v f", p=_multiply_sql("xor(_s.u, _s.v)", "_s.f")),
     _struct_sql("v f", p=_multiply_sql(f"xor(_s.v, {_shift_mix_sql('_s.p')})", "_s.f")),
@@ -222,7 +225,7 @@ _HASH_UP_TO_16_SQL: Final = _chain_steps_sql(
 
 
 def _first_and_last_words_step(first_factor: str) -> str:
-    """Return the step that computes `a` and `b` from the first words of a text, and `c` and `d` from its last words."""
+    """Return the step that computes `a` and `b` from the input's first words, and `c` and `d` from its last words."""
     return _struct_sql(
         "r n f",
         a=_multiply_sql(_word_at_sql("0"), first_factor),
@@ -266,9 +269,9 @@ _HASH_UP_TO_64_SQL: Final = _chain_steps_sql(
 
 
 def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tuple[str, str]) -> tuple[str, ...]:
-    """Return the steps that hash the 32 bytes at `offset`, with the seeds `first` and `second`, to the fields `names`.
+    """Return the steps that hash the 32 bytes at `offset` with the seeds `first` and `second`.
 
-    `kept` are the fields to pass on.
+    The results are in the fields `names`. `kept` names the fields that are passed on unchanged.
     """
     data_words = {name: _word_at_sql(f"{offset} + {step}") for name, step in (("i", 0), ("j", 8), ("k", 16), ("l", 24))}
     return (
@@ -282,7 +285,7 @@ def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tup
 
 
 def _block_steps(factor: str, multiplier: str) -> tuple[str, ...]:
-    """Return the steps that hash the 64 bytes at `o` into the state `x y z a b c d`."""
+    """Return the steps that hash the 64 bytes at the offset `o` into the fields `x y z a b c d` of the state."""
     kept = "r n o f"
     return (
         _struct_sql(
@@ -330,7 +333,7 @@ _HASH_ALL_BLOCKS_STEP: Final = (
     f"list_reduce(range(0, (_s.n - 1) // 64 * 64, 64), lambda _t, _o: {_chain_steps_sql(_STATE_AT_BLOCK_SQL, *_block_steps('_s.f', '1::UHUGEINT'), _struct_sql(_STATE_FIELDS))},"
     " _s)"
 )
-# Inputs of more than 64 bytes: block by block, then the last 64 bytes, which overlap the blocks.
+# SQL that hashes inputs of more than 64 bytes block by block, and finally the last 64 bytes, which overlap the blocks.
 _HASH_LONG_SQL: Final = _chain_steps_sql(
     "_s",
     _INITIAL_STATE_STEP,
@@ -365,14 +368,14 @@ _HASH_BY_LENGTH_SQL: Final = (
 )
 _AS_SIGNED_SQL: Final = f"CASE WHEN _s < {1 << 63}::UHUGEINT THEN _s::BIGINT ELSE (_s::HUGEINT - {1 << 64})::BIGINT END"
 
-# The fingerprint of the text or bytes @a.
+# SQL for the fingerprint of the text or bytes `@a`.
 FARM_FINGERPRINT_SQL: Final = (
     "CASE WHEN @a IS NOT NULL THEN"
     f" {_chain_steps_sql(f'struct_pack(r := {_REVERSED_HEX_SQL}, n := length(hex(@a)) // 2)', _HASH_BY_LENGTH_SQL, _AS_SIGNED_SQL)} END"
 )
 
 
-# Longer inputs are refused: each block takes 80 rounds, each of which is a list operation.
+# Longer inputs are refused, because they take too long: each block needs 80 rounds, and each round is a list operation.
 MAX_SHA512_BYTES: Final = 256
 
 _HASH_WORD_NAMES: Final = "abcdefgh"
@@ -383,7 +386,7 @@ def _primes() -> Iterator[int]:
 
 
 def _root_fraction_bits(number: int, degree: int) -> int:
-    """Return the first 64 bits of the fractional part of a root of a number."""
+    """Return the first 64 bits of the fractional part of the root of a number; `degree` is 2 or 3."""
     scaled, root = number << (64 * degree), 0
     for bit in reversed(range(80)):
         candidate = root | 1 << bit
@@ -407,12 +410,13 @@ _INITIAL_HASH_SQL: Final = ", ".join(
     f"{name} := {_root_fraction_bits(prime, 2)}::UHUGEINT"
     for name, prime in zip(_HASH_WORD_NAMES, _primes(), strict=False)
 )
-# The number of hex digits of the message @a; and the padded message, with a bit 1, zeros up to whole blocks, and the
-# length in bits at its end.
+# SQL for the number of hex digits of the message `@a`, and for the padded message. The padding is a bit 1, as many
+# zeros as are needed for whole blocks, and the length of the message in bits.
 _MESSAGE_HEX_LENGTH_SQL: Final = "length(hex(@a))"
 _PADDED_MESSAGE_SQL: Final = f"hex(@a) || '80' || repeat('0', (256 - ({_MESSAGE_HEX_LENGTH_SQL} + 34) % 256) % 256) || printf('%032x', {_MESSAGE_HEX_LENGTH_SQL} * 4)"
 
-# The 80 words of a block: 16 are read from the message, each further word is computed from earlier ones.
+# SQL for the 80 words of a block. The first 16 words are read from the message; each other word is computed from
+# earlier words.
 _FIRST_BLOCK_WORDS_SQL: Final = (
     "list_transform(range(0, 16), lambda _i: ('0x' || substring(_s.m, _o + 16 * _i + 1, 16))::UBIGINT::UHUGEINT)"
 )
@@ -449,7 +453,7 @@ _HASH_WORD_SUMS_SQL: Final = ", ".join(f"{name} := {_add_sql(f'_t.{name}', f'_b.
 _NEXT_HASH_SQL: Final = f"list_transform([{_ALL_ROUNDS_SQL}], lambda _b: struct_pack({_HASH_WORD_SUMS_SQL}))[1]"
 _DIGEST_HEX_SQL: Final = " || ".join(f"lpad(hex(_s.{name}::UBIGINT), 16, '0')" for name in _HASH_WORD_NAMES)
 
-# The digest of the text or bytes @a.
+# SQL for the SHA512 digest of the text or bytes `@a`.
 SHA512_SQL: Final = (
     "CASE WHEN @a IS NOT NULL THEN unhex("
     + _chain_steps_sql(

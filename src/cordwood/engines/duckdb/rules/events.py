@@ -1,4 +1,4 @@
-"""Events' values: paths into them, repeated records as arrays, the maps of attributes, and the redaction of texts."""
+"""Rules for values of events: reads of paths, repeated records as arrays, maps of attributes, and redaction."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -38,7 +38,7 @@ from cordwood.sql.redaction.masking import REDACT_EVENT_PREFIX, REDACTION_WORD, 
 
 
 def _translate_path_read(node: exp.Expr) -> exp.Expr:
-    """Lower a path read; a STRING is read directly as text, which is fast with DuckDB's shredded columns."""
+    """Translate a read of a path; a STRING is read directly as text, which is fast with DuckDB's shredded columns."""
     steps = path_steps(node)
     path = path_value_part(path_root(node), steps, PathRead(steps))
     path.meta[KINDS_KEY] = node.meta_get(KINDS_KEY)
@@ -46,7 +46,7 @@ def _translate_path_read(node: exp.Expr) -> exp.Expr:
 
 
 def path_value_part(value: exp.Expr, steps: Sequence[str], does: Operation | None = None) -> exp.Expr:
-    """Return the value at a path below a VARIANT; keys that DuckDB does not accept as names are in brackets."""
+    """Return SQL for the value at a path below a VARIANT; keys that DuckDB does not accept as names are in brackets."""
     template = "{0}" + "".join(
         f".{{{index}}}" if is_plain_name(step) else f"[{{{index}}}]" for index, step in enumerate(steps, 1)
     )
@@ -55,9 +55,10 @@ def path_value_part(value: exp.Expr, steps: Sequence[str], does: Operation | Non
 
 
 def _convert_answer_column(node: exp.Expr) -> exp.Expr:
-    """Convert a column of the final SELECT: a path where only texts were seen to text, an integral sum to an integer.
+    """Convert a column of the final SELECT if it is a path with only texts, or a sum of values from events.
 
-    Grouping and sorting texts is seven times as fast as grouping and sorting VARIANTs.
+    The path becomes a text, because texts are grouped and sorted seven times as fast as VARIANTs. The sum becomes an
+    integer if it is integral.
     """
     value = node.this
     if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_outermost(node):
@@ -70,7 +71,7 @@ def _convert_answer_column(node: exp.Expr) -> exp.Expr:
 
 
 def _is_outermost(node: exp.Expr) -> bool:
-    """Return whether this is a column of the final SELECT list."""
+    """Return whether the node is a column of the final SELECT list."""
     select = node.parent
     return isinstance(select, exp.Select) and select.parent is None
 
@@ -79,7 +80,10 @@ _VALUE_TYPE_SQL: Final = "left(variant_typeof({0}), 5)"
 
 
 def _translate_record_elements(node: exp.Expr) -> exp.Expr:
-    """Return the records in a value: an array's elements, an object as an array of one element, else an empty array."""
+    """Return SQL for the array of the records in a value.
+
+    An array gives its elements, an object gives an array with this object, and other values give an empty array.
+    """
     elements = operation_of(node, RecordElements)
     if elements is not None and elements.has_only_arrays:
         return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
@@ -88,7 +92,7 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_record_test(node: exp.Expr) -> exp.Expr:
-    """Lower a test for an object; it tests for NULL first, which does not read the value."""
+    """Translate a test whether a value is an object; the SQL tests for NULL first, which does not read the value."""
     return fragment(f"({{0}} IS NOT NULL AND {_VALUE_TYPE_SQL} = 'OBJEC')", node.expressions[0], operation=RecordTest())
 
 
@@ -96,12 +100,15 @@ def _translate_parameter(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
     if kind is None or kind is Kind.STRING or _is_null_test(node):
         return node
-    # A copy, because a node cannot be part of its own replacement.
+    # Copy the node, because a node cannot be part of its own replacement.
     return fragment(f"CAST({{0}} AS {TYPE_NAMES[kind]})", copy_tree(node))
 
 
 def _is_null_test(node: exp.Expr) -> bool:
-    """Return whether the parameter is only tested for NULL: that needs no cast, and each cast costs planning time."""
+    """Return whether the parameter is only tested for NULL.
+
+    Such a parameter does not need a cast, and each cast takes planning time.
+    """
     return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
 
@@ -111,7 +118,7 @@ _AS_JSON_TEXT_SQL: Final = "(@a::JSON)::VARCHAR"
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
-    """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
+    """Translate an attribute to text; an array becomes JSON, an empty object `{}`, and any other object NULL."""
     value = node.expressions[0]
     kinds = value.meta_get(KINDS_KEY)
     if kinds is not None and not kinds & _COMPOSITE_KINDS:
@@ -134,19 +141,22 @@ _OBJECT_ENTRIES_SQL: Final = "map_entries(%s::MAP(VARCHAR, JSON))"
 
 
 def _json_entries_sql(value: str) -> str:
-    """Return the keys and values of a JSON object; an empty list for NULL and other values."""
+    """Return SQL for the list of keys and values of a JSON object; the list is empty for other values and for NULL."""
     children = f"list_transform({_OBJECT_ENTRIES_SQL % value}, lambda c: struct_pack(k := c.key, v := c.value))"
     return f"CASE WHEN json_type({value}) = 'OBJECT' THEN {children} ELSE [] END"
 
 
 def _count_members_sql(value: str) -> str:
-    """Return SQL that counts the members of a JSON object at all depths; text that looks like a member counts, too."""
+    """Return SQL that counts the members of a JSON object at all depths.
+
+    The SQL counts separators, so a text that contains a member's separator counts as a member, too.
+    """
     text = f"{value}::VARCHAR"
     return f"(strlen({text}) - strlen(replace({text}, '{MEMBER_SEPARATOR}', ''))) // {len(MEMBER_SEPARATOR)}"
 
 
 def _flatten_level_sql(entries: str) -> str:
-    """Return the entries with each object replaced by its own entries."""
+    """Return SQL that flattens a list of entries by one level: each object is replaced by its own entries."""
     children = f"list_transform({_OBJECT_ENTRIES_SQL % 'e.v'}, lambda c: struct_pack(k := concat(e.k, '.', c.key), v := c.value))"
     is_expanded = f"json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' AND strlen(e.k) <= {MAX_FLATTENED_KEY_BYTES}"
     inner = f"CASE WHEN {is_expanded} THEN {children} ELSE [e] END"
@@ -157,7 +167,10 @@ _FLATTEN_LEVELS_SQL: Final = "list_reduce(range({levels}), lambda acc, _i: {leve
 
 
 def _list_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
-    """Return a list with `attribute_sql` for each attribute, whose key is `e.k` and whose value is `e.v`."""
+    """Return SQL for a list with the value of `attribute_sql` for each attribute of an event.
+
+    In `attribute_sql`, the key of the attribute is `e.k`, and its value is `e.v`.
+    """
     metadata, extras, project, levels = node.expressions
     extra_entries = f"list_filter({_json_entries_sql('_j.x')}, lambda e: e.v <> 'null')"
     project_entry = "CASE WHEN _j.p IS NULL THEN [] ELSE [struct_pack(k := 'project', v := to_json(_j.p))] END"
@@ -222,10 +235,10 @@ RULES = RuleSet(
 
 
 def _redact_secret(node: exp.Expr) -> exp.Expr:
-    """Redact a value whose field name marks it as secret: hide any text, and the texts of an array, as a whole.
+    """Redact a value that is secret because of its field's name: hide a text, and each text in an array, as a whole.
 
-    Records are redacted like other values. If no record was seen at the path, records are not searched, and one that
-    occurs nevertheless is hidden as a whole.
+    Records are redacted like other values. If no record was seen at the path, the SQL does not look into records; if a
+    record occurs nevertheless, the SQL hides the whole record.
     """
     secret = operation_of(node, RedactedSecret)
     if secret is not None and not secret.may_be_record:

@@ -1,4 +1,4 @@
-"""The internal functions that the compiler adds to BigQuery's, most of them with ClickHouse's semantics."""
+"""Rules for the internal functions that the compiler adds to BigQuery's; most of them behave like ClickHouse's."""
 
 from decimal import Decimal
 from string import ascii_lowercase, ascii_uppercase
@@ -21,9 +21,10 @@ from cordwood.sql.nodes import constant_python_value, constant_text, internal_fu
 
 
 def _translate_whole_number(node: exp.Expr) -> exp.Expr:
-    """Parse an integer within bounds; return NULL for other texts.
+    """Parse a text as an integer within bounds; other texts give NULL.
 
-    DuckDB's cast accepts more than digits. So the text must equal the parsed integer as text, or else match a pattern.
+    DuckDB's cast accepts other texts than integers. So the text must also match a pattern. The slower match is skipped
+    if the text equals the parsed integer when that is printed.
     """
     text, minimum, maximum = node.expressions
     number = "try_cast(@a AS BIGINT)"
@@ -33,7 +34,10 @@ def _translate_whole_number(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_float_number(node: exp.Expr) -> exp.Expr:
-    """Parse a float; reject the surrounding spaces and inner underscores that DuckDB's cast accepts."""
+    """Parse a text as a float; other texts give NULL.
+
+    Spaces around the number and underscores in it also give NULL, although DuckDB's cast accepts them.
+    """
     is_number_text = "@a > '!' AND right(@a, 1) > '!' AND NOT contains(@a, '_')"
     return fill_template(f"CASE WHEN {is_number_text} THEN try_cast(@a AS DOUBLE) END", node.expressions[0])
 
@@ -48,7 +52,7 @@ def _translate_finite(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
-    """Return the seconds of a duration, the sum over its units; NULL if the text is not a duration."""
+    """Parse a text as a duration, and return its seconds, summed over its units; other texts give NULL."""
     parts = [
         f"coalesce(try_cast(regexp_extract(@a, '{pattern}', 1) AS DOUBLE), 0) * {seconds}"
         for pattern, seconds in DURATION_UNIT_PATTERNS
@@ -68,7 +72,7 @@ def _translate_size_bytes(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_float_text(node: exp.Expr) -> exp.Expr:
-    """Print a float as ClickHouse does: no `.0`, an exponent from 21 digits on and below 0.000001."""
+    """Print a float as ClickHouse does: without `.0`, and with an exponent if it is below 1e-6 or at least 1e21."""
     text = "@a::VARCHAR"
     small = f"regexp_replace(regexp_replace({text}, '{_SMALL_FLOAT_PATTERN}e-05$', '\\10.0000\\2\\3'), '{_SMALL_FLOAT_PATTERN}e-06$', '\\10.00000\\2\\3')"
     exponent = f"replace(replace(replace({text}, 'e+', 'e'), 'e-0', 'e-'), '-nan', 'nan')"
@@ -85,7 +89,10 @@ _SMALL_FLOAT_PATTERN: Final = "^(-?)([0-9])[.]?([0-9]*)"
 
 
 def _translate_round_even(node: exp.Expr) -> exp.Expr:
-    """Round half to even after scaling, as ClickHouse does: 2.675 is stored as slightly less, but scales to 267.5."""
+    """Round halves to even after scaling, as ClickHouse does.
+
+    For example, 2.675 is stored as slightly less, but scaling by 100 gives exactly 267.5, which is rounded to 268.
+    """
     digits = int(constant_text(node.expressions[1]) or 0)
     scale = f"1e{abs(digits)}"
     scaled = f"round_even({{0}} * {scale}, 0) / {scale}" if digits >= 0 else f"round_even({{0}} / {scale}, 0) * {scale}"
@@ -93,7 +100,7 @@ def _translate_round_even(node: exp.Expr) -> exp.Expr:
 
 
 def _ascii_case_rule(name: str, letters: str, replacements: str) -> Rule:
-    """Return the rule of upper or lower case of ASCII letters; DuckDB's faster function serves pure ASCII texts."""
+    """Return the rule that changes the case of ASCII letters; DuckDB's faster function is used for pure ASCII texts."""
     template = (
         f"CASE WHEN strlen(@a) = length(@a) THEN {name}(@a) ELSE translate(@a, '{letters}', '{replacements}') END"
     )
@@ -101,7 +108,11 @@ def _ascii_case_rule(name: str, letters: str, replacements: str) -> Rule:
 
 
 def _quantile_rule(name: str) -> Rule:
-    """Return the rule of a quantile; its level is a decimal, since a double could round past an integer row number."""
+    """Return the rule of a quantile.
+
+    The level is a decimal. DuckDB multiplies it by the number of rows; with a double, rounding could lead to the wrong
+    row.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         level = format(Decimal(repr(constant_python_value(node.expressions[1]))), "f")
@@ -116,14 +127,17 @@ def _translate_json_object(node: exp.Expr) -> exp.Expr:
 
 
 def _json_pointer(keys: list[exp.Expr]) -> str:
-    """Return a JSON pointer of keys and of positions counted from 1."""
+    """Return the JSON pointer for constant keys and positions; the positions are counted from 1."""
     constants = [constant_python_value(key) for key in keys]
     steps = [key if isinstance(key, str) else str(int(key or 1) - 1) for key in constants]
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _json_path_rule(template: str) -> Rule:
-    """Return the rule of a template over the text @a and the path {0}; NULL if the text is not JSON."""
+    """Return the rule that fills a template with a text as `@a` and a path as `{0}`.
+
+    If the text is not JSON, the result is NULL.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions
@@ -144,7 +158,7 @@ def _json_path_rule_or_empty(template: str) -> Rule:
 
 
 def _translate_json_member(node: exp.Expr) -> exp.Expr:
-    """Return the text under a key of an object of texts; the key need not be constant."""
+    """Return the text under a key of a JSON object whose values are texts; the key does not have to be constant."""
     pointer = "concat('/', replace(replace({1}, '~', '~0'), '/', '~1'))"
     return fragment(f"json_extract_string({{0}}, {pointer})", *node.expressions)
 
@@ -176,7 +190,7 @@ _RULE_BY_NAME: Final[dict[str, Rule]] = {
     "lower": _ascii_case_rule("lower", ascii_uppercase, ascii_lowercase),
     "upper": _ascii_case_rule("upper", ascii_lowercase, ascii_uppercase),
     "quantile": _quantile_rule("quantile_cont"),
-    # An exact quantile: the function is defined as an approximation, so an exact result is allowed.
+    # The quantile is computed exactly. This is correct, because the function is defined as an approximation.
     "quantile_tdigest": _quantile_rule("quantile_disc"),
     "json_object": _translate_json_object,
     **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _template_rule("list_sort({0})")),

@@ -1,4 +1,4 @@
-"""JSON functions: paths, scalars and subdocuments, conversions of JSON values, constructors, values as JSON text."""
+"""Rules for JSON functions: reading values at paths, converting JSON values, building JSON, and printing JSON text."""
 
 from typing import Final
 
@@ -52,7 +52,7 @@ _SCALAR_SQL_BY_KIND: Final = {
     Kind.BIGNUMERIC: _EXACT_NUMBER_JSON_TEXT_SQL,
 }
 
-# DuckDB indents by four spaces, BigQuery by two.
+# SQL for indented JSON. DuckDB indents by four spaces, and BigQuery by two, so the SQL halves the indentation.
 _PRETTY_JSON_SQL: Final = (
     "array_to_string(list_transform(string_split(json_pretty({0}::JSON), chr(10)),"
     " lambda _l: repeat(' ', (len(_l) - len(ltrim(_l, ' '))) // 2) || ltrim(_l, ' ')), chr(10))"
@@ -60,7 +60,7 @@ _PRETTY_JSON_SQL: Final = (
 
 
 def indented_json(json_value: exp.Expr) -> exp.Expr:
-    """Return JSON text that is indented, one element per line."""
+    """Return SQL for indented JSON text, with one element per line."""
     return fragment(_PRETTY_JSON_SQL, json_value)
 
 
@@ -93,7 +93,7 @@ JSON_PRINTER_RULES = JSON_PRINTER.rules()
 
 
 def path_text(steps: JsonPathSteps) -> str:
-    """Return a path in DuckDB's syntax with all keys quoted; empty keys and `*` need a JSON pointer."""
+    """Return a path in DuckDB's syntax with all keys quoted; a path with an empty key or `*` becomes a JSON pointer."""
     if "" in steps or "*" in steps:
         return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else _quoted_path_key(step) for step in steps)
@@ -103,7 +103,8 @@ def _quoted_path_key(name: str) -> str:
     return '."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-# SQL for the text @a, completed if only the closing braces of one or two objects are missing; NULL if it is not JSON.
+# SQL for the JSON text `@a`. If only the closing braces of one or two objects are missing, they are added. Other texts
+# that are not JSON give NULL.
 _COMPLETED_JSON_SQL: Final = (
     "CASE WHEN json_valid(@a) THEN @a WHEN @a LIKE '{%' THEN"
     " CASE WHEN json_valid(@a || '}') THEN @a || '}' WHEN json_valid(@a || '}}') THEN @a || '}}' END END"
@@ -111,7 +112,7 @@ _COMPLETED_JSON_SQL: Final = (
 
 
 def _readable_document(node: exp.Expr, path: exp.Expr) -> exp.Expr:
-    """Return the document that a path is applied to; a text may lack its closing braces."""
+    """Return the JSON document to which a path is applied; if it is a text, missing closing braces are added."""
     if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
         return as_json_document(node.this)
     return fill_template(f"({_COMPLETED_JSON_SQL})::JSON", node.this)
@@ -124,7 +125,10 @@ def _json_path_or_none(node: exp.Expr) -> exp.Expr | None:
 
 
 def _translate_json_query(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY and JSON_EXTRACT: the part as JSON; from a text document, as text, and a JSON null as NULL."""
+    """Translate JSON_QUERY and JSON_EXTRACT, which return the JSON at a path.
+
+    If the document is a text, the result is also a text, and a JSON null becomes NULL.
+    """
     path = _json_path_or_none(node)
     if path is None:
         return exp.Null()
@@ -138,7 +142,7 @@ _CONTAINER_TYPES_SQL: Final = "('OBJECT', 'ARRAY')"
 
 
 def _translate_json_value(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_VALUE and JSON_EXTRACT_SCALAR: a scalar's text; NULL for objects and arrays."""
+    """Translate JSON_VALUE and JSON_EXTRACT_SCALAR, which return a scalar as text, and NULL for objects and arrays."""
     path = _json_path_or_none(node)
     if path is None:
         return exp.Null()
@@ -149,7 +153,7 @@ def _translate_json_value(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY_ARRAY: the elements as JSON, or as texts if the document is text."""
+    """Translate JSON_QUERY_ARRAY, which returns the elements as JSON, or as texts if the document is a text."""
     path = _json_path_or_none(node)
     if path is None:
         return exp.Null()
@@ -161,7 +165,7 @@ def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_value_array(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_VALUE_ARRAY: the elements' texts; NULL if one of them is not a scalar."""
+    """Translate JSON_VALUE_ARRAY, which returns the elements as texts, or NULL if an element is not a scalar."""
     path = _json_path_or_none(node)
     if path is None:
         return exp.Null()
@@ -173,7 +177,7 @@ def _translate_json_value_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_parse_json(node: exp.Expr) -> exp.Expr:
-    """Lower PARSE_JSON; a literal is parsed at compile time, because DuckDB's parser is less strict."""
+    """Translate PARSE_JSON; a literal is parsed at compile time, because DuckDB's parser is less strict."""
     literal_text, rounds = constant_text(node.this), rounds_wide_numbers(node, default_mode="exact")
     if literal_text is None:
         return fill_fallible_template(node, "json(@a)", read_as(node.this, Kind.STRING))
@@ -188,7 +192,7 @@ def _translate_parse_json(node: exp.Expr) -> exp.Expr:
 _JSON_STRING_SQL: Final = "json_extract_string(@a, '$')"
 
 
-# DuckDB's cast accepts `1_000` as a number.
+# SQL that parses a text as a float. Texts with `_` give NULL, because DuckDB's cast would accept `1_000` as a number.
 _FLOAT_FROM_TEXT_SQL: Final = (
     f"try_cast(CASE WHEN NOT contains({_JSON_STRING_SQL}, '_') THEN {_JSON_STRING_SQL} END AS DOUBLE)"
 )
@@ -232,7 +236,7 @@ def _translate_json_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_OBJECT; if a key occurs twice, the object has its first value."""
+    """Translate JSON_OBJECT; if a key occurs twice, the object has the first of its values."""
     pairs = json_object_pairs(node)
     if not pairs:
         return fragment("'{}'::JSON")
@@ -258,7 +262,7 @@ def _json_texts_of_elements(values: exp.Expr) -> exp.Expr:
 
 
 def _json_object_of_arrays(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
-    """Return an object from an array of keys and an array of values as JSON texts."""
+    """Return SQL for a JSON object from an array of keys and an array with the JSON texts of the values."""
     is_invalid = "@a IS NULL OR @b IS NULL OR len(@a) <> len(@b) OR len(@a) <> list_count(@a)"
     failure = failure_sql(node, "JSON_OBJECT needs as many values as keys, and keys that are not NULL")
     first_occurrences = "list_filter(range(1, len(@a) + 1), lambda _i: list_position(@a, @a[_i]) = _i)"
@@ -270,7 +274,7 @@ _CREATE_IF_MISSING_OPTION: Final = "create_if_missing"
 
 
 def _translate_json_set(node: exp.Expr) -> exp.Expr:
-    """Apply the pairs of JSON_SET in order, each to the result of the previous one."""
+    """Translate JSON_SET by applying its pairs of path and value in order, each to the result of the previous pair."""
     pairs = [part for part in node.expressions if not isinstance(part, exp.Kwarg)]
     options = {
         part.name.lower(): constant_python_value(part.expression)
@@ -287,11 +291,12 @@ def _translate_json_set(node: exp.Expr) -> exp.Expr:
 
 
 def _set_value(document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
-    """Set one value and create missing parents; fail where DuckDB's json_set would not create them.
+    """Return SQL that sets one value in a document, and creates missing parents if `creates`.
 
-    DuckDB does not replace a JSON null above the value, and does not add missing array elements before it.
+    The SQL fails where DuckDB's `json_set` would not create parents as BigQuery does. DuckDB does not replace a JSON
+    null above the value, and does not add missing array elements before the value.
     """
-    # The last placeholder has the whole path, the others its prefixes.
+    # The last placeholder is filled with the whole path, and the others with the prefixes of the path.
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
     path_hole = f"{{{len(steps)}}}"
     if not creates:
@@ -305,7 +310,7 @@ def _set_value(document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: 
 
 
 def _unsupported_set_conditions(steps: JsonPathSteps) -> list[str]:
-    """Return the conditions under which DuckDB would leave the document unchanged and BigQuery would not."""
+    """Return the conditions under which DuckDB would leave the document unchanged, whereas BigQuery would change it."""
     parents = [f"{{{depth}}}" for depth in range(len(steps))]
     nulls = [f"json_type(@a, {path}) = 'NULL'" for path in parents]
     beyond = [
@@ -317,7 +322,7 @@ def _unsupported_set_conditions(steps: JsonPathSteps) -> list[str]:
 
 
 def _translate_json_remove(node: exp.Expr) -> exp.Expr:
-    """Apply the paths of JSON_REMOVE in order, each to the result of the previous one."""
+    """Translate JSON_REMOVE by applying its paths in order, each to the result of the previous path."""
     document: exp.Expr = node.this
     for path in node.expressions:
         steps = json_path_steps(path, node)
@@ -328,7 +333,7 @@ def _translate_json_remove(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_strip_nulls(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_STRIP_NULLS; DuckDB removes nulls from objects only."""
+    """Translate JSON_STRIP_NULLS; options other than to strip objects only are refused, because DuckDB lacks them."""
     in_arrays, empty = (node.args.get(key) for key in ("include_arrays", "remove_empty"))
     if (
         node.expression
@@ -349,7 +354,7 @@ _JSON_TYPE_NAME_SQL: Final = (
     " WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE 'number' END"
 )
 _JSON_TO_FLOAT_SQL: Final = "CAST(@a AS DOUBLE)"
-# This uses `try_cast`, because the condition must not fail for values that are not numbers.
+# The condition that a JSON number has a fraction. It uses `try_cast`, so that it does not fail for other values.
 _HAS_FRACTION_SQL: Final = "try_cast(@a AS DOUBLE) <> trunc(try_cast(@a AS DOUBLE))"
 _JSON_TO_INTEGER_SQL: Final = f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) ELSE CAST({_JSON_TO_FLOAT_SQL} AS BIGINT) END"
 _TEMPLATE_RULES: Final = rules_from_templates(

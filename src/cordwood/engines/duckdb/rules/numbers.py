@@ -1,7 +1,7 @@
-"""Arithmetic and functions of numbers.
+"""Rules for arithmetic and functions of numbers.
 
-`/` does not round to an integer, and fails for a divisor of zero; NUMERIC keeps nine fractional digits. Functions fail
-outside their domain, where DuckDB would return NaN or infinity.
+`/` does not round to an integer, and fails if the divisor is zero. NUMERIC keeps nine fractional digits. Functions fail
+for arguments outside of their domain, whereas DuckDB would return NaN or infinity.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ def _exact_type_name(node: exp.Expr) -> str:
 
 
 def _is_nonzero_constant(node: exp.Expr) -> bool:
-    """Return whether the divisor is a constant other than zero."""
+    """Return whether the node is a constant number other than zero."""
     value = constant_python_value(node)
     return isinstance(value, (int, float)) and value != 0
 
@@ -73,7 +73,8 @@ def _translate_integer_division(node: exp.Expr) -> exp.Expr:
 def _translate_remainder(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node) is Kind.INT64 and constant_python_value(right) in (None, -1):
-        # DuckDB fails for the remainder of the smallest INT64 by -1.
+        # Replace a divisor of -1 by 1, which gives the same remainder. DuckDB fails for the remainder of the smallest
+        # INT64 by -1.
         return fill_fallible_template(node, "@a % CASE WHEN @b = -1 THEN 1 ELSE @b END", left, right)
     return fill_fallible_template(node, "@a % @b", left, right)
 
@@ -100,14 +101,14 @@ def _safe_arithmetic_rule(sign: str) -> Rule:
 
 
 def _translate_safe_negation(node: exp.Expr) -> exp.Expr:
-    """Lower SAFE_NEGATE: NULL for the smallest INT64, whose negative is out of range."""
+    """Translate SAFE_NEGATE, which returns NULL for the smallest INT64, because its negative is out of range."""
     if kind_of(node.this) is Kind.INT64:
         return fill_template("try((-(@a))::BIGINT)", node.this)
     return fill_template("try(-@a)", NUMBER_RULES.to_number(node.this))
 
 
 def _translate_shift_left(node: exp.Expr) -> exp.Expr:
-    """Lower `<<` as unsigned arithmetic, which drops bits beyond the word; DuckDB's own shift fails on overflow."""
+    """Translate `<<` into arithmetic on HUGEINT, which drops bits beyond the 64th; a shift of BIGINT would overflow."""
     shifted = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
     signed = f"CASE WHEN {shifted} > 9223372036854775807 THEN {shifted} - 18446744073709551616 ELSE {shifted} END"
     template = f"CASE WHEN @b < 0 THEN {failure_sql(node, 'Bitwise shift by negative offset.')}"
@@ -129,7 +130,7 @@ def _translate_negation(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_round(node: exp.Expr) -> exp.Expr:
-    """Lower ROUND, half away from zero by default; an INT64 becomes a FLOAT64."""
+    """Translate ROUND, which rounds halves away from zero by default, and converts an INT64 to a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("round_even({0}, {1}::INT)", value, digits))
@@ -137,7 +138,7 @@ def _translate_round(node: exp.Expr) -> exp.Expr:
     if digits is None:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0})", value))
     if kind_of(value) not in EXACT_NUMERIC_KINDS and (constant_int(digits) or 0) > 0:
-        # Scaling a number beyond its own precision would change it.
+        # A double from 1e15 on has hardly any fractional digits. Rounding scales the number, which would change it.
         return fill_template("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
     return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0}, {1}::INT)", value, digits))
 
@@ -149,7 +150,8 @@ def _translate_truncation(node: exp.Expr) -> exp.Expr:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0})", value))
     if constant_int(digits) is not None and kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0}, {1}::INT)", value, digits))
-    # DuckDB ignores a number of digits below -308, where the range of a double ends.
+    # A number of digits below -308 is replaced by -308, because DuckDB ignores it. No double has more than 309 digits
+    # before the point.
     return NUMBER_RULES.cast_to_exact_type(
         node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits)
     )
@@ -182,7 +184,8 @@ RULES = RuleSet(
         exp.SafeMultiply: _safe_arithmetic_rule("*"),
         exp.SafeNegate: _translate_safe_negation,
         exp.BitwiseXor: lambda node: fragment("xor({0}, {1})", node.this, node.expression),
-        # In parentheses: DuckDB's `~` binds less tightly than `+`, and after a minus it would form another operator.
+        # `~` is in parentheses, because it binds less tightly than `+` in DuckDB, and would form another operator after
+        # a minus sign.
         exp.BitwiseNot: lambda node: fragment("(~{0})", node.this),
         exp.BitwiseLeftShift: _translate_shift_left,
         exp.BitwiseRightShift: _translate_shift_right,

@@ -1,4 +1,4 @@
-"""Lower relations: UNNEST, joins without a condition, set operations, and aggregates over an outer query's columns."""
+"""Rules for relations: UNNEST, joins without a condition, set operations, and aggregates over outer columns."""
 
 from sqlglot import exp
 
@@ -15,7 +15,8 @@ def _translate_unnest(node: exp.Expr) -> exp.Expr:
         return node
     array, alias = node.expressions[0], node.args.get("alias") or exp.TableAlias()
     names = [alias.name, *(column.name for column in alias.columns)]
-    # If the relation has a name, as in resolved trees, its column is the element; else a struct's fields are columns.
+    # If the relation has a name, as in resolved trees, its only column is the element. Otherwise the fields of a struct
+    # are the columns.
     source = _select_elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
     return _with_alias(source, names[0] or names[-1])
 
@@ -28,8 +29,9 @@ def _array_element_type(array: exp.Expr) -> Datatype | None:
 def _select_elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> exp.Expr:
     """Return a sub-query with one row for each element of an array.
 
-    The column is called `name`; with `spread`, the fields of a struct element are the columns. If `offset` is a name,
-    a column of this name has the position of the element, counted from 0. Inside the sub-query, the element is `_e`.
+    The column is called `name`. With `spread`, the fields of a struct element are the columns instead. If `offset` is
+    an identifier, the column of that name has the position of the element, counted from 0. Inside the sub-query, the
+    element is called `_e`.
     """
     element = _array_element_type(array)
     is_spread = spread and element is not None and element.kind is Kind.STRUCT
@@ -48,7 +50,10 @@ def _with_alias(source: exp.Expr, relation: str) -> exp.Expr:
 
 
 def _translate_set_operation(node: exp.Expr) -> exp.Expr:
-    """Cast structs and arrays of all branches to the result's types, which have the field names of the first branch."""
+    """Translate a set operation by casting structs and arrays in all branches to the types of the result.
+
+    The types of the result have the field names of the first branch.
+    """
     for index, datatype in enumerate(node.meta_get("columns") or ()):
         if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
             for select in _set_operation_branches(node):
@@ -76,7 +81,10 @@ def _cast_column(select: exp.Expr, index: int, datatype: Datatype) -> None:
 
 
 def _translate_join(node: exp.Expr) -> exp.Expr:
-    """Lower a join without a condition, which BigQuery allows with an array: ON true if outer, CROSS if inner."""
+    """Translate a join without a condition, which BigQuery allows for joins with an array.
+
+    An outer join gets ON true, and an inner join becomes a CROSS JOIN.
+    """
     has_no_condition = node.args.get("on") is None and not node.args.get("using")
     if has_no_condition and node.args.get("side"):
         node.set("on", exp.true())
@@ -86,9 +94,9 @@ def _translate_join(node: exp.Expr) -> exp.Expr:
 
 
 def _bind_outer_aggregates(select: exp.Expr) -> exp.Expr:
-    """Bind aggregates over columns of an outer query to the inner query, as BigQuery does.
+    """Make DuckDB compute aggregates over columns of an outer query in the inner query, as BigQuery does.
 
-    DuckDB would compute them in the outer query.
+    Without this change, DuckDB would compute them in the outer query.
     """
     relations = _relation_names(select) if select.find_ancestor(exp.Select) is not None else []
     for aggregate in select.find_all(exp.AggFunc) if relations else []:

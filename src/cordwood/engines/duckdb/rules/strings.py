@@ -1,6 +1,6 @@
-"""Text functions, functions of single characters, and FORMAT().
+"""Rules for text functions, functions of single characters, and FORMAT().
 
-Positions count code points from one, and negative positions from the end. NULL arguments give NULL.
+Positions are counted in code points from one; negative positions are counted from the end. NULL arguments give NULL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ from cordwood.sql.rules.strings import (
     translate_arguments,
 )
 
-# Unicode's white space, which BigQuery's TRIM removes by default.
+# SQL for all characters of Unicode's white space, which BigQuery's TRIM removes by default.
 _WHITE_SPACE_SQL: Final = (
     "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || "
     + " || ".join(f"chr({code})" for code in (*range(8192, 8203), 8232, 8233, 8239, 8287, 12288))
@@ -48,7 +48,8 @@ _WHITE_SPACE_SQL: Final = (
 
 
 _MAX_LENGTH: Final = 1 << 30
-# Bytes as hexadecimal text with an `x` before each byte, so that no match can begin between the two digits of a byte.
+# SQL for bytes as hexadecimal text with an `x` before each byte. Because of the `x`, no match can begin between the two
+# digits of a byte.
 _SEPARATED_BYTES_SQL: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
 
@@ -81,9 +82,9 @@ def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, leng
 
 
 def _checked_length_sql(node: exp.Expr, length: exp.Expr, name: str) -> str:
-    """Return SQL for the length argument of SUBSTR, which fails if it is negative.
+    """Return SQL for the length argument of SUBSTR, which fails if the length is negative.
 
-    It is limited to a value that DuckDB accepts and that no text reaches.
+    The length is limited to `_MAX_LENGTH`, which DuckDB accepts, and which is longer than any text.
     """
     constant_value = constant_int(length)
     if constant_value is not None and 0 <= constant_value <= _MAX_LENGTH:
@@ -114,7 +115,7 @@ def _translate_trim(node: exp.Expr) -> exp.Expr:
 def _bytes_to_characters_sql(name: str) -> str:
     """Return SQL that maps each byte of a hexadecimal text to one character.
 
-    With it, functions that take a set of characters, such as TRIM, also work on a set of bytes.
+    On the result, functions that take a set of characters, such as TRIM, work like functions that take a set of bytes.
     """
     characters = f"list_transform(regexp_extract_all({name}, '..'), lambda _h: chr(256 + CAST('0x' || _h AS INT)))"
     return f"coalesce(array_to_string({characters}, ''), '')"
@@ -183,7 +184,7 @@ def _replace_bytes(value: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
 
 
 def _translate_concat(node: exp.Expr) -> exp.Expr:
-    """Lower CONCAT to `||`, which is NULL if any part is, unlike DuckDB's concat."""
+    """Translate CONCAT into `||`, which is NULL if any part is NULL; DuckDB's `concat` would skip NULL parts."""
     parts = [_convert_for_concat(part) for part in node.expressions]
     if len(parts) == 1:
         return fragment("({0})", parts[0])
@@ -202,7 +203,7 @@ def _translate_concat_operator(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_split(node: exp.Expr) -> exp.Expr:
-    """Lower SPLIT: an empty text has one empty part; an empty delimiter splits into characters."""
+    """Translate SPLIT, which splits an empty text into one empty part, and at an empty delimiter into characters."""
     value, delimiter = as_text(node.this), node.expression
     if is_bytes(value):
         return _split_bytes(node, value, delimiter)
@@ -234,7 +235,10 @@ def _translate_position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Lower INSTR: list all positions of the part, and choose one; from the end if the start position is negative."""
+    """Translate INSTR by listing all positions of the part and choosing one of them.
+
+    If the start position is negative, the positions are counted from the end.
+    """
     start = node.args.get("position") or exp.Literal.number(1)
     count = node.args.get("occurrence") or exp.Literal.number(1)
     failure = failure_sql(node, "INSTR position cannot be 0"), failure_sql(node, "INSTR occurrence must be positive")
@@ -253,7 +257,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
 
 
 def _translate_collate(node: exp.Expr) -> exp.Expr:
-    """Lower COLLATE; the case-insensitive collation `und:ci` becomes DuckDB's NOCASE."""
+    """Translate COLLATE; the case-insensitive collation `und:ci` becomes DuckDB's NOCASE."""
     name = constant_text(node.expression)
     if name == "und:ci":
         return fragment("{0} COLLATE NOCASE", node.this)
@@ -291,8 +295,8 @@ def _translate_normalize(node: exp.Expr) -> exp.Expr:
 
 
 _MAX_COMPARISONS: Final = 4_000_000
-# DuckDB's levenshtein compares bytes. So if the texts are not ASCII, each distinct character that occurs in them is
-# first replaced by a single-byte character.
+# SQL for the distinct characters in two texts. DuckDB's `levenshtein` compares bytes. So if the texts are not ASCII,
+# each distinct character in them is first replaced by a single-byte character.
 _DISTINCT_CHARACTERS_SQL: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
 _MAX_DISTINCT_CHARACTERS: Final = 127
 _SINGLE_BYTES_SQL: Final = (
@@ -304,7 +308,8 @@ def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     if is_bytes(value):
         value, other = (_bytes_as_characters(part) for part in (value, other))
-    # The running time grows with the product of both lengths, and DuckDB cannot interrupt the function.
+    # The lengths are limited, because the running time grows with their product, and DuckDB cannot interrupt the
+    # function.
     too_long_failure = failure_sql(node, "EDIT_DISTANCE of texts that are too long")
     too_many_failure = failure_sql(
         node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters"
@@ -336,7 +341,7 @@ def _translate_upper_or_lower(node: exp.Expr) -> exp.Expr:
 
 
 def _map_bytes_sql(body: str) -> str:
-    """Return SQL that replaces each byte of @a by `body`; there, the byte is `_p`, as two hexadecimal digits."""
+    """Return SQL that replaces each byte of `@a` by `body`, in which the byte is `_p` with two hexadecimal digits."""
     return f"unhex(array_to_string(list_transform(regexp_extract_all(hex(@a), '..'), lambda _p: {body}), ''))"
 
 
@@ -346,7 +351,7 @@ def _shift_letters_sql(low: str, high: str, step: int) -> str:
 
 
 def _join_codes_sql(character: str) -> str:
-    """Return SQL that joins the codes in the array @a to one text; `character` is the text of the code `_c`."""
+    """Return SQL that joins the codes in the array `@a` to one text; `character` is SQL for the text of a code `_c`."""
     return f"array_to_string(list_transform(@a, lambda _c: {character}), '')"
 
 
@@ -356,13 +361,14 @@ _HAS_INVALID_CODE_SQL: Final = "list_contains(list_transform(@a, lambda _c: {}),
 _IS_TOO_LONG_SQL: Final = f"length(@a) > {MAX_CHARACTERS}"
 _LOWER_LETTER_SQL: Final = "substring(lower(@a), _i, 1)"
 _TITLE_CASE_LETTER_SQL: Final = f"CASE WHEN _i = 1 OR contains(@b, substring(@a, _i - 1, 1)) THEN upper({_LOWER_LETTER_SQL}) ELSE {_LOWER_LETTER_SQL} END"
-# Matches, in hexadecimal digits, a run of ASCII characters, one longer UTF-8 character, or one byte of invalid UTF-8.
+# Patterns for UTF-8 in hexadecimal digits: for a continuation byte, and for a segment of a text. A segment is a run of
+# ASCII characters, one longer character, or one invalid byte.
 _CONTINUATION_BYTE_PATTERN: Final = "[89AB]."
 _UTF8_SEGMENT_PATTERN: Final = (
     f"(?:[0-7].)+|(?:C[2-9A-F]|D.){_CONTINUATION_BYTE_PATTERN}|(?:E0[AB].|E[1-9A-CEF]{_CONTINUATION_BYTE_PATTERN}|ED[89].){_CONTINUATION_BYTE_PATTERN}"
     f"|(?:F0[9AB].|F[1-3]{_CONTINUATION_BYTE_PATTERN}|F48.){_CONTINUATION_BYTE_PATTERN}{_CONTINUATION_BYTE_PATTERN}|.."
 )
-# Each byte of invalid UTF-8 becomes U+FFFD; DuckDB's decode would fail instead.
+# SQL that decodes a segment. An invalid byte becomes U+FFFD, whereas DuckDB's `decode` would fail.
 _VALID_CHARACTER_SQL: Final = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
 _VALID_TEXT_SQL: Final = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8_SEGMENT_PATTERN}'), lambda _h: {_VALID_CHARACTER_SQL}), '')"
 
@@ -377,7 +383,7 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
     ),
     exp.StartsWith: TemplatesByType("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"),
     exp.EndsWith: TemplatesByType("suffix({0}, {1})", "suffix(hex({0}), hex({1}))"),
-    # DuckDB's reverse keeps grapheme clusters together, so it is used only if each character is a single byte.
+    # DuckDB's `reverse` keeps grapheme clusters together, so it is used only if each character is a single byte.
     exp.Reverse: TemplatesByType(
         CheckedTemplate(
             _IS_TOO_LONG_SQL,
@@ -453,8 +459,9 @@ RULES = RuleSet(
 )
 
 
-# Splits bytes into single ones, as pairs of hexadecimal digits. But an unprintable byte stays together with characters
-# after it that are hexadecimal digits: these would extend its escape `\x..`, so they are escaped as well.
+# SQL that splits bytes into groups, in hexadecimal digits. A group is a single byte, except that an unprintable byte
+# stays together with the characters 0 to 9, a to f and A to F after it. Such characters must also be escaped, because
+# they would extend the escape `\x..` of the unprintable byte.
 _BYTE_GROUPS_SQL: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL_CHARACTER_PATTERN: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
@@ -493,7 +500,7 @@ def _escape_text_sql(text: str) -> str:
 
 
 def _quote_text_sql(text: str) -> str:
-    """Return SQL that puts the text in double quotes, or in single quotes if double quotes are the only ones in it."""
+    """Return SQL that puts the text in double quotes, or in single quotes if it has double but no single quotes."""
     escaped = _escape_text_sql(text)
     return (
         f"CASE WHEN contains({text}, '\"') AND NOT contains({text}, '''') THEN '''' || ({escaped}) || ''''"
@@ -501,7 +508,7 @@ def _quote_text_sql(text: str) -> str:
     )
 
 
-# The number of digits after the point of exact numbers.
+# The number of digits after the point, for each kind of exact numbers.
 _DECIMALS_BY_KIND: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 18}
 _QUOTES: Final[Sequence[str]] = ('"', "'", "`")
 _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
@@ -547,9 +554,10 @@ class _FormatSql:
         return spec.has_digit_groups or (spec.has_alternate_form and spec.letter not in "fF")
 
     def fraction_digits(self, spec: Specifier) -> str:
-        """Return SQL for the digits of a fraction, with the decimal point that printf's flag `#` requires.
+        """Return SQL for the digits of a number, with the decimal point that the flag `#` of FORMAT requires.
 
-        DuckDB's printf omits the point before an exponent, and prints `.0` instead of a point at the end.
+        With this flag, DuckDB's `printf` omits the point before an exponent, and prints `.0` instead of a point at the
+        end.
         """
         digits = "printf({0}, abs(@a))"
         if not spec.has_alternate_form or spec.letter in "fF":

@@ -1,7 +1,7 @@
-"""Search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
+"""Rules for the search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
 
-Both dialects use RE2. But BigQuery's REGEXP_EXTRACT returns NULL without a match, where DuckDB's regexp_extract returns
-the empty text. Positions count characters.
+Both BigQuery and DuckDB use RE2. But if there is no match, BigQuery's REGEXP_EXTRACT returns NULL, and DuckDB's
+`regexp_extract` returns the empty text. Positions are counted in characters.
 """
 
 from typing import Final
@@ -30,8 +30,8 @@ from cordwood.sql.rules.strings import (
     strip_lower_calls,
 )
 
-# Removes escapes, character classes and the openings of groups that do not capture from a pattern, at run time. Each
-# bracket that is left opens a capturing group; the test finds patterns with more than one.
+# SQL that removes escapes, character classes and the openings of groups that do not capture from a pattern. Each
+# bracket `(` that is left opens a capturing group. `_HAS_SEVERAL_GROUPS_SQL` tests for more than one such bracket.
 _CAPTURING_BRACKETS_SQL: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
 _HAS_SEVERAL_GROUPS_SQL: Final = rf"regexp_matches({_CAPTURING_BRACKETS_SQL}, '(?s)\(.*\(')"
 _TOO_MANY_GROUPS_MESSAGE: Final = (
@@ -40,9 +40,9 @@ _TOO_MANY_GROUPS_MESSAGE: Final = (
 
 
 def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
-    """Return SQL for the list of all matches: of the capturing group, or of the whole pattern if it has no group.
+    """Return SQL for the list of all matches of the capturing group, or of the whole pattern if it has no group.
 
-    DuckDB requires a constant group number, so for a pattern that is not constant, a CASE chooses between two calls.
+    DuckDB requires a constant group number. So if the pattern is not constant, a CASE chooses between two calls.
     """
     literal_text = constant_text(node.expression)
     whole_matches, group_matches = (f"regexp_extract_all({text_sql}, @b, {index})" for index in (0, 1))
@@ -53,9 +53,9 @@ def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
 
 
 def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
-    """Return whether the call is SAFE and its literal pattern is invalid, so that the result is NULL.
+    """Return whether the call is inside SAFE and its literal pattern is invalid, so that the result is NULL.
 
-    DuckDB compiles a literal pattern before it evaluates rows, so its TRY cannot catch this failure.
+    DuckDB compiles a literal pattern before it evaluates rows, so DuckDB's TRY cannot catch the error of the pattern.
     """
     literal_text = constant_text(node.expression)
     return literal_text is not None and returns_null_on_error(node) and is_invalid_pattern(literal_text)
@@ -90,9 +90,9 @@ def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
-    """Lower REGEXP_EXTRACT: NULL without a match, and NULL for a group that did not take part in the match.
+    """Translate REGEXP_EXTRACT, which returns NULL if there is no match, or if the group took no part in the match.
 
-    Only DuckDB's regexp_extract_all distinguishes such a group from one that matched the empty text.
+    Only DuckDB's `regexp_extract_all` distinguishes such a group from a group that matched the empty text.
     """
     _refuse_bytes(node)
     if _is_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
@@ -151,7 +151,7 @@ def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
-    """Lower REGEXP_INSTR; the position is computed from the number of characters before the match."""
+    """Translate REGEXP_INSTR by computing the position from the number of characters before the match."""
     _refuse_bytes(node)
     if not _has_at_most_one_group(node):
         return fragment("NULL::BIGINT")
@@ -182,8 +182,8 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
 def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
     """Return SQL for the number of characters before the match with the number `count`.
 
-    DuckDB returns matches without their positions. So a fold over the first matches finds the position of each one in
-    the text after the end of the previous one.
+    DuckDB returns matches without their positions. So `list_reduce` goes through the first `count` matches, and finds
+    the position of each match in the text after the previous match.
     """
     step = "struct_pack(at := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1 + length(_m.text), "
     step += "began := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1, text := _m.text)"
@@ -194,7 +194,7 @@ def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
 
 
 def _translate_like(node: exp.Expr) -> exp.Expr:
-    """Lower LIKE; NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches."""
+    """Translate LIKE; NOT LIKE ANY is true if a pattern does not match, and NOT LIKE ALL if no pattern matches."""
     test = _like_test(node)
     return fragment("(NOT {0})", test) if node.args.get("negate") else test
 
@@ -214,7 +214,7 @@ def _like_test(node: exp.Expr) -> exp.Expr:
 
 
 def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    """Return OR over LIKE with each pattern, or AND if `is_all`, with SQL's three-valued logic."""
+    """Return the tests of LIKE with each pattern, combined by OR, or by AND if `is_all`, in three-valued logic."""
     if isinstance(inner, exp.Tuple):
         items = inner.expressions
     elif isinstance(inner, exp.Paren):
@@ -228,7 +228,8 @@ def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Exp
     return fragment(f"({template})", value, *items)
 
 
-# Select, for each pattern of an array or of a query's rows, whether the value matches it.
+# SQL that selects for each pattern whether the value matches it. The patterns are the elements of an array, or the rows
+# of a query.
 _MATCHES_OF_ARRAY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
 _MATCHES_OF_QUERY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
 
@@ -242,7 +243,7 @@ def _like_any_element(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.
     return fragment("(SELECT {0} FROM {1})", fragment(result), fragment(template, value, inner))
 
 
-# Lists the scalars at any depth of a JSON value; field names are not among them.
+# SQL for the list of the scalars at any depth of a JSON value, without field names.
 _JSON_SCALARS_SQL: Final = (
     "list_filter(list_concat([{0}], json_extract({0}, '$..*')), lambda _j: json_type(_j) NOT IN ('OBJECT', 'ARRAY'))"
 )
@@ -254,9 +255,9 @@ def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
 
 
 def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
-    """Return the test whether any part of the value contains the text, which must be in lower case.
+    """Return the test whether any part of the value contains `text`; the test ignores case.
 
-    The test ignores case. It is NULL if no part contains the text and one of the parts is NULL.
+    `text` must be in lower case. The test is NULL if no part contains the text and a part is NULL.
     """
     if datatype is None or datatype == STRING:
         return fragment("contains(lower({0}), {1})", value, text)

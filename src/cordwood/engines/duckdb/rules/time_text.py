@@ -1,7 +1,7 @@
-"""Times as text: FORMAT_TIMESTAMP, PARSE_TIMESTAMP and similar functions, and CAST(… AS STRING).
+"""Rules for times as text: FORMAT_TIMESTAMP, PARSE_TIMESTAMP and similar functions, and CAST(… AS STRING).
 
-A time is formatted element by element. A text is parsed by a regular expression, and its groups are put together to a
-time.
+A time is formatted element by element. A text is parsed by a regular expression, from whose groups the time is
+computed.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,8 @@ from cordwood.sql.rules.time_text import (
     parsing_rules,
 )
 
-# In these templates, @a is the wall clock in the zone of the output, and @b the one in UTC. The offset is in minutes.
+# Templates for the offset of a time zone, in minutes. `@a` is the wall clock in the zone of the output, and `@b` is the
+# wall clock in UTC.
 _OFFSET_MINUTES_SQL: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
 _OFFSET_SIGN_SQL: Final = f"CASE WHEN {_OFFSET_MINUTES_SQL} < 0 THEN '-' ELSE '+' END"
 _OFFSET_HOURS_SQL: Final = f"printf('%02d', abs({_OFFSET_MINUTES_SQL}) // 60)"
@@ -63,7 +64,8 @@ _NUMBER_BOUNDS: Final = {**BOUNDS_BY_ELEMENT, "S": (0, 60)}
 def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time.
 
-    If the text does not match, all groups are empty; the result is then an error, or NULL inside SAFE.
+    If the text does not match the pattern, all groups are empty, and the SQL raises an error, or returns NULL inside
+    SAFE.
     """
     names = ", ".join(
         quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.group_count)))
@@ -87,7 +89,7 @@ def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -
 
 
 def _out_of_range_conditions(groups: dict[str, str]) -> list[str]:
-    """Return the conditions under which the numbers in the groups are out of range."""
+    """Return SQL conditions, each of which is true if the number in a group is out of range."""
     bounds = ((groups[key], *_NUMBER_BOUNDS[key]) for key in groups if key in _NUMBER_BOUNDS)
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
@@ -123,7 +125,7 @@ def _apply_parsed_zone(wall: str, groups: ElementGroups) -> str:
     return f"make_timestamptz(epoch_us({wall}) - {shift})"
 
 
-# The format elements that DuckDB's strftime prints as BigQuery does, and the templates of all other elements.
+# The format elements that DuckDB's `strftime` prints as BigQuery does, and then the templates of all other elements.
 _STRFTIME_LETTERS: Final[Mapping[str, str]] = {letter: letter for letter in "YmdHMSjyabABpIuwVWU%G"}
 _ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
     "C": "(printf('%02d', year(@a) // 100))",

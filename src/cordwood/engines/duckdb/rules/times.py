@@ -1,4 +1,4 @@
-"""Functions of times: INTERVAL values, sums and differences, truncation, buckets, parts, epochs, generated arrays."""
+"""Rules for functions of times: INTERVAL values, sums, differences, truncation, buckets, parts, epochs, arrays."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -67,7 +67,7 @@ def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 
 
 def _interval_count(count: exp.Expr) -> exp.Expr:
-    """Return the count of an INTERVAL as a number; the parser returns it as text."""
+    """Return the count of an INTERVAL as a number, because the parser returns a literal count as text."""
     if isinstance(count, exp.Literal) and count.is_string:
         return exp.Literal.number(parse_unit_count(count.this, count))
     return read_as(count, Kind.INT64)
@@ -88,7 +88,7 @@ def _add_or_subtract_rule(sign: str) -> Rule:
 def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
     value, unit = read_as(node.this, kind), time_unit_name(node.args.get("unit"))
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS_BY_UNIT:
-        # Integer arithmetic on microseconds: DuckDB's zone-aware addition is much slower.
+        # Add microseconds as integers, because DuckDB's addition of an interval to a TIMESTAMPTZ is much slower.
         sum_ = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS_BY_UNIT[unit]}::BIGINT)"
         return fill_fallible_template(node, _check_sum_range(node, sum_, kind), value, _interval_count(node.expression))
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
@@ -96,7 +96,7 @@ def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
         sum_ = _check_sum_range(node, f"@a {sign} CAST({days} AS INT)", kind)
         return fill_fallible_template(node, sum_, value, _interval_count(node.expression))
     start = time_to_utc_wall_clock(value) if kind is Kind.TIMESTAMP else value
-    # In DuckDB, a date plus months is a TIMESTAMP.
+    # The range is checked as for a DATETIME, because in DuckDB, a date plus months is a TIMESTAMP.
     sum_ = _check_sum_range(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
     return _wall_clock_to_kind(
         fill_fallible_template(node, sum_, start, interval_of(node.expression, unit, node)), kind
@@ -104,9 +104,9 @@ def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
 
 
 def _check_sum_range(node: exp.Expr, sum_: str, kind: Kind) -> str:
-    """Add the check of the calendar's range to a sum, unless the sum is near the current time.
+    """Add the check that a sum is in the calendar's range, unless the sum is near the current time.
 
-    DuckDB skips row groups in a scan only by expressions that cannot fail.
+    The check is omitted where possible, because DuckDB cannot skip row groups in a scan by an expression that may fail.
     """
     count = constant_python_value(node.expression)
     is_near = isinstance(count, (int, str)) and len(str(count)) < _MIN_FAR_COUNT_DIGITS
@@ -118,12 +118,12 @@ def _is_current_time(value: exp.Expr) -> bool:
     return bool(slots) and value.find(exp.Column) is None
 
 
-# A count with fewer digits than this, of any unit, cannot lead from the current time to a time beyond the year 9999.
+# If a count has fewer digits than this, the current time plus the count is before the year 10000, with any unit.
 _MIN_FAR_COUNT_DIGITS: Final = 4
 
 
 def _truncation_template(unit: str, node: exp.Expr) -> str:
-    """Return the template that truncates the wall clock @a to the unit."""
+    """Return the template that truncates the wall clock `@a` to the unit."""
     week_offset = week_start_offset(unit)
     if week_offset is not None:
         return (
@@ -141,8 +141,8 @@ def _truncation_template(unit: str, node: exp.Expr) -> str:
 _TRUNCATED_UNITS: Final = frozenset((*MICROSECONDS_BY_UNIT, "MONTH", "QUARTER", "YEAR"))
 
 
-# The microseconds from 0001-01-01 to 1970-01-01, a whole number of days. They are added before `%`, so that its operand
-# is not negative for times before 1970.
+# The microseconds from 0001-01-01 to 1970-01-01, which are a whole number of days. They are added to a time before the
+# operator `%`, so that its operand is not negative for times before 1970.
 _MICROS_FROM_YEAR_1_TO_EPOCH: Final = 62_135_596_800_000_000
 
 
@@ -169,8 +169,8 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
 _UNIT_LENGTH_SQL: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
 
 
-# DuckDB's time_bucket ignores the day and time of the origin if the width is in months. @a is the time, @b the width,
-# @c the origin.
+# SQL for the bucket of a time if the width is in months; then DuckDB's `time_bucket` ignores the day and time of the
+# origin. `@a` is the time, `@b` is the width, and `@c` is the origin.
 _WIDTH_MONTHS_SQL: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
 _MONTHS_APART_SQL: Final = "date_diff('month', @c, @a)"
 _MONTHS_FROM_ORIGIN_SQL: Final = (
@@ -190,8 +190,8 @@ def _translate_generate_timestamp_array(node: exp.Expr) -> exp.Expr:
     return _generated_times(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
-# The length of the step @c in microseconds, measured forward and backward across February, the shortest month. So the
-# number of steps may be too high; `_generated_times` removes elements beyond the end.
+# SQL for the length of the step `@c` in microseconds, measured forward and backward across February. February is the
+# shortest month, so the computed number of steps may be too high. `_generated_times` removes elements beyond the end.
 _STEP_US, _STEP_BACK_US = (
     f"(epoch_us('2023-{month}-01'::TIMESTAMP + @c) - epoch_us('2023-{month}-01'::TIMESTAMP))" for month in ("02", "03")
 )
@@ -200,7 +200,8 @@ _STEP_US, _STEP_BACK_US = (
 def _generated_times(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, moment: str) -> exp.Expr:
     """Return SQL for a generated array, in which each element is the start plus a multiple of the step.
 
-    Adding a month to the element before would be wrong: after a shorter month, it would not return to the 31st.
+    The step is not added to the previous element, because months would then become wrong. For example, the elements
+    after a shorter month would not return to the 31st day.
     """
     if any(is_null(node.args[key]) for key in ("start", "end")):
         return fragment("NULL")
@@ -222,7 +223,7 @@ _INTERVAL_MONTHS_SQL: Final = "(date_part('year', @a) * 12 + date_part('month', 
 _INTERVAL_MICROS_SQL: Final = (
     "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
 )
-# The text of an INTERVAL as BigQuery prints it: `Y-M D H:M:S`, each group with its own sign.
+# SQL for the text of an INTERVAL as BigQuery prints it: `Y-M D H:M:S`, in which each group has its own sign.
 INTERVAL_TEXT_SQL: Final = (
     (
         "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12) || ' ' || date_part('day', @a)"
@@ -236,7 +237,7 @@ INTERVAL_TEXT_SQL: Final = (
 
 
 def _translate_addition(node: exp.Expr) -> exp.Expr:
-    """Lower `+` and `-` of times, intervals and numbers."""
+    """Translate `+` and `-` between times, intervals and numbers."""
     left, right = node.this, node.expression
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(left), kind_of(right))
@@ -251,7 +252,7 @@ def _translate_addition(node: exp.Expr) -> exp.Expr:
 
 
 def _add_interval(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
-    """Add or subtract an interval; a DATE becomes a DATETIME, and a TIMESTAMP its UTC wall clock."""
+    """Add or subtract an interval; the result for a DATE is a DATETIME, and for a TIMESTAMP its wall clock in UTC."""
     sides = (_timestamp_as_wall_clock(node.this), _timestamp_as_wall_clock(node.expression))
     if kinds[0] is kinds[1] or Kind.TIME in kinds:
         return fragment(f"{{0}} {sign} {{1}}", *sides)
@@ -359,13 +360,13 @@ def _translate_extract(node: exp.Expr) -> exp.Expr:
 
 
 def _convert_argument(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return the node's argument converted to the type `kind`; a text is parsed."""
+    """Convert the node's argument to the type `kind`; a text is parsed."""
     value = node.this
     return text_to_time(node, value, kind) if kind_of(value) is Kind.STRING else read_as(value, kind)
 
 
 def _translate_timestamp(node: exp.Expr) -> exp.Expr:
-    """Lower TIMESTAMP(x[, zone]): the zone applies to a text without a zone and to a wall clock."""
+    """Translate TIMESTAMP(x[, zone]); the zone applies to a text without a zone, and to a DATE or DATETIME."""
     value, zone = node.this, node.args.get("zone")
     if zone is None:
         return _convert_argument(node, Kind.TIMESTAMP)
@@ -375,7 +376,7 @@ def _translate_timestamp(node: exp.Expr) -> exp.Expr:
 
 
 def _parse_text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
-    """Parse a text as a TIMESTAMP; the zone applies if the text has none."""
+    """Return SQL that parses a text as a TIMESTAMP; `zone` applies if the text does not contain a zone."""
     without_zone = fill_fallible_template(node, "CAST(@a AS TIMESTAMP)", copy_tree(value))
     with_zone = fill_fallible_template(node, "CAST(@a AS TIMESTAMPTZ)", copy_tree(value))
     names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
@@ -389,7 +390,7 @@ def _parse_text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.
 
 
 def _translate_datetime(node: exp.Expr) -> exp.Expr:
-    """Lower DATETIME(x), DATETIME(date, time) and DATETIME(timestamp, zone)."""
+    """Translate DATETIME(x), DATETIME(date, time) and DATETIME(timestamp, zone)."""
     value, other = node.this, node.args.get("expression")
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
         return _convert_argument(node, Kind.DATETIME)
@@ -436,13 +437,16 @@ def _translate_unix_to_time(node: exp.Expr) -> exp.Expr:
     )
 
 
-# 0001-01-01 and 9999-12-31 as days since 1970.
+# The dates 0001-01-01 and 9999-12-31 as numbers of days since 1970-01-01.
 _FIRST_DAY_NUMBER: Final = -719_162
 _LAST_DAY_NUMBER: Final = 2_932_896
 
 
 def _check_count_sql(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
-    """Return `moment` with a check of the count @a, because DuckDB fails with its own error on a time out of range."""
+    """Return the template `moment` with a check that the count `@a` is within `bounds`.
+
+    Without the check, DuckDB would fail with an error of its own for a time out of range.
+    """
     failure = failure_sql(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
     return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {failure} ELSE {moment} END"
 
@@ -459,9 +463,9 @@ _floored_division_sql: Final = "(epoch_us(@a) - (epoch_us(@a) % {0} + {0}) % {0}
 _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
     exp.DateFromParts: "make_date(@a, @b, @c)",
     exp.TimestampFromParts: "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)",
-    # DuckDB would accept 24:00:00 and 23:59:60.
+    # The check is needed, because DuckDB's `make_time` accepts 24:00:00 and 23:59:60.
     exp.TimeFromParts: CheckedTemplate("@a > 23 OR @c > 59", "make_time(@a, @b, @c::DOUBLE)"),
-    # Rounded down, also for times before 1970.
+    # UNIX_SECONDS and UNIX_MILLIS round down, also for times before 1970.
     exp.UnixSeconds: _floored_division_sql(1_000_000),
     exp.UnixMillis: _floored_division_sql(1_000),
     exp.UnixMicros: "epoch_us({0})",

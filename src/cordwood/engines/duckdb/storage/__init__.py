@@ -1,1 +1,1 @@
-"""Store the events of the embedded engine: write-ahead log, memtables, flush, compaction, retention."""
+"""Store the events of the embedded engine, with a write-ahead log, memtables, flushes, compaction and retention."""

@@ -1,7 +1,8 @@
-"""Pass columns to DuckDB without a copy, by Arrow's C stream interface, but without the Arrow library.
+"""Pass columns to DuckDB without a copy, through Arrow's C stream interface, but without the Arrow library.
 
 https://arrow.apache.org/docs/format/CDataInterface.html defines the structures and the rules of ownership. All buffers
-belong to `ArrowColumnStream`, so a release callback only clears the structure's pointer to the callback.
+belong to `ArrowColumnStream`. So a release callback does not free memory; it only clears the pointer `release` of the
+structure, as the interface requires.
 """
 
 import ctypes
@@ -16,23 +17,23 @@ import msgspec
 
 # Arrow's flag for a column that may contain nulls.
 _NULLABLE_FLAG = 2
-# The number of texts that are encoded at once: encoding a whole column would hold it in memory twice.
+# The number of texts that are encoded at once. If a whole column were encoded at once, it would be in memory twice.
 _TEXTS_ENCODED_AT_ONCE = 1024
 
 
 class _ArrowSchema(Structure):
-    """Arrow's ArrowSchema: the name and type of a column.
+    """Arrow's structure `ArrowSchema`: the name and type of a column.
 
-    `_fields_` is set below, because it refers to the class itself.
+    `_fields_` is set below the class, because it refers to the class itself.
     """
 
 
 class _ArrowArray(Structure):
-    """Arrow's ArrowArray: the buffers of one column, or the arrays of all columns."""
+    """Arrow's structure `ArrowArray`: the buffers of one column, or the arrays of all columns."""
 
 
 class _ArrowStream(Structure):
-    """Arrow's ArrowArrayStream: the callbacks by which the reader gets the schema and then the arrays."""
+    """Arrow's structure `ArrowArrayStream`: the callbacks through which the reader gets the schema and the arrays."""
 
 
 _ReleaseSchema = CFUNCTYPE(None, POINTER(_ArrowSchema))
@@ -94,7 +95,7 @@ def _no_error(_: Any) -> None:
     return None
 
 
-# The reader may call these callbacks after the statement has ended, so they live as long as the module.
+# These callbacks are attributes of the module, because DuckDB may call them after the statement has ended.
 _release_schema = _ReleaseSchema(_on_schema_release)
 _release_array = _ReleaseArray(_on_array_release)
 _release_stream = _ReleaseStream(_on_stream_release)
@@ -108,7 +109,7 @@ _new_capsule.argtypes = [c_void_p, c_char_p, c_void_p]
 class ArrowColumn(msgspec.Struct, frozen=True):
     """A column: its type as Arrow's format string, the number of nulls, and its buffers in Arrow's order.
 
-    The first buffer is the validity bitmap, None if there are no nulls.
+    The first buffer is the validity bitmap, or None if the column has no nulls.
     """
 
     format_string: bytes
@@ -134,7 +135,7 @@ def text_column(values: Sequence[str | None]) -> ArrowColumn:
 
 
 def time_column(values: Sequence[int]) -> ArrowColumn:
-    """Return a column of times in microseconds since 1970 UTC."""
+    """Return a column of times, which are given in microseconds since 1970 in UTC."""
     return ArrowColumn(b"tsu:UTC", 0, (None, array("q", values)))
 
 
@@ -151,7 +152,7 @@ def _validity_bitmap(values: Sequence[object]) -> bytes:
 
 
 def _pack_bits(digits: Any) -> bytes:
-    """Pack binary digits into bytes; the last digit is the lowest bit."""
+    """Pack binary digits into bytes; the last digit becomes the lowest bit of the first byte."""
     text = "".join(digits)
     return int(text or "0", 2).to_bytes(len(text) // 8 + 1, "little")
 
@@ -162,11 +163,15 @@ class ArrowColumnStream:
     def __init__(self, columns: Mapping[str, ArrowColumn], length: int) -> None:
         self._columns = columns
         self._length = length
-        # Keeps objects alive whose addresses are passed to the reader.
+        # The objects whose addresses are passed to DuckDB; they must not be freed before `close`.
         self._references: list[object] = []
 
     def close(self) -> None:
-        """Release all buffers; callbacks and columns refer to each other, so reference counting does not free them."""
+        """Release all buffers.
+
+        This method is needed, because callbacks and columns refer to each other, so that reference counting alone does
+        not free them.
+        """
         self._references.clear()
         self._columns = {}
 
@@ -193,7 +198,10 @@ class ArrowColumnStream:
         return 0
 
     def _get_next(self, fill_callbacks: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
-        """Write the batch to `out` on the first call, and then an array that is marked released, which is the end."""
+        """Write the batch to `out` on the first call, and the mark of the stream's end on later calls.
+
+        In Arrow's interface, the mark of the end is an array without a release callback.
+        """
         next(fill_callbacks, _mark_stream_end)(out.contents)
         return 0
 

@@ -1,7 +1,7 @@
-"""The scheduler of the storage's background jobs: flushing, compaction and filling of the recent cache.
+"""The scheduler of the storage's background jobs: flushes, compaction, and filling the recent cache.
 
-All threads of the storage run the loop of this module. A job decides what to do next and how long to pause; the scheduler
-starts the threads, lets them pause, reports failures, and stops them.
+All threads of the storage run the loop in this module. A job decides what to do next, and how long to pause. The
+scheduler starts the threads, makes them pause, reports failures, and stops the threads.
 """
 
 import threading
@@ -17,7 +17,7 @@ _REPORT_INTERVAL_SECONDS = 60.0
 class BackgroundJob:
     """A step that is repeated in one or several threads.
 
-    `step` returns the seconds until it is repeated; `wake` ends that pause early in one of the threads.
+    `step` returns the seconds of the pause until it is repeated. `wake` ends the pause early in one of the threads.
     """
 
     def __init__(self, name: str, step: Callable[[], float], *, threads: int = 1, first_pause: float = 0.0) -> None:
@@ -39,7 +39,7 @@ class BackgroundJob:
             self._woken.notify_all()
 
     def pause(self, seconds: float, stopping: threading.Event) -> None:
-        """Wait for the given time, until the job is woken, or until `stopping` is set."""
+        """Wait until `seconds` have passed, the job is woken, or `stopping` is set."""
         with self._woken:
             self._woken.wait_for(lambda: self._is_woken or stopping.is_set(), seconds)
             self._is_woken = False
@@ -48,7 +48,7 @@ class BackgroundJob:
 class BackgroundScheduler:
     """The threads of all background jobs of a storage.
 
-    `stopping` is set when the jobs are to end; a long step waits on it instead of sleeping.
+    `stopping` is set when the jobs must end. A long step must wait on `stopping` instead of sleeping.
     """
 
     def __init__(self, report: ReportMessage) -> None:
@@ -69,7 +69,10 @@ class BackgroundScheduler:
             thread.start()
 
     def close(self, *, before_join: Callable[[], None]) -> None:
-        """Stop all jobs; call `before_join`, which may interrupt steps, and wait until the current steps have ended."""
+        """Stop all jobs, and wait until their current steps have ended.
+
+        `before_join` is called before waiting; it may interrupt the current steps.
+        """
         self.stopping.set()
         for job in self._jobs:
             job.wake_all()
@@ -87,7 +90,7 @@ class BackgroundScheduler:
             pause_seconds = self._run_once(job)
 
     def _run_once(self, job: BackgroundJob) -> float:
-        """Run the next step; a failure is reported and does not end the thread."""
+        """Run the job's next step, and return the pause after it; a failure is reported and does not end the thread."""
         try:
             return job.step()
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread

@@ -1,4 +1,4 @@
-"""Read the files of a backup through open descriptors, up to a fixed length, even if they grow or are unlinked."""
+"""Read the files of a backup through open descriptors, up to a fixed length, even if a file grows or is unlinked."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,9 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class OpenFile(msgspec.Struct, frozen=True):
-    """An open file of a backup: its name, and how many of its bytes belong to the backup.
+    """An open file of a backup, of which the first `size` bytes belong to the backup.
 
-    If `is_borrowed`, the descriptor is closed by its owner.
+    If `is_borrowed`, another object owns the descriptor and closes it.
     """
 
     name: str
@@ -35,7 +35,7 @@ class OpenFile(msgspec.Struct, frozen=True):
 
 @contextmanager
 def as_backup_files(open_files: Sequence[OpenFile]) -> Iterator[list[BackupFile]]:
-    """Yield the files for reading during the block; close their descriptors afterwards."""
+    """Yield the files, which may be read during the `with` block; afterwards close the descriptors not borrowed."""
     try:
         yield [BackupFile(file.name, file.size, file.chunks) for file in open_files]
     finally:

@@ -1,17 +1,18 @@
 """The blocks of flushed events: their registry, and the index of the n-grams in their messages.
 
-A block is the set of events that one flush or one step of compaction wrote: at most a row group.
+A block is the set of events that one flush or one step of compaction wrote. It has at most the rows of a row group.
 
-The registry lists blocks with the range of their events' times and with an id of their content. Partial answers of a
+The registry lists blocks, each with the range of its events' times and with an id of its content. Partial answers of a
 block are stored under this id (`query/partial_answers.py`). A transaction that changes the rows of a registered block
-also gives the block another id, or removes it from the registry. So a partial answer is found only while it is correct,
-also after a crash and in a folder that was restored from a backup. Moving the rows of a block to another place in the
-file keeps its id. The small blocks of a slow stream are not registered; compaction writes larger ones.
+also gives the block another id, or removes the block from the registry. So a partial answer is found only while it is
+correct, even after a crash and in a folder that was restored from a backup. A block keeps its id if its rows are only
+moved to another place in the file. The small blocks of a slow stream are not registered; compaction merges them into
+larger blocks.
 
 The n-gram index tells which blocks may contain a text in their messages. An n-gram is six consecutive letters or
-digits. The index has a Bloom filter for each block, in which each n-gram sets the bit of its hash; it has about as many
-bits as the block has n-grams. A block that lacks one of a text's n-grams cannot contain the text. Newly flushed blocks
-are listed without a filter, and are always read until the compaction thread indexes them.
+digits. The index has a Bloom filter for each block, in which each n-gram sets the bit of its hash. A filter has about
+as many bits as the block has n-grams. If a block lacks an n-gram of a text, it cannot contain the text. Newly flushed
+blocks are listed without a filter. Queries always read such blocks, until the compaction thread indexes them.
 """
 
 import re
@@ -25,12 +26,12 @@ from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
 CREATE_BLOCK_REGISTRY: Final = (
-    # `oldest` and `newest` are times in microseconds: no event of the block is outside of them.
+    # `oldest` and `newest` are times in microseconds. The times of all events of the block are between them.
     "CREATE TABLE IF NOT EXISTS store.cordwood.block (stream VARCHAR, block BIGINT, content UUID, oldest BIGINT, newest BIGINT)",
 )
 
-# A flushed block with fewer rows is not registered, because a slow stream has thousands of them. Compaction moves its
-# rows to a larger block, which is registered.
+# A flushed block with fewer rows than this is not registered, because a slow stream has thousands of such blocks.
+# Compaction moves its rows to a larger block, which is registered.
 _MIN_REGISTERED_ROWS: Final = 2_048
 _READ_BLOCKS_SQL: Final = (
     "SELECT block, content::VARCHAR, oldest, newest FROM store.cordwood.block WHERE stream = $stream;"
@@ -40,7 +41,7 @@ _ID_AND_TIMES_SQL: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(times
 
 
 class RegisteredBlock(msgspec.Struct, frozen=True):
-    """A block, the id of its content, and a range of times that contains those of all its events."""
+    """A registered block, with the id of its content, and a range that contains the times of all of its events."""
 
     number: int
     content_id: str
@@ -49,7 +50,7 @@ class RegisteredBlock(msgspec.Struct, frozen=True):
 
 
 def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
-    """Register a block in the transaction that writes its rows."""
+    """Register a block; the caller does this in the transaction that writes the block's rows."""
     cursor.execute(
         f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_ID_AND_TIMES_SQL}"  # noqa: S608 - our own names
         f" FROM {tables.table} WHERE block = $block HAVING count(*) > 0",
@@ -60,7 +61,10 @@ def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStateme
 def register_flushed_block(
     cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int, times_us: Sequence[int]
 ) -> None:
-    """Register a block in the transaction that flushes its events, which have these times, unless they are only few."""
+    """Register a flushed block, unless it has fewer than `_MIN_REGISTERED_ROWS` events.
+
+    The caller does this in the transaction that flushes the events. `times_us` has the times of the events.
+    """
     if len(times_us) >= _MIN_REGISTERED_ROWS:
         cursor.execute(
             "INSERT INTO store.cordwood.block VALUES ($stream, $block, uuid(), $oldest, $newest)",
@@ -69,9 +73,9 @@ def register_flushed_block(
 
 
 def register_missing_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, most: int) -> bool:
-    """Register up to `most` blocks that earlier releases wrote; return whether there were any.
+    """Register up to `most` blocks that were written by earlier releases; return whether any were found.
 
-    Rows with the block number 0, which belong to no block, are not registered.
+    Rows with the block number 0 do not belong to a block, and are not registered.
     """
     registered = "SELECT block FROM store.cordwood.block WHERE stream = $stream"
     sql = (
@@ -98,9 +102,10 @@ def unregister_compacted_blocks(
 def update_registry_after_deletion(
     cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, before_us: int
 ) -> None:
-    """Update the registry in the transaction that deletes the events before a time.
+    """Update the registry in the transaction that deletes the events before `before_us`.
 
-    Blocks that lose all events are unregistered; those that lose some get a new id and a new start of their times.
+    Blocks that lose all of their events are unregistered. Blocks that lose some events get a new id of their content,
+    and `before_us` as the new start of their times.
     """
     values = {"stream": tables.stream, "before": before_us}
     cursor.execute("DELETE FROM store.cordwood.block WHERE stream = $stream AND newest < $before", values)
@@ -119,15 +124,15 @@ class StreamBlocks(msgspec.Struct, frozen=True):
 
 
 class BlockReader:
-    """A reader of streams' blocks; its statements are parsed only once, because every repeated question runs them."""
+    """Reads the blocks of streams; parses its statements only once, because every repeated question runs them."""
 
     def __init__(self) -> None:
         self._statements: tuple[duckdb.Statement, ...] = ()
 
     def read(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
-        """Return the blocks that the cursor's transaction sees; nothing if no block is registered.
+        """Return the stream's blocks in the cursor's transaction; the result is empty if no block is registered.
 
-        Rows with the block number 0 belong to none of them.
+        Rows with the block number 0 do not belong to any of these blocks.
         """
         if not self._statements:
             self._statements = tuple(cursor.extract_statements(_READ_BLOCKS_SQL))
@@ -139,7 +144,7 @@ class BlockReader:
         return StreamBlocks([block for (block,) in numbers], [RegisteredBlock(*row) for row in sorted(rows)])
 
 
-# The block number of rows written before the index existed, which are always read.
+# The block number of rows that were written before the index existed. Queries always read these rows.
 UNKNOWN_BLOCK_NUMBER: Final = 0
 
 _SEARCH_INDEX_SQL: Final = (
@@ -147,7 +152,7 @@ _SEARCH_INDEX_SQL: Final = (
     " SELECT list_transform($ngrams, lambda ngram: hash(ngram));"
     " SELECT block, bits::BLOB FROM store.cordwood.pieces WHERE stream = $stream AND block IN (SELECT unnest($blocks))"
 )
-# The approximate memory that the cache of filters takes for the filter of a full block.
+# The approximate memory that the filter of a full block takes in the cache of filters.
 _TYPICAL_FILTER_BYTES: Final = 34_000
 
 _NGRAM_LENGTH: Final = 6
@@ -156,13 +161,14 @@ _WORD_PATTERN: Final = re.compile("[0-9A-Za-z]{6,}")
 
 CREATE_NGRAM_INDEX: Final = (
     "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
-    # The filters. DuckDB's hash function may change with its version, so each row has the version that made the filter.
+    # The table of filters. DuckDB's hash function may change with DuckDB's version, so each row has the version that
+    # made the filter.
     "CREATE TABLE IF NOT EXISTS store.cordwood.pieces (stream VARCHAR, block BIGINT, engine VARCHAR, bits BIT)",
 )
 
 
 def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return n-grams that every message with all these texts contains; none if no word has six letters or digits."""
+    """Return n-grams that every message with all of the texts contains; none if no text has a long enough word."""
     words = [word for text in texts for word in _WORD_PATTERN.findall(text)]
     ngrams = {
         word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
@@ -176,20 +182,20 @@ def new_block_number(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def add_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
-    """Add the block to the index, without a filter."""
+    """Add a block to the n-gram index without a filter."""
     values = {"stream": tables.stream, "block": block}
     cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
 
 
 def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements) -> int | None:
-    """Return the newest block without a filter, or with one of another engine version; None if there is none."""
+    """Return the newest block without a filter from this version of DuckDB; None if all blocks have such a filter."""
     sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
     ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
     return None if block is None else int(block)
 
 
 def replace_block_filter(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
-    """Index a block that is already listed; requires a transaction."""
+    """Replace the filter of a block that the n-gram index lists already; the caller must have begun a transaction."""
     cursor.execute("DELETE FROM store.cordwood.pieces WHERE block = $block", {"block": block})
     insert_block_filter(cursor, tables, block)
 
@@ -197,7 +203,7 @@ def replace_block_filter(cursor: duckdb.DuckDBPyConnection, tables: StreamTableS
 def insert_block_filter(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
     """Compute and insert the filter of a block, whose events must be in the table already.
 
-    Call it in the transaction that writes the block or deletes its old filter.
+    The caller does this in the transaction that writes the block or deletes its old filter.
     """
     cursor.execute(
         "CREATE OR REPLACE TEMP TABLE pieces AS SELECT DISTINCT hash(substr(word, place, 6)) AS piece FROM"  # noqa: S608 - our own names
@@ -227,7 +233,7 @@ def delete_filters_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: St
 def _check_filters_in_file(
     cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
 ) -> list[tuple[int, bool]]:
-    """Return each block, and whether it may have all n-grams."""
+    """Return each block of the stream with whether it may have all n-grams, by reading the filters in the file."""
     values = {f"p{index}": ngram for index, ngram in enumerate(ngrams)}
     has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
     sql = f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
@@ -235,9 +241,10 @@ def _check_filters_in_file(
 
 
 class NgramIndex:
-    """The n-gram index, with a cache of filters: reading them from the file takes most of the time of a search.
+    """The n-gram index, with a cache of filters, because reading them from the file takes most of the time of a search.
 
-    Cached filters stay correct: only a filter that another engine version made is ever replaced, and it is not used.
+    Cached filters stay correct. Only filters that another version of DuckDB made are replaced, and such filters are not
+    used.
     """
 
     def __init__(self, max_cached_bytes: int = 8 * 2**20) -> None:
@@ -247,7 +254,10 @@ class NgramIndex:
     def find_candidate_blocks(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
     ) -> list[int] | None:
-        """Return the blocks that may have all n-grams, and `UNKNOWN_BLOCK_NUMBER`; None if they are more than half of all."""
+        """Return the blocks that may have all n-grams, and `UNKNOWN_BLOCK_NUMBER`.
+
+        Return None if more than half of all blocks may have them, because the query then reads all blocks.
+        """
         if not self._statements:
             self._statements = tuple(cursor.extract_statements(_SEARCH_INDEX_SQL))
         select_blocks, select_hashes, _ = self._statements
@@ -264,7 +274,7 @@ class NgramIndex:
     def _load_filters(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, blocks: Sequence[int]
     ) -> Mapping[int, bytes] | None:
-        """Return the filters of these blocks; None if they are too large to be cached."""
+        """Return the filters of `blocks`, or None if the filters are too large to be cached."""
         if len(blocks) * _TYPICAL_FILTER_BYTES > self._filters.max_bytes:
             return None
         filters = {block: cached for block in blocks if (cached := self._filters.get((stream, block))) is not None}
@@ -282,6 +292,6 @@ def _filter_bytes(key: tuple[str, int], bits: bytes) -> int:
 
 
 def _has_all_hashes(bits: bytes, hashes: Sequence[int]) -> bool:
-    """Return whether the filter has the bits of all hashes; its first bit is the highest one of its first byte."""
+    """Return whether the filter has the bits of all hashes; its first bit is the highest bit of its first byte."""
     positions = (hash_ % (8 * len(bits)) for hash_ in hashes)
     return all(bits[position >> 3] & (0x80 >> (position & 7)) for position in positions)

@@ -1,4 +1,4 @@
-"""A chunk: consecutive events of one stream that are inserted into a table by one statement."""
+"""A chunk of consecutive events of one stream, which one statement inserts into a table."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -12,15 +12,16 @@ from cordwood.engines.duckdb.storage.tables import EVENT_OVERHEAD_BYTES, LISTED_
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.model.event import Event, Shape, encode_object_paths
 
-# With at least this number of events, Arrow columns are faster than statement parameters.
+# From this number of events on, passing the events as Arrow columns is faster than as parameters of the statement.
 _MIN_ARROW_EVENTS = 512
-# The approximate maximum number of events, and of their bytes, that one INSERT converts. It is small because queries
+# The approximate maximum numbers of events and of their bytes that one INSERT converts. They are small, because queries
 # wait for the end of an INSERT.
 _CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
-# The maximum number of keys and elements in the JSON of a chunk with more than one event. The engine converts 2,048
-# rows at a time and cannot be interrupted meanwhile. A distinct key takes 2 µs, but 4 µs if there are 300,000 of them.
+# The maximum number of keys and elements in the JSON of a chunk with more than one event. The number is limited,
+# because DuckDB converts 2,048 rows at a time, and cannot be interrupted meanwhile. Converting a distinct key takes
+# 2 µs, or 4 µs if there are 300,000 distinct keys.
 _MAX_CHUNK_JSON_PARTS = 150_000
-# An event of more bytes counts as large; typical gateway events have two or three thousand bytes.
+# An event with more bytes than this counts as large. Typical events of HTTP gateways have 2,000 to 3,000 bytes.
 _LARGE_EVENT_BYTES = 8_192
 _MAX_CHUNK_LARGE_BYTES = 4 * 2**20
 # The maximum bytes of large events in one flush.
@@ -29,7 +30,7 @@ MAX_LARGE_BYTES = 8 * 2**20
 # The columns of an event that are inserted as texts, by their letters in `StreamTableStatements.insert_events`.
 _TEXT_COLUMNS_BY_LETTER = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
 
-# The names of an object's fields, each with the fields of the objects that are its values.
+# The names of an object's fields, each with the fields of the objects that occur as its values.
 _FieldTree = dict[str, "_FieldTree"]
 
 _encode_json = msgspec.json.Encoder().encode
@@ -37,7 +38,7 @@ _decode_json = msgspec.json.Decoder().decode
 
 
 class Chunk(msgspec.Struct):
-    """Consecutive events of one stream; `first` is the sequence number of the first event."""
+    """A chunk of consecutive events of one stream; `first` is the sequence number of the first event."""
 
     first: int
     events: list[Event] = msgspec.field(default_factory=list)
@@ -57,9 +58,10 @@ class Chunk(msgspec.Struct):
         self.received_us += [event.received_us or received_us for received_us, event in times]
 
     def count_fitting(self, events: Sequence[Event], max_large_bytes: int) -> int:
-        """Return how many of the events can be added within the limit for large events; at least one to an empty chunk.
+        """Return how many of the events can be added without exceeding the limit for large events.
 
-        The limit is needed because the engine converts some thousand rows at once and holds several copies of them.
+        An empty chunk can always take one event. The limit is needed, because DuckDB converts some thousand rows at
+        once, and holds several copies of them in memory.
         """
         total_large_bytes = self.large_bytes
         for position, event in enumerate(events):
@@ -70,18 +72,18 @@ class Chunk(msgspec.Struct):
         return len(events)
 
     def records(self, stream: str) -> list[WalRecord]:
-        """Return the events as log records of one event each."""
+        """Return the events as records of the write-ahead log, with one event in each record."""
         return [
             WalRecord(stream, self.first + offset, received, [event])
             for offset, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
         ]
 
     def events_from(self, first: int) -> "Chunk":
-        """Return the events from this sequence number on."""
+        """Return the part of the chunk from the sequence number `first` on."""
         return self._slice(max(0, first - self.first), len(self.events))
 
     def split_for_insert(self) -> Iterator["Chunk"]:
-        """Yield the same events in chunks that are small enough for the engine to insert each of them quickly."""
+        """Yield the same events in chunks that are small enough for DuckDB to insert each of them quickly."""
         start = size = parts = 0
         for position, event in enumerate(self.events):
             event_bytes, event_parts = _event_bytes(event), _count_json_parts(event)
@@ -97,10 +99,11 @@ class Chunk(msgspec.Struct):
         return Chunk(self.first + start, self.events[start:end], self.received_us[start:end])
 
     def sorted_by_project(self) -> "Chunk":
-        """Return the same events ordered by project and time, as they are stored in the file."""
+        """Return a chunk with the same events in order of project and time, as they are stored in the file."""
         times = [event.timestamp_us for event in self.events]
         projects = [event.project or "" for event in self.events]
-        # Two stable sorts by values of one type take half the time of one sort by pairs.
+        # Sort twice by a single value instead of once by pairs, because that takes half the time. Sorting is stable, so
+        # the result is the same.
         order = sorted(range(len(times)), key=times.__getitem__)
         order.sort(key=projects.__getitem__)
         return Chunk(
@@ -110,10 +113,10 @@ class Chunk(msgspec.Struct):
         )
 
     def has_more_fields_than(self, limit: int, shape: Shape) -> bool:
-        """Return whether the events have more than `limit` different fields; those of objects in arrays count as well.
+        """Return whether the events have more than `limit` different fields, including fields of objects in arrays.
 
-        `shape` lists the stream's known fields. The events' JSON is decoded only if the shape, or the number of colons
-        in an event, allows for so many fields.
+        `shape` lists the known fields of the stream. The JSON of the events is decoded only if the shape or the number
+        of colons in an event is large enough for so many fields.
         """
         may_have_more = (
             bool(shape.unlisted)
@@ -123,9 +126,10 @@ class Chunk(msgspec.Struct):
         return may_have_more and any(count > limit for count in _field_counts(self.events))
 
     def insert(self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object) -> None:
-        """Insert all events by one statement, which `insert_sql` builds from the source relation.
+        """Insert all events by one statement.
 
-        `values` are the other parameters of the statement.
+        `insert_sql` returns the statement for the relation that has the events. `values` are further parameters of the
+        statement.
         """
         if len(self.events) < _MIN_ARROW_EVENTS:
             cursor.execute(insert_sql(LISTED_EVENTS_SQL), self._parameter_lists() | values)
@@ -135,14 +139,15 @@ class Chunk(msgspec.Struct):
             try:
                 cursor.execute(insert_sql("incoming"), values)
             finally:
-                # In a failed transaction this statement fails as well; its error would hide the original one.
+                # In a failed transaction, this statement fails as well. Its error is suppressed, because it would hide
+                # the original error.
                 with suppress(duckdb.TransactionException):
                     cursor.unregister("incoming")
 
     def insert_repaired(
         self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object
     ) -> None:
-        """Insert as `insert` does, outside a transaction; store JSON that the engine cannot parse as a JSON string."""
+        """Insert all events outside of a transaction; JSON that DuckDB cannot parse is stored as a JSON string."""
         try:
             self.insert(cursor, insert_sql, **values)
         except duckdb.Error as problem:
@@ -181,7 +186,7 @@ class Chunk(msgspec.Struct):
         return list(map(attrgetter(name), self.events))
 
     def repair(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Replace JSON that the engine cannot parse by a JSON string of its text, so that all events can be stored."""
+        """Replace JSON that DuckDB cannot parse by a JSON string with its text, so that all events can be stored."""
         for position, event in enumerate(self.events):
             if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
                 self.events[position] = msgspec.structs.replace(
@@ -192,7 +197,10 @@ class Chunk(msgspec.Struct):
 
 
 def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
-    """Split the events below `until` into chunks of some thousands of events or some megabytes of large events each."""
+    """Split the events with sequence numbers below `until` into chunks.
+
+    Each chunk has at most some thousands of events, or some megabytes of large events.
+    """
     chunks: list[Chunk] = []
     for record in records:
         remaining = record
@@ -214,7 +222,7 @@ def estimated_event_bytes(events: Sequence[Event]) -> int:
 
 
 def estimated_large_bytes(events: Sequence[Event]) -> int:
-    """Estimate how many bytes the large events among these take in memory."""
+    """Estimate how many bytes the large events among `events` take in memory."""
     return sum(size for size in map(_event_bytes, events) if size > _LARGE_EVENT_BYTES)
 
 
@@ -223,7 +231,7 @@ def _event_bytes(event: Event) -> int:
 
 
 def _count_json_parts(event: Event) -> int:
-    """Estimate the number of keys and elements in an event's JSON, also counting punctuation within texts."""
+    """Estimate the number of keys and elements in an event's JSON by counting colons and commas, also within texts."""
     return _count_in_json(event, ":") + _count_in_json(event, ",")
 
 
@@ -232,7 +240,7 @@ def _count_in_json(event: Event, character: str) -> int:
 
 
 def _field_counts(events: Iterable[Event]) -> Iterator[int]:
-    """Yield the number of different fields after each event."""
+    """Yield, after each event, the number of different fields in the events so far."""
     known: _FieldTree = {}
     count = 0
     for event in events:
@@ -240,13 +248,13 @@ def _field_counts(events: Iterable[Event]) -> Iterator[int]:
             try:
                 count += _add_fields(_decode_json(text), known)
             except (msgspec.DecodeError, RecursionError):
-                # The text is nested too deeply for the decoder, or has too large a number.
+                # The text is nested too deeply for the decoder, or contains a number that is too large for it.
                 count += text.count(":")
         yield count
 
 
 def _add_fields(document: object, known: _FieldTree) -> int:
-    """Add the fields of a document to the known ones; return how many are new."""
+    """Add the fields of a document to the known fields; return the number of new fields."""
     count = 0
     values = [(document, known)]
     while values:

@@ -1,9 +1,9 @@
-"""Compact flushed row groups in the background: rewrite ten at a time, sorted by project.
+"""Compact flushed row groups in the background: rewrite ten row groups at a time, sorted by project.
 
-A flush writes row groups in order of arrival, so each holds events of every project, and some are short. A compacted
-run has full row groups of a few projects each: a query for one project reads a tenth of them. Each run is compacted in
-one transaction, so that queries, and a restart after a crash, see it either unchanged or compacted. Afterwards the
-compaction thread indexes the n-grams of blocks, so that flushes need not do it.
+A flush writes row groups in order of arrival. So each row group has events of every project, and some are short. A
+compacted run has full row groups with few projects each, so that a query for one project reads a tenth of them. Each
+run is compacted in one transaction. So queries see the run either unchanged or compacted, even after a crash.
+Afterwards the compaction thread indexes the n-grams of blocks, so that flushes do not have to index them.
 """
 
 import threading
@@ -33,15 +33,15 @@ from cordwood.observe.observation import ReportMessage
 
 # The number of row groups that one run rewrites.
 ROW_GROUPS_PER_RUN = 10
-# How many of the newest row groups stay in order of arrival. Compaction sorts by project, so that a query for the
-# newest events of all projects would have to read a whole run instead of the last row groups.
+# The number of newest row groups that are not compacted, so that they stay in order of arrival. After compaction, a
+# query for the newest events of all projects would have to read a whole run instead of the last row groups.
 MIN_UNCOMPACTED_ROW_GROUPS = 4
 _POLL_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
 _LOCK_PAUSE_SECONDS = 0.05
 # Compaction waits until no row group has been flushed for this time.
 _QUIET_SECONDS = 5.0
-# Under a load without pauses, compaction runs if flushing took less than this share of the time that the last
+# If events arrive without pauses, compaction runs only if flushes took less than this share of the time that the last
 # `_FLUSH_SAMPLES` samples cover.
 _CALM_FLUSHING_SHARE = 1 / 3
 _FLUSH_SAMPLES = 6
@@ -50,9 +50,9 @@ _FLUSH_SAMPLES = 6
 class Compactor:
     """The background job that compacts row groups, indexes n-grams and releases memory.
 
-    `deletion_lock` is held while rows are removed from the streams' tables, or the file is reopened to free memory.
-    `is_busy` tells whether flushing falls behind. `runs_between_flushes` allows compaction during a load without
-    pauses. `stopping` is set when the job is to end.
+    `deletion_lock` is held while rows are removed from the tables of streams, and while the file is reopened to free
+    memory. `is_busy` tells whether flushes are behind. `runs_between_flushes` allows compaction while events arrive
+    without pauses. `stopping` is set when the job must end.
     """
 
     def __init__(
@@ -74,12 +74,13 @@ class Compactor:
         self._last_flush = time.monotonic()
         self._runs_between_flushes = runs_between_flushes
         self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_FLUSH_SAMPLES)
-        # The value of `_last_flush` for which nothing is left to compact or index.
+        # The value of `_last_flush` when nothing was left to compact or index. While `_last_flush` stays the same, the
+        # search for work is skipped.
         self._idle_since_flush: float | None = None
         self._failed_at = -_AFTER_FAILURE_SECONDS
         self._stopping = stopping
         self._cursor = session.cursor()
-        # A cursor for statements outside of the transaction of `_cursor`.
+        # A second cursor for statements outside of the transaction of `_cursor`.
         self._second_cursor = session.cursor()
         self.job = BackgroundJob("compact", self.run_due_work, first_pause=_POLL_SECONDS)
 
@@ -87,34 +88,36 @@ class Compactor:
         self._last_flush = time.monotonic()
 
     def interrupt(self) -> None:
-        """Interrupt the running statement; its transaction is rolled back."""
+        """Interrupt the running statement of compaction, whose transaction is then rolled back."""
         self._cursor.interrupt()
 
     def close(self) -> None:
-        """Close the cursors, after the job has ended."""
+        """Close the cursors; the caller does this after the job has ended."""
         self._cursor.close()
         self._second_cursor.close()
 
     def compact_all(self) -> None:
-        """Compact and index until nothing is left to do; then skip the search for work until the next flush."""
+        """Compact and index until nothing is left to do; later calls before the next flush return at once."""
         last_flush = self._last_flush
         if self._idle_since_flush == last_flush:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
-        # Compact first: compaction replaces blocks, so n-grams of the old ones would be wasted.
+        # Compact before indexing, because compaction replaces blocks, so that the n-grams of the old blocks would not
+        # be used.
         for work in (self.compact_oldest_run, self.index_newest_block, self.register_blocks):
             for store in self._stores():
                 while (may_begin := self._may_begin()) and work(store):
                     is_done = False
-                    # Pause, so that a thread that waits for the lock gets it before this one takes it again.
+                    # Pause, so that a thread that waits for the lock gets it before the compaction thread takes it
+                    # again.
                     self._stopping.wait(_LOCK_PAUSE_SECONDS)
                 is_done &= may_begin
         if is_done:
             self._idle_since_flush = last_flush
 
     def compact_oldest_run(self, store: StreamStore) -> bool:
-        """Compact the oldest uncompacted run; return False if there is none, or if the work has to be postponed."""
+        """Compact the oldest uncompacted run; return False if there is none, or if compaction has to be postponed."""
         is_compacted = self._run_within_memory(self._rewrite_run, store.tables)
         if is_compacted:
             self.memory_reclaimer.record_activity()
@@ -127,7 +130,7 @@ class Compactor:
         return self._run_within_memory(self._index_newest_block_in_transaction, store.tables)
 
     def register_blocks(self, store: StreamStore) -> bool:
-        """Register some of the blocks that earlier releases wrote; return False if there are none."""
+        """Register some of the blocks that were written by earlier releases; return False if there are none left."""
         if store.has_all_blocks_registered:
             return False
         is_changed = self._run_in_transaction(self._register_missing, store.tables)
@@ -140,9 +143,10 @@ class Compactor:
     def _run_within_memory(
         self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
     ) -> bool:
-        """Run the change in one transaction.
+        """Run the change in one transaction; return whether it changed anything.
 
-        If it exceeds the memory limit, run it again with VARIANT values written whole, not as a column for each field.
+        If the change exceeds the memory limit, run it again without shredding, so that VARIANT values are written whole
+        instead of in a column for each field.
         """
         try:
             return self._run_in_transaction(change, tables)
@@ -154,7 +158,7 @@ class Compactor:
     def _run_in_transaction(
         self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
     ) -> bool:
-        """Run the change in one transaction, which is rolled back if nothing changed."""
+        """Run the change in one transaction, which is rolled back if the change did nothing; return whether it did."""
         cursor = self._cursor
         with self.deletion_lock:
             cursor.execute("BEGIN")
@@ -179,14 +183,15 @@ class Compactor:
             return False
         self._cursor.execute(tables.create_run_order(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
         for part in range(ROW_GROUPS_PER_RUN):
-            # Give up the run, whose transaction is rolled back: as long as this transaction is open, DuckDB keeps the
-            # log entries of other transactions in memory.
+            # Give up the run if other work is more important; its transaction is then rolled back. The length of
+            # DuckDB's log matters, because DuckDB keeps the log entries of other transactions in memory as long as this
+            # transaction is open.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
             started_at = time.monotonic()
             self._write_run_part(tables, part)
             self.memory_reclaimer.reclaim_between_steps(self._second_cursor)
-            # Use half of one processor at most.
+            # Wait as long as the step took, so that compaction uses at most half of one processor.
             self._stopping.wait(time.monotonic() - started_at)
         unregister_compacted_blocks(self._cursor, tables, last_rowid)
         self._cursor.execute(tables.delete_run_rows(), {"last": last_rowid})
@@ -207,7 +212,7 @@ class Compactor:
         )
 
     def run_due_work(self) -> float:
-        """Run the work that is due; return the seconds until the next check."""
+        """Run the work of the compaction job that is due; return the seconds until the next check."""
         self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
         is_paused = time.monotonic() < self._failed_at + _AFTER_FAILURE_SECONDS
         if not is_paused and not self._try_work(self.compact_all, "Row groups could not be compacted yet"):

@@ -1,4 +1,4 @@
-"""Flush pending events in the background: full row groups at once, smaller ones after a time limit."""
+"""Flush pending events in the background: full row groups immediately, and smaller ones after a time limit."""
 
 import time
 from collections import Counter
@@ -17,22 +17,22 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
 from cordwood.observe.observation import ReportMessage
 
-# A partial row group of at least `_QUIET_ROWS` rows is flushed when no events have arrived for `_QUIET_SECONDS`. Others
-# wait for `_MAX_PENDING_SECONDS`, because each flush rewrites the last row group.
+# A partial row group with at least `_QUIET_ROWS` rows is flushed when no events have arrived for `_QUIET_SECONDS`.
+# Other partial row groups wait for `_MAX_PENDING_SECONDS`, because each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _MAX_PENDING_SECONDS = 300.0
 _POLL_SECONDS = 0.5
-# After a pause of this length, memory that a burst has freed is returned to the system.
+# If no events have arrived for this time, the memory that flushes have freed is returned to the operating system.
 _PAUSE_SECONDS = 0.5
 _REPORT_INTERVAL_SECONDS = 60.0
 
 
 class FlushLimits(msgspec.Struct, frozen=True):
-    """The limits of flushing: threads, bytes of pending events, rows that are flushed at once.
+    """The limits of flushing: the number of threads, the bytes of pending events, and the rows to flush at once.
 
-    Memory that a flush has freed is kept for the next flush, for `keep_memory_seconds` or until a pause. Returning and
-    reallocating it with each flush would cost a fifth of the throughput.
+    Memory that a flush has freed is kept for the next flush, until `keep_memory_seconds` have passed or no events
+    arrive. Returning and reallocating the memory with each flush would cost a fifth of the throughput.
     """
 
     workers: int
@@ -46,7 +46,7 @@ class FlushLimits(msgspec.Struct, frozen=True):
 
 
 class Flusher:
-    """The background job that flushes pending events. `on_flushed` is called after each flushed chunk."""
+    """The background job that flushes pending events; it calls `on_flushed` after each flushed chunk."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Flusher:
         self._last_report_at = -_REPORT_INTERVAL_SECONDS
         self._released_at = self._last_append
         self._is_released = True
-        # By stream, the rows that were flushed as parts of a row group since the last checkpoint.
+        # The number of rows of each stream that were flushed as parts of a row group since the last checkpoint.
         self._rows_since_checkpoint: Counter[str] = Counter()
 
     def on_append(self) -> None:
@@ -76,7 +76,7 @@ class Flusher:
         self.job.wake()
 
     def flush_next(self) -> float:
-        """Flush the next chunk, if one is due; return the seconds until the next attempt."""
+        """Flush the next chunk if a flush is due; return the seconds until the next attempt."""
         try:
             is_flushed = self._flush_due()
         finally:
@@ -99,11 +99,12 @@ class Flusher:
         return False
 
     def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:
-        """Return whether many bytes are pending and no running flush makes room.
+        """Return whether many bytes are pending, and no flush is running that will free memory.
 
-        Only then are partial row groups flushed early, because DuckDB writes them twice, and also into its own log.
+        Only if this is true are partial row groups flushed early, because DuckDB writes them twice, and also into its
+        own log.
         """
-        # Check for running flushes before counting, so that events whose flush ends meanwhile are not counted.
+        # Check for running flushes before counting bytes, so that events whose flush ends meanwhile are not counted.
         if any(store.is_flushing for store in stores):
             return False
         return unflushed_bytes(stores) > self.limits.max_unflushed_bytes * 3 // 4
@@ -132,13 +133,16 @@ class Flusher:
         return True
 
     def _rows_to_flush(self, store: StreamStore) -> int:
-        """Return how many rows to flush at once, so that parts add up to exactly one row group."""
+        """Return how many rows to flush at once, so that the flushed parts add up to exactly one row group."""
         return min(
             self.limits.rows_per_flush, ROW_GROUP_ROWS - self._rows_since_checkpoint[store.name] % ROW_GROUP_ROWS
         )
 
     def _checkpoint_full_group(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Checkpoint once the flushed parts make a full row group, which is then compressed and not extended later."""
+        """Checkpoint as soon as the flushed parts are a full row group.
+
+        The checkpoint compresses the row group, so that later flushes do not extend it.
+        """
         if self.limits.flushes_partial_groups:
             self._rows_since_checkpoint[store.name] += rows
         self._try_checkpoint(cursor, now=self._rows_since_checkpoint[store.name] >= ROW_GROUP_ROWS)

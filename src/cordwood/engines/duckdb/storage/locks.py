@@ -1,6 +1,7 @@
-"""The locks of the storage: the order in which a thread takes them, and the readers-writer lock of the database file.
+"""The locks of the storage: the order in which threads take them, and the readers-writer lock of the database file.
 
-Tests check the order. Queries and flushes share the database file; checkpoints and reopening exclude them.
+Tests check that threads keep to the order. Queries and flushes have shared access to the database file. Checkpoints and
+reopening the file need exclusive access.
 """
 
 import threading
@@ -15,15 +16,18 @@ import msgspec
 
 
 class LockRank(IntEnum):
-    """The locks in the order in which they are taken. Locks of one rank belong to different streams."""
+    """The ranks of locks: a thread takes locks in increasing order of rank.
 
-    # Guards compaction, retention and reopening the file to free memory, which must not run at the same time.
+    Two locks with the same rank belong to different streams.
+    """
+
+    # Guards compaction, retention, and reopening the file to free memory. They must not run at the same time.
     COMPACTION = 0
     # Guards filling and dropping tables of the recent cache.
     RECENT_FILL = 1
     # Guards appending to the write-ahead log and to the streams' pending events.
     APPEND = 2
-    # Shared or exclusive access to the database file.
+    # The rank of shared and of exclusive access to the database file.
     FILE_GATE = 3
     # Guards checkpoints, reopening and backups, during which the file must not be replaced.
     FILE = 4
@@ -42,7 +46,7 @@ STOP_CHECK_SECONDS = 0.05
 
 
 class Lock(Protocol):
-    """The methods of a lock that the storage uses."""
+    """The interface of a lock, with the methods that the storage uses."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
         """Take the lock; return whether it could be taken within the timeout."""
@@ -58,7 +62,10 @@ class Lock(Protocol):
 
 @contextmanager
 def hold_lock(lock: Lock, stop_early: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock; while it is not free, call `stop_early` regularly, which raises if the query must stop."""
+    """Hold the lock during the block.
+
+    While the lock is not free, `stop_early` is called regularly; it raises an error if the query must stop.
+    """
     while not lock.acquire(timeout=STOP_CHECK_SECONDS):
         stop_early()
     try:
@@ -68,11 +75,11 @@ def hold_lock(lock: Lock, stop_early: Callable[[], None]) -> Iterator[None]:
 
 
 class LockOrderError(RuntimeError):
-    """Raised by a checked lock when the thread already holds a lock of a later rank."""
+    """Raised if a thread takes a checked lock while it holds a lock with a higher rank."""
 
 
 class _LockOrderChecker:
-    """Whether locks are checked, and the ranks that each thread holds."""
+    """Records the ranks that each thread holds, and checks their order; `is_on` tells whether new locks are checked."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -93,7 +100,7 @@ _order_checker = _LockOrderChecker()
 
 @contextmanager
 def check_lock_order() -> Iterator[None]:
-    """Check the order of all locks that are created during the block."""
+    """Check the order in which locks are taken that are created during the `with` block."""
     was_on, _order_checker.is_on = _order_checker.is_on, True
     try:
         yield
@@ -103,7 +110,10 @@ def check_lock_order() -> Iterator[None]:
 
 @contextmanager
 def hold_rank(rank: LockRank) -> Iterator[None]:
-    """Record during the block that the thread holds a resource of this rank that is not a lock, such as the file."""
+    """Record during the `with` block that the thread holds a resource with this rank that is not an ordinary lock.
+
+    An example is access to the database file.
+    """
     if not _order_checker.is_on:
         yield
         return
@@ -117,12 +127,12 @@ def hold_rank(rank: LockRank) -> Iterator[None]:
 
 
 def ordered_lock(rank: LockRank) -> Lock:
-    """Return a lock that is checked if checks are enabled."""
+    """Return a new lock, whose order is checked if checks are enabled."""
     return _CheckedLock(rank, threading.Lock()) if _order_checker.is_on else threading.Lock()
 
 
 def ordered_condition(rank: LockRank) -> threading.Condition:
-    """Return a condition over a reentrant lock, which is checked if checks are enabled."""
+    """Return a new condition with a reentrant lock, whose order is checked if checks are enabled."""
     return threading.Condition(_CheckedLock(rank, threading.RLock()) if _order_checker.is_on else threading.RLock())  # type: ignore[arg-type]
 
 
@@ -150,7 +160,7 @@ class _CheckedLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    # A condition calls these methods while it waits.
+    # The following methods are called by `threading.Condition` while it waits.
 
     def _is_owned(self) -> bool:
         is_owned: bool = self._lock._is_owned()  # noqa: SLF001 - what conditions ask of a lock
@@ -170,14 +180,17 @@ class _CheckedLock:
 
 
 class FileAccess(Enum):
-    """The kinds of shared access: a query holds it until its rows are fetched, a flush for about a second."""
+    """The kinds of shared access: a query holds access until its rows are fetched, and a flush for about a second."""
 
     QUERY = "query"
     FLUSH = "flush"
 
 
 class ExclusiveWaitLimits(msgspec.Struct, frozen=True):
-    """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries blocked too."""
+    """The times for which exclusive access waits: first for an idle moment, then with flushes blocked, then with both.
+
+    In the last phase, new flushes and new queries are both blocked.
+    """
 
     idle_wait_seconds: float
     flush_wait_seconds: float
@@ -186,19 +199,19 @@ class ExclusiveWaitLimits(msgspec.Struct, frozen=True):
 
 RELAXED_WAIT = ExclusiveWaitLimits(10.0, 2.0, 0.25)
 URGENT_WAIT = ExclusiveWaitLimits(1.0, 10.0, 2.0)
-# A checkpoint excludes other transactions only at its beginning; they may continue after this time.
+# A checkpoint excludes other transactions only at its beginning. So shared access is allowed again after this time.
 _UNBLOCK_AFTER_SECONDS = 0.2
 
 
 class FileGate:
-    """A readers-writer lock whose writer blocks readers for short moments only."""
+    """A readers-writer lock of the database file, whose writer blocks readers only for short moments."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._active_counts = dict.fromkeys(FileAccess, 0)
         self._blocked: frozenset[FileAccess] = frozenset()
         self._last_released_at = dict.fromkeys(FileAccess, time.monotonic())
-        # The total flushing time, without the time of running flushes.
+        # The total time of flushes, without the time of the flushes that are running.
         self._flushing_seconds = 0.0
         self._flushing_since = 0.0
 
@@ -211,17 +224,20 @@ class FileGate:
 
     @property
     def idle_seconds(self) -> float:
-        """The time since the last shared access of any kind."""
+        """The time since any shared access was last held; 0 while it is held."""
         return min(map(self.idle_seconds_of, FileAccess))
 
     def idle_seconds_of(self, kind: FileAccess) -> float:
-        """Return the time since the last shared access of this kind."""
+        """Return the time since shared access of the given kind was last held; 0 while it is held."""
         with self._changed:
             return 0.0 if self._active_counts[kind] else time.monotonic() - self._last_released_at[kind]
 
     @contextmanager
     def shared(self, kind: FileAccess, stop_early: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold shared access for a transaction on the file; `stop_early` raises if a query must stop waiting."""
+        """Hold shared access for a transaction on the file.
+
+        While shared access is blocked, `stop_early` is called regularly; it raises an error if a query must stop.
+        """
         with self._changed:
             while not self._changed.wait_for(lambda: kind not in self._blocked, STOP_CHECK_SECONDS):
                 stop_early()
@@ -247,10 +263,10 @@ class FileGate:
     def exclusive(
         self, max_wait: ExclusiveWaitLimits = RELAXED_WAIT, *, until_block_ends: bool = False
     ) -> Iterator[bool]:
-        """Make new shared access wait; yield whether no shared access is held any more.
+        """Make new shared access wait; yield whether no shared access is held any more, so that access is exclusive.
 
-        The waiting threads continue a moment after the `with` block has begun, or with `until_block_ends` when it has
-        ended.
+        New shared access waits only until a moment after the beginning of the `with` block. With `until_block_ends`, it
+        waits until the end of the block.
         """
         with self._changed:
             is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._wait_until_free(
@@ -273,7 +289,10 @@ class FileGate:
             self._changed.notify_all()
 
     def _wait_until_free(self, max_wait: ExclusiveWaitLimits) -> bool:
-        """Block flushes until the running ones have ended, then block queries for a moment."""
+        """Block new flushes until the running flushes have ended, then also block new queries for a moment.
+
+        Return whether no shared access is held any more.
+        """
         self._blocked = frozenset({FileAccess.FLUSH})
         self._changed.wait_for(lambda: not self._active_counts[FileAccess.FLUSH], max_wait.flush_wait_seconds)
         self._blocked = frozenset(FileAccess)

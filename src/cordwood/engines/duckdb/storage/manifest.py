@@ -1,7 +1,7 @@
 """The manifest in the database file: the version of its format, the flushed ranges of each stream, and the shapes.
 
-The paths and kinds seen in each project of a stream are stored as a bit set over the list of the stream's pairs of path
-and kind.
+For each stream, the manifest has a list of the pairs of path and kind that were seen. For each project of the stream,
+it has a bit set, which tells which of these pairs were seen in the project.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.event import EventPath, KindsByPath, ValueKind
 
-# The version of the folder's format; incremented whenever older releases can no longer read the folder.
+# The version of the data folder's format. It must be incremented if older releases can no longer read the folder.
 FORMAT_VERSION = 4
 
 SequenceRanges = list[tuple[int, int]]
@@ -33,8 +33,8 @@ _CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
-# A project's set is stored as a little-endian number, in which the bit n stands for the pair with the `place` n.
-# Several rows of a project are merged when they are read.
+# The bit set of a project is stored as a little-endian number, in which the bit n stands for the pair with the `place`
+# n. If a project has several rows, they are merged when they are read.
 _CREATE_PROJECT_SHAPES: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
@@ -42,7 +42,7 @@ _CREATE_PROJECT_SHAPES: Final = (
 
 
 def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Create the manifest in a new file; refuse a file of a newer cordwood, or one without a version."""
+    """Create the manifest in a new file; refuse a file from a newer release, or with events but without a version."""
     for statement in _CREATE_VERSION_TABLE:
         cursor.execute(statement)
     _check_version(cursor)
@@ -70,13 +70,13 @@ def _check_version(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the file has tables of streams, which are never created before the version is stored."""
+    """Return whether the file has tables of streams, which are created only after the version was stored."""
     tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
     return fetch_first_row(cursor, tables) is not None
 
 
 def read_flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, SequenceRanges]:
-    """Return the ranges of flushed sequence numbers by stream; adjacent ranges are merged, in the file as well."""
+    """Return the ranges of flushed sequence numbers by stream; merge adjacent ranges, also in the file."""
     by_stream: dict[str, SequenceRanges] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
@@ -123,7 +123,10 @@ def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, S
 
 
 class UnsavedProjectShapes(msgspec.Struct, frozen=True):
-    """Changes of projects' shapes to write: new pairs, which have positions from `first` on, and changed sets."""
+    """The changes of projects' shapes that must be written: new pairs, and the bit sets of changed projects.
+
+    The new pairs have the positions from `first_pair_position` on.
+    """
 
     first_pair_position: int
     pairs: Sequence[PathAndKind]
@@ -131,9 +134,9 @@ class UnsavedProjectShapes(msgspec.Struct, frozen=True):
 
 
 class ProjectShapeSaver:
-    """The record of which project shapes of one stream have changed since they were last written to the file.
+    """Records which project shapes of a stream have changed since they were last written, and writes them to the file.
 
-    Guarded by the stream's lock `state_lock`.
+    Its state is guarded by the stream's lock `state_lock`.
     """
 
     def __init__(self, stream: str, shapes: ProjectShapes) -> None:
@@ -143,7 +146,7 @@ class ProjectShapeSaver:
         self._saved_pairs = 0
 
     def load(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
-        """Load the pairs and the projects' bit sets that were read from the file."""
+        """Take over the pairs and the projects' bit sets that were read from the file."""
         for position, pair in sorted(pairs.items()):
             if self._shapes.find_or_add_bit(pair) != 1 << position:
                 raise DataFolderUnusable(
@@ -168,7 +171,7 @@ class ProjectShapeSaver:
         self._saved_pairs = min(self._saved_pairs, unsaved.first_pair_position)
 
     def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: UnsavedProjectShapes) -> None:
-        """Write the changes in the transaction that flushes the events from which they were learnt."""
+        """Write the changes; the caller does this in the transaction that flushes the events which caused them."""
         if unsaved.pairs:
             cursor.execute(
                 "INSERT INTO store.cordwood.pair SELECT $stream, $first + generate_subscripts($kinds, 1) - 1,"
@@ -188,7 +191,7 @@ _PairsAndBitSets = tuple[dict[int, PathAndKind], dict[str, int]]
 
 
 def load_project_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _PairsAndBitSets]:
-    """Return the pairs and the projects' bit sets by stream; rows of one project are merged, in the file as well."""
+    """Return the pairs and the projects' bit sets by stream; merge several rows of a project, also in the file."""
     by_stream: dict[str, _PairsAndBitSets] = defaultdict(lambda: ({}, {}))
     for stream, position, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
         by_stream[stream][0][position] = (tuple(path), ValueKind(kind))

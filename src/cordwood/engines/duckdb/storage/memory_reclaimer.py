@@ -1,7 +1,7 @@
-"""Return memory that the process does not need to the operating system, when it is idle or holds much memory.
+"""Return memory to the operating system when the process is idle or holds much memory.
 
-Freed memory is returned from the C library's allocator and from DuckDB's jemalloc. All memory that DuckDB does not
-count is in the heap of the C library, which reports its size.
+Freed memory is returned by two allocators: the C library's and DuckDB's jemalloc. DuckDB does not count all of its
+memory. The memory that it does not count is in the C library's heap, whose size the C library reports.
 """
 
 import ctypes
@@ -16,22 +16,24 @@ from cordwood.engines.duckdb.storage.locks import URGENT_WAIT, FileAccess, Lock
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.free_memory import load_library_function, trim_heap
 
-# Longer than the sampling interval, so that no query between two samples is missed.
+# The time without shared access after which the engine counts as quiet. It is longer than the interval between checks,
+# so that no query between two checks is missed.
 _QUIET_SECONDS = 6.0
-# DuckDB's metadata of row groups may grow by the memory limit divided by this number before the file is reopened.
+# DuckDB's metadata of row groups may grow by the memory limit divided by this number. If it grows more, the file is
+# reopened.
 _METADATA_GROWTH_DIVISOR = 12
-# Of this many samples the minimum is used, which excludes memory that queries hold briefly. Collecting them also limits
-# how often the file is reopened.
+# The number of heap samples, of which the minimum is used. The minimum does not contain memory that queries hold only
+# briefly. The number also limits how often the file is reopened, because new samples are collected first.
 _HEAP_SAMPLES = 6
 
-# The jemalloc control that returns freed memory; the number 4096 stands for all arenas.
+# The name of the jemalloc control that returns freed memory; in it, the number 4096 stands for all arenas.
 _PURGE_ALL_ARENAS = b"arena.4096.purge"
 
 
 class MemoryReclaimer:
-    """The policy of when memory is returned and when the file is reopened; the compaction thread calls the methods.
+    """Decides when memory is returned and when the file is reopened; the compaction thread calls its methods.
 
-    `lock` is the lock of background work on the file. `pending_bytes` returns the heap bytes of pending events.
+    `lock` is the lock with the rank COMPACTION. `pending_bytes` returns the bytes that pending events take in the heap.
     """
 
     def __init__(self, session: Session, lock: Lock, pending_bytes: Callable[[], int]) -> None:
@@ -45,7 +47,7 @@ class MemoryReclaimer:
         self._heap_samples: deque[int] = deque(maxlen=_HEAP_SAMPLES)
 
     def record_activity(self) -> None:
-        """Record that background work has read or written the file since memory was last returned."""
+        """Record that background work has used memory, so that memory is returned again in the next idle period."""
         self._is_reclaimed = False
 
     def reclaim(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -53,7 +55,7 @@ class MemoryReclaimer:
         self.reclaim_when_quiet(cursor)
 
     def reclaim_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Release cached blocks while no query runs; return freed heap memory once in each idle period."""
+        """Release DuckDB's cached blocks if no query runs; return freed memory once in each idle period."""
         is_quiet = self._session.gate.idle_seconds >= _QUIET_SECONDS
         if is_quiet and self._is_reclaimed:
             return
@@ -63,7 +65,7 @@ class MemoryReclaimer:
             release_free_memory()
 
     def reclaim_between_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Return the memory that a step of long background work has used, before the next step takes as much."""
+        """Return the memory that a step of background work has freed, before the next step needs as much."""
         self._release_unused_blocks(cursor)
         release_free_memory()
 
@@ -72,10 +74,10 @@ class MemoryReclaimer:
             self._session.release_blocks(cursor)
 
     def reopen_when_large(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Reopen the file when DuckDB's metadata of row groups has grown too large.
+        """Reopen the file if DuckDB's metadata of row groups has grown too large, or if the file is not open.
 
-        DuckDB does not report the size of the metadata: the estimate is the least heap use of six samples minus that of
-        the first sample.
+        DuckDB does not report the size of the metadata. It is estimated as the minimum heap use of the last six samples
+        minus the heap use of the very first sample.
         """
         self._heap_samples.append(self._used_heap_bytes_without_pending())
         if self._initial_heap_bytes is None:
@@ -89,13 +91,13 @@ class MemoryReclaimer:
                 self._reopen(cursor)
 
     def _has_grown(self, in_use: int) -> bool:
-        """Return whether heap use has grown by more than is allowed since the file was last reopened."""
+        """Return whether heap use has grown by more than `_growth_bytes` since the file was last reopened."""
         if self._baseline_heap_bytes is None:
             self._baseline_heap_bytes = in_use
         return in_use > self._baseline_heap_bytes + self._growth_bytes
 
     def _used_heap_bytes_without_pending(self) -> int:
-        """Return the heap bytes in use apart from pending events; 0 if the C library does not report them."""
+        """Return the bytes in use of the heap without pending events, or 0 if the C library does not report them."""
         used_bytes = used_heap_bytes()
         return 0 if used_bytes is None else used_bytes - self._pending_bytes()
 
@@ -104,7 +106,7 @@ class MemoryReclaimer:
         with self._lock, self._session.gate.exclusive(URGENT_WAIT, until_block_ends=True) as is_exclusive:
             is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_reopened:
-            # The next samples set the new baseline, once queries run again.
+            # The next samples determine the new baseline, so that it includes what running queries need.
             self._baseline_heap_bytes = None
             release_free_memory()
 
@@ -134,6 +136,6 @@ def release_free_memory() -> None:
 
 
 def used_heap_bytes() -> int | None:
-    """Return the bytes in use of the C library's heap; None if the library does not report them."""
+    """Return the bytes in use of the C library's heap, or None if the library does not report them."""
     info = _read_mallinfo() if _read_mallinfo is not None else None
     return int(info.uordblks) if isinstance(info, _MallInfo) else None

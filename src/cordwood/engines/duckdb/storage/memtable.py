@@ -1,7 +1,7 @@
-"""The memtable of a stream's pending events, and two other tables in memory of its newest events.
+"""The memtable of a stream's pending events, and two other tables in memory with the stream's newest events.
 
-Queries read pending events from the memtable. Followed queries read the table of the events that have just arrived.
-Pages of whole events are read from the recent table, which has objects as JSON text.
+Queries read pending events from the memtable. Followed queries read the table of arrived events, which has the events
+that have just arrived. Queries for pages of whole events read the recent table, which has objects as JSON text.
 """
 
 import time
@@ -18,12 +18,12 @@ from cordwood.engines.duckdb.storage.chunk import Chunk, estimated_event_bytes
 from cordwood.engines.duckdb.storage.session import fetch_first_row
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
-# The maximum number of rows of a part. A part is dropped once all of its rows are flushed.
+# If a part of the memtable has at least this many rows, further events are added to a new part.
 _MAX_PART_ROWS = 8_192
 
 
 class _MemtablePart(msgspec.Struct):
-    """A table of consecutive events."""
+    """A table in memory with a part of the memtable: the events with sequence numbers from `first` to before `end`."""
 
     number: int
     first: int
@@ -31,10 +31,10 @@ class _MemtablePart(msgspec.Struct):
 
 
 class Memtable:
-    """Memory tables of events that are not flushed yet.
+    """The tables in memory, called parts, of a stream's events that are not flushed yet.
 
-    Rows are never deleted: the view hides flushed ones, and a table is dropped once all of its rows are flushed. All
-    methods except the filling of a table require the stream's lock `state_lock`.
+    Rows are never deleted. The memtable's view hides flushed rows, and a part is dropped as soon as all of its rows are
+    flushed. All methods require the stream's lock `state_lock`; the caller may fill a part without this lock.
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
@@ -52,7 +52,10 @@ class Memtable:
         return not self._parts
 
     def begin_fill(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
-        """Return the table to fill with these events; it is not dropped before `finish_fill`."""
+        """Return the name of the part to fill with the events from `first` to before `end`.
+
+        The part is not dropped before `finish_fill` is called.
+        """
         part = self._parts[-1] if self._parts else None
         if part is None or part.end - part.first >= _MAX_PART_ROWS:
             self._created_parts += 1
@@ -70,12 +73,12 @@ class Memtable:
         self._filling = None
 
     def mark_flushed(self, flushed_to: int) -> None:
-        """Record that every event below this sequence number is in the file."""
+        """Record that every event with a sequence number below `flushed_to` is in the database file."""
         self._flushed_to = flushed_to
         self._is_stale = self._is_stale or any(part.first < flushed_to for part in self._parts)
 
     def refresh_views(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Update the views and drop tables whose rows are flushed; call it before a query begins."""
+        """Update the views, and drop parts whose rows are all flushed; the caller does this before a query begins."""
         if not self._is_stale:
             return
         live_parts = [part for part in self._parts if part.end > self._flushed_to or part is self._filling]
@@ -88,17 +91,22 @@ class Memtable:
             cursor.execute(self._tables.drop_memtable_part(part.number))
 
 
-# When the table of arrived events has more rows than the first number, it is trimmed to about the second.
+# If the table of arrived events has more than `_MAX_ARRIVED_ROWS` rows, it is trimmed to about `_KEPT_ARRIVED_ROWS`.
 _MAX_ARRIVED_ROWS, _KEPT_ARRIVED_ROWS = 8_192, 2_048
-# More rows or bytes than this are not added at once: the table is emptied, and queries read the other tables.
+# The maximum number of rows that are added at once. If more rows or bytes have arrived, the table is emptied instead,
+# and queries read the other tables.
 _MAX_ADDED_ROWS = 8_192
 _MAX_ARRIVED_BYTES = 8 * 2**20
-# The table is dropped when no query has read it for this time.
+# If no query has read the table of arrived events for this time, the table is dropped.
 _IDLE_SECONDS = 60.0
 
 
 class _AddedBatch(NamedTuple):
-    """A batch of added events: the first one's sequence number, and the newest receive time of all events before it."""
+    """A batch of events that were added to the table of arrived events.
+
+    `first` is the sequence number of its first event. `newest_before_us` is the newest receive time of the events
+    before the batch.
+    """
 
     first: int
     newest_before_us: int
@@ -109,17 +117,17 @@ class _AddedBatch(NamedTuple):
 class ArrivedTable:
     """The table of the events that have just arrived on one stream.
 
-    The first followed query creates it. All methods require the lock with the rank ARRIVED_FILL.
+    The first followed query creates the table. All methods require the lock with the rank ARRIVED_FILL.
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
-        # The sequence number that follows the last event in the table, whose events are consecutive.
+        # The sequence number after the last event in the table. The events in the table are consecutive.
         self.end = 0
         self.is_filled = False
-        # How often rows were removed; a view stays valid as long as this number does not change.
+        # The number of times that rows were removed. A view stays valid as long as this number does not change.
         self.trim_count = 0
         self._tables = tables
-        # The table has all events received after this time, up to the last call of `add`.
+        # The table has all events that were received after this time and before the last call of `add`.
         self._after_us = 0
         self._newest_us = 0
         self._fills: deque[_AddedBatch] = deque()
@@ -127,7 +135,7 @@ class ArrivedTable:
         self._read_at = 0.0
 
     def has_events_from(self, first_us: int) -> bool:
-        """Return whether every event that was received at this time or later is in the table."""
+        """Return whether every event that was received at `first_us` or later is in the table."""
         self._read_at = time.monotonic()
         return self.is_filled and self._after_us < first_us
 
@@ -135,14 +143,14 @@ class ArrivedTable:
         return self.is_filled and time.monotonic() - self._read_at > _IDLE_SECONDS
 
     def exceeds_add_limit(self, chunks: Sequence[Chunk]) -> bool:
-        """Return whether too many events have arrived at once to add them, so that queries read the other tables."""
+        """Return whether so many events have arrived at once that they are not added, and queries read other tables."""
         rows = sum(len(chunk.events) for chunk in chunks)
         return (
             rows > _MAX_ADDED_ROWS or sum(estimated_event_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
         )
 
     def clear_from(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Empty the table; the next event to add has the sequence number `end`."""
+        """Empty or create the table; the next event that will be added has the sequence number `end`."""
         self.is_filled = False
         self.trim_count += 1
         cursor.execute(self._tables.create_arrived())
@@ -152,7 +160,7 @@ class ArrivedTable:
         self._read_at = time.monotonic()
 
     def add(self, chunks: Sequence[Chunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Add the consecutive events from `end` on; the last was received at `newest_us`."""
+        """Add the consecutive events from `end` on; `newest_us` is the newest receive time of the stream's events."""
         first, rows, size = self.end, 0, 0
         for chunk in chunks:
             chunk.insert_repaired(cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True))
@@ -165,7 +173,7 @@ class ArrivedTable:
             self._trim(cursor)
 
     def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Remove the batches of events that were added first; the last batch always stays."""
+        """Remove the oldest batches of events, but never the last batch."""
         while len(self._fills) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
             removed = self._fills.popleft()
             self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.bytes
@@ -174,7 +182,7 @@ class ArrivedTable:
         cursor.execute(self._tables.trim_arrived(), {"number": self._fills[0].first})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Drop the table; queries that were about to read it read the other tables."""
+        """Drop the table; queries that would have read this table then read the other tables."""
         self.is_filled = False
         self.trim_count += 1
         self._fills.clear()
@@ -184,32 +192,32 @@ class ArrivedTable:
 
 
 class ArrivedView(NamedTuple):
-    """A cursor that sees the tables of arrived events, valid until one of them loses rows."""
+    """A cursor that can read tables of arrived events; it is valid until rows are removed from one of the tables."""
 
     cursor: duckdb.DuckDBPyConnection
     tables: Sequence[ArrivedTable]
     trim_counts: Sequence[int | None]
 
     def is_still_valid(self) -> bool:
-        """Return whether no table has lost rows meanwhile; call it after the rows have been fetched."""
+        """Return whether no table has lost rows meanwhile; the caller asks this after it has fetched the rows."""
         return [table.trim_count for table in self.tables] == list(self.trim_counts)
 
 
-# The table is trimmed when it has this many times the wanted number of events.
+# The recent table is trimmed to its maximum number of events when it has more than this multiple of the maximum.
 _TRIM_FACTOR = 1.5
 
 
 class RecentTable:
-    """A table of all events newer than some time, flushed or not; empty while it is not maintained.
+    """The table of a stream's newest events: all events after some time, whether flushed or not.
 
-    The oldest of its events may be trimmed at any time: a query that finds too few events reads the file instead. All
-    methods except `on_flush` require the stream's lock `fill_lock`.
+    The table is empty while it is not maintained. Its oldest events may be trimmed at any time; a query that then finds
+    too few events reads the file instead. All methods except `on_flush` require the stream's lock `fill_lock`.
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
-        # Every event below this sequence number that is newer than `_since_us` is in the table.
+        # Every event that has a sequence number below this and is newer than `_since_us` is in the table.
         self.end = 0
-        # How often the table was refilled; a view stays valid as long as this number does not change.
+        # The number of times that the table was refilled. A view stays valid as long as this number does not change.
         self.fill_count = 0
         self._tables = tables
         self._since_us: int | None = None
@@ -221,24 +229,28 @@ class RecentTable:
         return self._since_us is not None and not self._is_stale
 
     def record_fill(self, since_us: int, rows: int, max_events: int, end: int) -> None:
-        """Record that the table was filled with flushed events newer than `since_us`, all below the number `end`."""
+        """Record that the table was filled with the flushed events newer than `since_us`.
+
+        All of these events have sequence numbers below `end`.
+        """
         self._since_us, self._rows, self._max_events, self.end = since_us, rows, max_events, end
         self._is_stale = False
         self.fill_count += 1
 
     def on_flush(self, flushed_to: int) -> None:
-        """Record that all events below a sequence number are flushed; requires the stream's lock `state_lock`.
+        """Record that all events with sequence numbers below `flushed_to` are flushed.
 
-        Events that were flushed without being added to this table make it stale.
+        If some of these events were not added to the table, it becomes stale. This method requires the stream's lock
+        `state_lock`.
         """
         self._is_stale = self._is_stale or self.end < flushed_to
 
     def exceeds_add_limit(self, chunks: list[Chunk]) -> bool:
-        """Return whether too many events arrived at once to convert them all, as during a bulk import."""
+        """Return whether so many events have arrived at once that they are not added, as during a bulk import."""
         return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
 
     def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Add consecutive events from `end` on."""
+        """Add the consecutive events from the sequence number `end` on."""
         chunk.insert_repaired(cursor, self._tables.insert_recent, since=self._since_us)
         self.end = chunk.end
         self._rows += len(chunk.events)
@@ -258,7 +270,7 @@ class RecentTable:
             cursor.execute(self._tables.delete_recent_before(), {"before": before_us})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Empty the table and stop maintaining it; a query that then finds too few events in it reads the file."""
+        """Empty the table, and stop maintaining it, so that queries find too few events in it and read the file."""
         self._since_us = None
         if self._rows:
             self._rows = 0
@@ -267,12 +279,12 @@ class RecentTable:
 
 
 class RecentView(NamedTuple):
-    """A cursor that sees the recent table, valid until the table is refilled."""
+    """A cursor that can read the recent table; it is valid until the table is refilled."""
 
     cursor: duckdb.DuckDBPyConnection
     table: RecentTable
     fill_count: int
 
     def is_still_valid(self) -> bool:
-        """Return whether the table was not refilled meanwhile; call it after the rows have been fetched."""
+        """Return whether the table was not refilled meanwhile; the caller asks this after it has fetched the rows."""
         return self.table.fill_count == self.fill_count

@@ -1,7 +1,8 @@
 """A cache in memory of the newest events of streams, with objects as JSON text.
 
-A stream's table is filled when a query first requests the stream's newest events, and emptied when none has requested
-them for a while. Queries read the file until the table is filled. Nothing is cached while many events arrive.
+Each cached stream has a recent table. The table is filled when a query first requests the stream's newest events, and
+emptied when no query has requested them for a while. Queries read the file until the table is filled. Nothing is cached
+while many events arrive at once.
 """
 
 import time
@@ -17,18 +18,19 @@ from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.errors import Fault
 from cordwood.observe.observation import ReportMessage
 
-# The most recently requested streams are cached, up to this number.
+# The maximum number of streams that are cached; these are the streams that were requested most recently.
 MAX_CACHED_STREAMS = 2
 _EXPIRY_SECONDS = 600.0
 _POLL_SECONDS = 60.0
-# Earlier than any timestamp of BigQuery.
+# A time that is earlier than any TIMESTAMP of BigQuery.
 _BEFORE_ALL_TIMESTAMPS_US = -62_135_596_800_000_001
-# After a fill, wait this many times its duration: filling takes a twentieth of a processor at most.
+# After a fill, the next fill waits for this multiple of the fill's duration. So fills take at most a twentieth of a
+# processor.
 _PAUSE_FACTOR = 20
 
 
 class RecentCache:
-    """The background job that fills and empties the recent tables; `max_bytes` roughly limits those of one stream."""
+    """The background job that fills and empties recent tables; `max_bytes` is the approximate limit of each table."""
 
     def __init__(self, session: Session, max_bytes: int, report: ReportMessage) -> None:
         self._session = session
@@ -42,11 +44,11 @@ class RecentCache:
         self.job = BackgroundJob("recent-cache", self.run_due_work, first_pause=_POLL_SECONDS)
 
     def request_fill(self, store: StreamStore) -> None:
-        """Record that a query requests the newest events of the stream; start a fill of its table if necessary."""
+        """Record that a query requests the stream's newest events; start to fill the stream's table if necessary."""
         now = time.monotonic()
         self._requested_at[store.name] = now
         if not store.recent.is_maintained and now >= self._next_fill_at.get(store.name, 0.0):
-            # If the fill fails, a request after this time starts another one.
+            # If the fill fails, a request after this time starts another fill.
             self._next_fill_at[store.name] = now + _POLL_SECONDS
             self._queue.put(store)
             self.job.wake()
@@ -60,7 +62,7 @@ class RecentCache:
         self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _PAUSE_FACTOR
 
     def _fill_table(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Fill the table; roll back and return False if events were flushed or deleted meanwhile."""
+        """Fill the stream's recent table; if events were flushed or deleted meanwhile, roll back and return False."""
         tables = store.tables
         max_events = max(1, min(ROW_GROUP_ROWS, int(self.max_bytes / max(1.0, store.average_event_bytes(cursor)))))
         with store.fill_lock, store.state_lock:
@@ -94,7 +96,7 @@ class RecentCache:
             store.recent.discard(cursor)
 
     def run_due_work(self) -> float:
-        """Fill the tables that were requested and drop expired ones; return the seconds until the next check."""
+        """Fill the requested tables, and drop expired tables; return the seconds until the next check."""
         try:
             while not self._queue.empty():
                 self.fill(self._queue.get_nowait())

@@ -1,4 +1,4 @@
-"""Deduplicate recent events by id: of several events with one id, the first is stored and the others are counted."""
+"""Deduplicate recent events by id: if several events have the same id, only the first is stored."""
 
 import random
 from array import array
@@ -7,23 +7,24 @@ from functools import cache
 
 DEDUPLICATION_WINDOW_US = 600 * 1_000_000
 DEDUPLICATION_WINDOW_EVENTS = 100_000
-# The number of ids in one Bloom filter of eight megabytes.
+# The maximum number of ids in one Bloom filter, which takes eight megabytes.
 _IDS_PER_FILTER = 3_000_000
 _WORD_BITS, _MASK_INDEX_BITS = 20, 12
 _WORD_MASK, _MASK_INDEX_MASK = (1 << _WORD_BITS) - 1, (1 << _MASK_INDEX_BITS) - 1
 
-# A function that returns which of the ids belong to flushed events of the stream that are within the window and were
-# received before the given time.
+# A function that returns those of the given ids that occur in flushed events of the stream. It looks only at events
+# that are within the window and were received before the given time.
 IdLookup = Callable[[Sequence[str], int], set[str]]
 
 _END_OF_TIME_US = 2**62
 
 
 class RecentIds:
-    """The recent ids of a stream: hashes of the last ids in sets, and older ones within the window in Bloom filters.
+    """The recent ids of a stream: the hashes of the last ids in sets, and older ids within the window in Bloom filters.
 
-    Hits of a filter are confirmed in the stored events. With `has_earlier_events`, events were stored before
-    `opened_us`: until the window has moved past them, all ids are also looked up among these events.
+    If a filter matches an id, the id is looked up among the stored events, because the filter may be wrong.
+    `has_earlier_events` means that events were stored before `opened_us`. Until the window has moved past these events,
+    all ids are also looked up among them.
     """
 
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:
@@ -36,7 +37,7 @@ class RecentIds:
         self._added_count = 0
 
     def find_duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
-        """Return the positions in `ids` of ids that occurred before, in this list or in events that were added."""
+        """Return the positions in `ids` of duplicates: ids that occur earlier in the list, or in earlier events."""
         hashes = list(map(hash, ids))
         positions = _repeated_positions(hashes)
         for known_hashes in (self._newer_hashes, self._older_hashes):
@@ -67,7 +68,7 @@ class RecentIds:
 
 
 class _BloomFilters:
-    """Bloom filters that are filled one after the other; each is dropped once its last id is older than the window."""
+    """Bloom filters that are filled one after the other; a filter is dropped when the window has moved past its ids."""
 
     def __init__(self) -> None:
         self._bloom_filters: list[_BloomFilter] = []
@@ -88,10 +89,11 @@ class _BloomFilters:
 
 
 class _BloomFilter:
-    """A Bloom filter that sets four bits in each of three words for a hash.
+    """A Bloom filter that sets four bits in each of three words for each hash.
 
-    Of a million ids that were not added, 4 match when it has two million entries, and 75 when it is full. False
-    positives are looked up in the file while appends wait; more bits would take longer to set.
+    Of a million ids that were not added, 4 match if the filter has two million entries, and 75 if it is full. Each
+    false match costs a look-up in the file, for which appends have to wait. More bits would reduce false matches, but
+    would take longer to set.
     """
 
     def __init__(self) -> None:
@@ -122,7 +124,7 @@ class _BloomFilter:
 
 @cache
 def _make_bit_masks() -> tuple[int, ...]:
-    """Return 4,096 masks of four random bits each."""
+    """Return 4,096 bit masks, each with four random bits set."""
     random_source = random.Random(0)  # noqa: S311 - masks need an even distribution, not secrecy
     return tuple(sum(1 << bit for bit in random_source.sample(range(64), 4)) for _ in range(_MASK_INDEX_MASK + 1))
 

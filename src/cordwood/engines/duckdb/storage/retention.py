@@ -9,43 +9,45 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fet
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
-# Delete slightly more than necessary, so that the next sweeps have nothing to do.
+# If events exceed the size limit, they are deleted down to this share of the limit, so that the next sweeps have
+# nothing to do.
 _TARGET_SIZE_SHARE = 0.95
-# Freeing blocks makes other transactions wait, so it is done only once this share of all events is deleted.
+# Blocks are freed only if at least this share of all events is deleted, because other transactions have to wait
+# meanwhile.
 _MIN_DELETED_SHARE = 0.02
 _URGENT_DELETED_SHARE = 0.2
-# The most rows of a stream that one sweep moves: ten row groups, which takes some seconds.
+# The maximum number of rows of a stream that one sweep moves. It equals ten row groups; moving them takes some seconds.
 _MAX_MOVED_ROWS = 204_800
 
 
 class Retention:
-    """Retention of all streams; `max_bytes` bounds their events in the file, None for no bound."""
+    """The retention of all streams; `max_bytes` limits the size of their events in the file, None means no limit."""
 
     def __init__(self, session: Session, max_bytes: int | None) -> None:
         self._session = session
         self._max_bytes = max_bytes
-        # By stream, the number of deleted rows after the last move.
+        # The number of deleted rows of each stream after its live rows were last moved.
         self._deleted_after_move: dict[str, int] = {}
 
     def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Delete events beyond their stream's retention or the size limit; return how many were deleted."""
+        """Delete events beyond their stream's retention or the size limit; return the number of deleted events."""
         deleted = sum(store.sweep(now_us, cursor) for store in stores)
         if self._max_bytes is not None:
             deleted += self._enforce_size_limit(self._max_bytes, stores, cursor)
         self._free_blocks(stores, cursor)
         if self._is_too_large(cursor):
-            # Deleted rows share row groups with live ones: moving the live ones frees the whole row groups.
+            # Deleted rows are in the same row groups as live rows. Moving the live rows frees these row groups.
             for store in stores:
                 self._move_live_rows(store, cursor)
             self._free_blocks(stores, cursor)
         return deleted
 
     def _free_blocks(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
-        """Checkpoint to free the blocks of deleted events, once there are enough of them.
+        """Run a checkpoint to free the blocks of deleted events, if enough events are deleted.
 
-        A checkpoint frees blocks only while no other transaction is running, and skips tables that have not changed
-        since the last one. So a row of each table with deleted rows is rewritten first. If blocks could not be freed,
-        the next sweep tries again.
+        A checkpoint frees blocks only while no other transaction is running. It skips tables that have not changed
+        since the last checkpoint, so a row of each table with deleted rows is rewritten first. If blocks could not be
+        freed, the next sweep tries again.
         """
         live, deleted_by_stream = self._count_rows(stores, cursor)
         deleted = sum(deleted_by_stream.values())
@@ -62,7 +64,7 @@ class Retention:
                 self._session.checkpoint(cursor)
 
     def _move_live_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Move live rows out of row groups with deleted rows, unless the space of the last move is not free yet."""
+        """Move live rows out of row groups with deleted rows, unless the space of the last move is not freed yet."""
         deleted = self._count_deleted(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
             _rewrite_oldest_rows(store.tables, _MAX_MOVED_ROWS, cursor)
@@ -74,10 +76,10 @@ class Retention:
     def _enforce_size_limit(
         self, max_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
     ) -> int:
-        """Delete the oldest events of all streams until the rest fits the size limit; pending events stay."""
+        """Delete the oldest events of all streams so that the others are within the size limit; pending events stay."""
         if self._session.used_bytes(cursor) > max_bytes * _TARGET_SIZE_SHARE:
-            # Checkpoint first: this moves the events in DuckDB's log into the database file, and only then is it known
-            # how much space they take there.
+            # First run a checkpoint, which moves the events in DuckDB's log into the database file. Only then is the
+            # space known that they take there.
             self._session.checkpoint(cursor)
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= max_bytes:
@@ -90,7 +92,7 @@ class Retention:
         return sum(store.delete_before(before_us, cursor) for store in stores)
 
     def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWaitLimits:
-        """Return how long a checkpoint may wait: URGENT_WAIT if the space of many deleted rows is not free yet."""
+        """Return how long a checkpoint may wait for exclusive access: URGENT_WAIT if many deleted rows take space."""
         return URGENT_WAIT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE) else RELAXED_WAIT
 
     def _count_deleted(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
@@ -99,14 +101,14 @@ class Retention:
     def _count_rows(
         self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
     ) -> tuple[int, dict[str, int]]:
-        """Return the number of live events, and by stream the number of deleted ones that still take space."""
+        """Return the number of live events, and for each stream the number of deleted events that still take space."""
         rows = self._session.occupied_rows(cursor)
         live = {store.name: store.count_stored_events(cursor) for store in stores}
         return sum(live.values()), {name: rows.get(name, 0) - events for name, events in live.items()}
 
 
 def _find_time_of_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
-    """Return the time before which about this share of all events lies; None if there are no events."""
+    """Return the time before which about the share `share` of all events is, or None if there are no events."""
     times = " UNION ALL ".join(store.tables.select_times() for store in stores)
     share = min(1.0, max(0.0, share))
     row = fetch_first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
@@ -114,7 +116,7 @@ def _find_time_of_share(share: float, stores: Collection[StreamStore], cursor: d
 
 
 def _rewrite_oldest_rows(tables: StreamTableStatements, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
-    """Move the oldest rows to the end of the table, so that the row groups with deleted rows become free."""
+    """Move the oldest `rows` rows to the end of the table, so that their row groups with deleted rows become free."""
     with transaction(cursor):
         first, last = fetch_first_row(cursor, tables.select_oldest_rowids(), {"rows": rows}) or (None, None)
         if first is not None:

@@ -1,4 +1,4 @@
-"""The DuckDB instance of the process: open the file, limit its memory, lock its settings; helpers for its cursors."""
+"""The DuckDB instance of the process: its database file, memory limit, settings and checkpoints, and cursor helpers."""
 
 import os
 import shutil
@@ -17,39 +17,41 @@ from cordwood.engines.duckdb.storage.tables import text_literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 DATABASE_FILE = "events.duckdb"
-# The number of rows of a row group: large enough to compress well, small enough to skip by time.
+# The number of rows of a row group. It is large enough to compress well, and small enough to skip row groups by time.
 ROW_GROUP_ROWS = 20_480
-# A quarter of DuckDB's default: with many short columns, smaller blocks make the file an eighth smaller.
+# The size of a block of the file. It is a quarter of DuckDB's default. As there are many short columns, smaller blocks
+# make the file smaller by an eighth.
 _BLOCK_BYTES = 65_536
-# When DuckDB's log is longer than this, cordwood starts a checkpoint. DuckDB's automatic checkpoints are off, so that
-# checkpoints can be deferred while a backup holds the files. Until the checkpoint, the log's content is also in memory,
-# so its length is also limited to the memory limit divided by `_LOG_MEMORY_DIVISOR`.
+# If DuckDB's log is longer than this, cordwood starts a checkpoint. DuckDB's automatic checkpoints are off, so that
+# checkpoints can be deferred while a backup reads the files. Until the checkpoint, the content of the log is also in
+# memory. So its length is also limited to the memory limit divided by `_LOG_MEMORY_DIVISOR`.
 _MAX_LOG_BYTES = 64 * 10**6
 _LOG_MEMORY_DIVISOR = 4
 _AUTOCHECKPOINT_OFF_SIZE = "1TB"
 _MAX_SPILL_SIZE = "4GB"
-# The bytes of cached blocks that are kept while no query runs.
+# The maximum number of bytes of cached blocks that are kept while no query runs.
 _MAX_IDLE_CACHE_BYTES = 16 * 10**6
-# DuckDB's own count of memory: in total, and blocks of the file.
+# Selects DuckDB's own count of its memory: the total, and the part that cached blocks of the file take.
 _MEMORY_USE_SQL = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
 # The memory limit is lowered in steps of this size, to make room for DuckDB's metadata of row groups.
 _MEMORY_LIMIT_STEP_BYTES = 4 * 10**6
 _ATTACH_ATTEMPTS, _ATTACH_RETRY_SECONDS = 40, 0.05
-# How long to wait for another process to release the lock of the file. The folder has a lock of its own, so the other
-# process can only be the engine's process of a service that has just been killed.
+# The maximum time to wait for another process to release the lock of the file. The data folder has a lock of its own,
+# so the other process can only be the engine's process of a service that was just killed.
 _LOCK_TIMEOUT_SECONDS = 5.0
-# The pause before a failed checkpoint is tried again: each failure makes all access wait until the file is reopened.
+# The pause before a failed checkpoint is tried again. It is long, because after each failure, all access to the file
+# waits until it is reopened.
 _CHECKPOINT_RETRY_SECONDS = 30.0
-# Row groups with at least this many rows are shredded: each field of their VARIANT values becomes a column.
+# Row groups with at least `_SHREDDED_ROWS` rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
-# The bytes of memory that shredding takes for each row and field; the number is that of 60,000 rows with 500 fields.
+# The bytes of memory that shredding takes for each row and field, as measured with 60,000 rows and 500 fields.
 _SHREDDED_VALUE_BYTES = 11
-# How long VARIANT values are written whole after shredding them has exceeded the memory limit.
+# The time for which VARIANT values are written whole after shredding has exceeded the memory limit.
 _SHREDDING_PAUSE_SECONDS = 300.0
 
 
 class Session:
-    """The shared DuckDB instance; a cursor is one thread's own connection to it."""
+    """The DuckDB instance, which all threads share; each thread uses cursors of its own to connect to it."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
         self._file = folder / DATABASE_FILE
@@ -78,7 +80,7 @@ class Session:
         return self._root.cursor()
 
     def is_usable(self) -> bool:
-        """Return whether statements can read the file; a failed reopening and DuckDB's fatal errors prevent it."""
+        """Return whether statements can read the file, which a failed reopening or a fatal error of DuckDB prevents."""
         try:
             with self.shared_cursor() as cursor:
                 cursor.execute("SELECT 1 FROM store.cordwood.sealed LIMIT 0")
@@ -90,15 +92,18 @@ class Session:
 
     @contextmanager
     def shared_cursor(self, stop_early: Callable[[], None] = lambda: None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a cursor with shared access to the file; `stop_early` raises if a query must stop waiting for it."""
+        """Yield a cursor with shared access to the file.
+
+        While the access is blocked, `stop_early` is called regularly; it raises an error if a query must stop.
+        """
         with self.gate.shared(FileAccess.QUERY, stop_early), closing(self.cursor()) as cursor:
             yield cursor
 
     def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Write VARIANT values whole for a while, which needs far less memory; return False if they are whole already.
+        """Write VARIANT values whole for a while, which needs much less memory; return False if they are whole already.
 
-        Shredding stores each field of a row group's events as a column. With thousands of different fields it needs too
-        much memory: the events would never be flushed, and the log would grow without limit.
+        Shredding stores each field of a row group's events as a column. With thousands of different fields, it needs
+        too much memory, so that the events would never be flushed, and the log would grow without limit.
         """
         was_shredding = self._unshredded_until is None
         self._unshredded_until = time.monotonic() + _SHREDDING_PAUSE_SECONDS
@@ -107,14 +112,15 @@ class Session:
         return was_shredding
 
     def max_shredded_fields(self, rows: int) -> int:
-        """Return the number of fields with which shredding this many rows takes about as much memory as the limit.
+        """Return the number of fields with which shredding `rows` rows takes about as much memory as the limit allows.
 
-        DuckDB does not count this memory: each row takes some bytes for every field that any row of the group has.
+        The number is estimated, because DuckDB does not count this memory. Each row takes some bytes for every field
+        that any row of the row group has.
         """
         return max(1, self._memory_limit // (_SHREDDED_VALUE_BYTES * max(1, rows)))
 
     def resume_shredding_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Shred again when VARIANT values have been written whole for long enough."""
+        """Resume shredding if VARIANT values have been written whole for long enough."""
         if self._unshredded_until is not None and time.monotonic() > self._unshredded_until:
             self._unshredded_until = None
             self._set_shredded_rows(cursor, _SHREDDED_ROWS)
@@ -123,10 +129,10 @@ class Session:
         cursor.execute("SET GLOBAL variant_minimum_shredding_size = $value", {"value": rows})
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Checkpoint DuckDB's own log; return False if other transactions write or a backup holds the files.
+        """Run a checkpoint of DuckDB's log; return False if another transaction or a backup prevents it.
 
-        A checkpoint that fails for lack of memory or disk space loses nothing: what it could not write stays in the
-        log. A checkpoint that exceeds the memory limit is tried again with VARIANT values written whole.
+        If a checkpoint fails for lack of memory or disk space, nothing is lost, because the changes stay in the log. A
+        checkpoint that exceeds the memory limit is tried again without shredding.
         """
         try:
             with self._file_lock:
@@ -138,7 +144,7 @@ class Session:
         except duckdb.IOException as problem:
             self._checkpoint_failed_at = time.monotonic()
             self._is_disk_full = is_disk_full(str(problem))
-            # DuckDB refuses to read the file until it is reopened.
+            # After a failed checkpoint, DuckDB refuses to read the file until it is reopened.
             with self.gate.exclusive(URGENT_WAIT, until_block_ends=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
@@ -154,7 +160,7 @@ class Session:
 
     @property
     def is_checkpoint_stuck(self) -> bool:
-        """Return whether the log is long and could not be checkpointed; a longer one would fill the memory."""
+        """Whether the log is too long and its last checkpoint failed; flushes then wait, so that it does not grow."""
         return self.is_log_long and self._checkpoint_failed_at > 0
 
     @property
@@ -166,10 +172,10 @@ class Session:
         return self._is_disk_full and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
 
     def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Release all but a few cached blocks of the file; the operating system caches them as well.
+        """Release all but a few of DuckDB's cached blocks of the file, which the operating system caches as well.
 
-        Other statements continue meanwhile. When the memory limit is lowered for a moment, DuckDB evicts just these
-        blocks, before anything that it would have to write to a temporary file.
+        Other statements continue meanwhile. The memory limit is lowered for a moment, so that DuckDB evicts exactly
+        these blocks; it would evict data that it must write to a temporary file only afterwards.
         """
         in_use, cached = cursor.execute(_MEMORY_USE_SQL).fetchall()[0]
         if cached > _MAX_IDLE_CACHE_BYTES:
@@ -177,7 +183,7 @@ class Session:
                 self._set_memory_limit(cursor, memory_limit)
 
     def reserve_for_metadata(self, cursor: duckdb.DuckDBPyConnection, metadata_bytes: int) -> None:
-        """Lower the memory limit by the size of DuckDB's metadata of row groups, by a third at most."""
+        """Lower the memory limit by the size of DuckDB's metadata of row groups, but at most by a third."""
         memory_limit = self.memory_bytes - min(
             metadata_bytes // _MEMORY_LIMIT_STEP_BYTES * _MEMORY_LIMIT_STEP_BYTES, self.memory_bytes // 3
         )
@@ -185,24 +191,24 @@ class Session:
             self._memory_limit = memory_limit
 
     def _set_memory_limit(self, cursor: duckdb.DuckDBPyConnection, memory_limit: int) -> bool:
-        """Set the memory limit; keep the old one and return False if running statements need more."""
+        """Set the memory limit; if running statements need more memory, keep the old limit and return False."""
         with suppress(duckdb.OutOfMemoryException):
             cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{memory_limit}B"})
             return True
         return False
 
     def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Detach and attach the file, so that DuckDB drops its metadata of row groups, which no limit bounds.
+        """Detach and attach the file, so that DuckDB frees its metadata of row groups, whose size has no limit.
 
-        Requires exclusive access. The file is unavailable for some milliseconds, plus the time to checkpoint its log.
-        Returns False if a backup holds the files, or if another file has taken the place of this one.
+        The caller must have exclusive access. The file is unavailable for some milliseconds, plus the time of a
+        checkpoint. Return False if a backup reads the files, or if the file was replaced by another file.
         """
         with self._file_lock:
             if self._open_backups or self._current_file_id() != self._opened_file_id:
                 return False
             if self.is_open:
-                # Closing the file also checkpoints; log entries that cannot be written are replayed at the next
-                # opening.
+                # Run a checkpoint first. If it fails, the entries of DuckDB's log are replayed when the file is opened
+                # again.
                 with suppress(duckdb.IOException):
                     cursor.execute("CHECKPOINT store")
             cursor.execute("DETACH DATABASE IF EXISTS store")
@@ -210,14 +216,20 @@ class Session:
         return True
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Return the bytes of used blocks and of the log; free blocks do not count, since the file does not shrink."""
+        """Return the bytes of used blocks and of DuckDB's log.
+
+        Free blocks do not count, because the file does not shrink when blocks become free.
+        """
         row = fetch_first_row(
             cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
         )
         return (int(row[0]) if row else 0) + self._log_bytes()
 
     def occupied_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
-        """Return by stream how many events take space in the file, including deleted ones that are not freed yet."""
+        """Return the number of events of each stream that take space in the file.
+
+        The number includes deleted events whose space is not freed yet.
+        """
         tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
         return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
 
@@ -227,9 +239,9 @@ class Session:
 
     @contextmanager
     def defer_checkpoints(self) -> Iterator[None]:
-        """Defer checkpoints during the block, so that file and log keep their contents.
+        """Defer checkpoints during the `with` block, so that the file and its log can be read for a backup.
 
-        Flushes continue: they write new row groups to other places in the file.
+        Flushes continue; they write new row groups to other places in the file.
         """
         with self._file_lock:
             self._open_backups += 1
@@ -240,7 +252,10 @@ class Session:
                 self._open_backups -= 1
 
     def open_files(self) -> list[OpenFile]:
-        """Return the file and its log with their lengths; call it, and read them, within `defer_checkpoints`."""
+        """Return the file and its log with their lengths.
+
+        The caller must call this method, and read the files, while checkpoints are deferred by `defer_checkpoints`.
+        """
         open_files = [OpenFile(self._file.name, self._file_descriptor(), self._file.stat().st_size, is_borrowed=True)]
         with suppress(FileNotFoundError):
             open_files.append(OpenFile(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
@@ -253,7 +268,10 @@ class Session:
         shutil.rmtree(self._spill, ignore_errors=True)
 
     def _file_descriptor(self) -> int:
-        """Return a descriptor that stays open: closing any descriptor of a file releases the process's lock on it."""
+        """Return a descriptor of the file, which stays open until `close`.
+
+        Closing any descriptor of a file would release the lock that the process has on the file.
+        """
         if self._descriptor < 0:
             self._descriptor = os.open(self._file, os.O_RDONLY)
         return self._descriptor
@@ -265,7 +283,7 @@ class Session:
             return 0
 
     def _open_database(self) -> None:
-        """Attach the file; wait if a process that was killed a moment ago still holds its lock."""
+        """Attach the file; wait for a while if a process that was just killed still holds the lock of the file."""
         deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
         while True:
             try:
@@ -284,7 +302,7 @@ class Session:
         return f"ATTACH {text_literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
 
     def _attach_with_retries(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Attach the file; retry while a running transaction still holds the detached one."""
+        """Attach the file after it was detached; retry while a running transaction still holds the detached file."""
         for attempts_left in reversed(range(_ATTACH_ATTEMPTS)):
             try:
                 cursor.execute(self._attach_sql)
@@ -312,16 +330,16 @@ class Session:
             "max_temp_directory_size": _MAX_SPILL_SIZE,
             "wal_autocheckpoint": _AUTOCHECKPOINT_OFF_SIZE,
             "variant_minimum_shredding_size": _SHREDDED_ROWS,
-            # `scan_planning.py` decides instead when late materialization saves time.
+            # DuckDB's own late materialization is off, because `scan_planning.py` decides when it saves time.
             "late_materialization_max_rows": 0,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
-            # The database file may be reopened; no other file of the machine is accessible.
+            # Only the database file is accessible, so that it can be reopened; all other files are inaccessible.
             "allowed_paths": [str(self._file)],
             "enable_external_access": False,
-            # These settings stay unlocked, because `release_blocks`, `stop_shredding` and queries that track their
-            # progress change them; no permitted statement can change a setting.
+            # These settings stay unlocked, because `release_blocks`, `stop_shredding` and the query runner change them.
+            # Callers' queries cannot change them, because no permitted statement can change a setting.
             "allowed_configs": [
                 "memory_limit",
                 "variant_minimum_shredding_size",
@@ -361,7 +379,7 @@ def transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Roll back, unless the engine has already done so."""
+    """Roll back the cursor's transaction, unless DuckDB has already rolled it back."""
     with suppress(duckdb.Error):
         cursor.execute("ROLLBACK")
 

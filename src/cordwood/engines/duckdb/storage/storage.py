@@ -1,8 +1,9 @@
-"""The events of all streams: they go to the write-ahead log, the memtable, the file, and a compacted run.
+"""The events of all streams, from the write-ahead log through the memtable to the file and to compacted runs.
 
-`append` writes the log and acknowledges. `query_view` converts pending events into memtables for a query. The flusher
-moves them into row groups of the file and truncates the log; the compactor rewrites row groups in order of project;
-retention deletes expired events. `locks.LockRank` lists the locks in the order in which they are taken.
+`append` writes events to the write-ahead log; then they are acknowledged. `query_view` puts pending events into
+memtables for a query. The flusher writes pending events into row groups of the file, and removes them from the log. The
+compactor rewrites row groups in order of project. Retention deletes expired events. `locks.LockRank` lists the locks in
+the order in which threads take them.
 """
 
 import threading
@@ -42,15 +43,16 @@ from cordwood.model.event import Batch, Event, Shape
 from cordwood.observe.observation import ReportMessage
 
 _CAPACITY_WAIT_SECONDS = 20.0
-# If a stored event's receive time is further in the future than this, it was imported or the clock was wrong, so the
-# receive times of new events need not be later.
+# If the receive time of a stored event is further in the future than this, the event was imported or the clock was
+# wrong. Then the receive times of new events do not have to be later.
 _MAX_CLOCK_ERROR_US = 3600 * 1_000_000
-# The maximum number of tables of arrived events, and the engine memory required for each; one may take some 10 MB.
+# The maximum number of tables of arrived events, and the engine's memory that is required for each of these tables. A
+# table takes up to about 10 MB.
 _MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
 
 
 class StorageLimits(msgspec.Struct, frozen=True):
-    """The limits of flushing, of the cache of newest events for each stream, and of the file; None for no limit."""
+    """The limits of flushes, of the recent table of each stream, and of the file's size; None means no limit."""
 
     flush_limits: FlushLimits
     max_recent_bytes: int = 0
@@ -58,17 +60,17 @@ class StorageLimits(msgspec.Struct, frozen=True):
 
 
 class QueryView(NamedTuple):
-    """A cursor for a query; `at_rest` if everything that it sees is flushed."""
+    """A cursor for a query; `at_rest` is true if all events that the query reads are flushed."""
 
     cursor: duckdb.DuckDBPyConnection
     at_rest: bool
 
 
 class StoppableQuery(Protocol):
-    """A query that may have to stop while it waits for its view."""
+    """The interface of a query that may have to stop while it waits for its view."""
 
     def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Interrupt this cursor from now on if the query must stop."""
+        """Set the cursor that is interrupted if the query must stop."""
 
     def stop_early(self) -> None:
         """Raise an error if the query must stop."""
@@ -78,19 +80,20 @@ class _UnstoppableQuery:
     """A query that has no time limit and cannot be cancelled."""
 
     def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Do nothing."""
+        """Do nothing, because the query is never interrupted."""
 
     def stop_early(self) -> None:
-        """Do nothing."""
+        """Do nothing, because the query never has to stop."""
 
 
 _UNSTOPPABLE = _UnstoppableQuery()
 
 
 class Storage:
-    """The streams' stores; until a stream is prepared, its replayed events stay in the log.
+    """The stores of all streams, with the write-ahead log and the background jobs.
 
-    Appends block while more bytes are pending than `limits` allow.
+    Until a stream is prepared, its events that were replayed from the log are not added to a store. Appends block while
+    more bytes are pending than `limits` allows.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class Storage:
         self._session = session
         self._retention = Retention(session, limits.max_store_bytes)
         self._is_closed = False
-        # The receive time of the last event: each event gets a later one than all events before it.
+        # The receive time of the last event. Each event gets a later receive time than all events before it.
         self.newest_receipt_us = 0
         self._clock_us = clock_us
         self._report = report
@@ -123,7 +126,8 @@ class Storage:
             self._all_stores,
             self._is_busy,
             report,
-            # An incomplete row group is written by a checkpoint, and checkpoints wait while a run is compacted.
+            # If row groups are flushed in parts, each full row group is written by a checkpoint, and checkpoints have
+            # to wait while a run is compacted.
             runs_between_flushes=not limits.flush_limits.flushes_partial_groups,
             stopping=self._background.stopping,
         )
@@ -131,7 +135,7 @@ class Storage:
         self._flusher = Flusher(session, self._all_stores, limits.flush_limits, self._after_flush, report, clock_us)
 
     def start(self) -> None:
-        """Start the background jobs."""
+        """Start the background jobs: the flusher, the compactor and the recent cache."""
         for job in (self._flusher.job, self._compactor.job, self.recent_cache.job):
             self._background.start(job)
 
@@ -148,7 +152,7 @@ class Storage:
                 store.stream = stream
 
     def check_streams(self, streams: Iterable[Stream]) -> None:
-        """Raise BadStreamFile if the table of a stream belongs to another spelling of its name."""
+        """Raise BadStreamFile if a stream's name differs from the name of another stored stream only in case."""
         for stream in streams:
             if stream.name not in self._stores:
                 self._refuse_case_variants(stream.name)
@@ -166,10 +170,11 @@ class Storage:
     def append(
         self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None
     ) -> list[BatchAppendResult]:
-        """Append the batches; events that an earlier, unacknowledged append has stored count as accepted.
+        """Append the batches; return for each batch how many events were accepted and which were repeated.
 
-        `acknowledged` is given for batches that may be stored already. It has, by stream, the sequence number at which
-        the acknowledged events end.
+        `acknowledged` is given if an earlier, unacknowledged append may have stored the batches already. It maps each
+        stream to the sequence number at which its acknowledged events end. Events that are stored from this number on
+        count as accepted.
         """
         self._wait_for_capacity()
         with self._append_lock:
@@ -198,9 +203,9 @@ class Storage:
 
     @contextmanager
     def query_view(self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE) -> Iterator[QueryView]:
-        """Yield a cursor whose queries see every event appended so far exactly once.
+        """Yield a cursor whose queries see every event that was appended so far exactly once.
 
-        `query` may be stopped while it waits for the view.
+        While the view is created, `query` may stop, in which case it raises an error.
         """
         with self._session.shared_cursor(query.stop_early) as cursor:
             query.set_cursor(cursor)
@@ -209,7 +214,7 @@ class Storage:
 
     @contextmanager
     def recent_view(self, stream: str, query: StoppableQuery = _UNSTOPPABLE) -> Iterator[RecentView | None]:
-        """Yield a view of the stream's newest events as texts; None if they are not cached."""
+        """Yield a view of the stream's recent table, or None if the stream's newest events are not cached."""
         store = self._stores.get(stream)
         if store is None:
             yield None
@@ -218,7 +223,7 @@ class Storage:
             self.recent_cache.request_fill(store)
             fill_count = store.recent.fill_count
             is_maintained = store.refresh_recent(cursor, query.stop_early)
-            # Called only now, because an interrupt during the refresh would discard the table.
+            # Set the cursor only now, because an interrupt during the refresh would discard the recent table.
             query.set_cursor(cursor)
             yield RecentView(cursor, store.recent, fill_count) if is_maintained else None
 
@@ -226,7 +231,7 @@ class Storage:
     def arrived_view(
         self, streams: Sequence[str], first_us: int, query: StoppableQuery
     ) -> Iterator[ArrivedView | None]:
-        """Yield a view with all events of the streams received at `first_us` or later; None if this is not possible."""
+        """Yield a view with all events of the streams that were received at `first_us` or later; None if impossible."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_create_arrived_tables(stores):
             yield None
@@ -236,20 +241,20 @@ class Storage:
                 store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor, query.stop_early)
                 for store in stores
             ]
-            # Called only now, because an interrupt during the refresh would discard the table.
+            # Set the cursor only now, because an interrupt during the refresh would discard a table of arrived events.
             query.set_cursor(cursor)
             is_complete = all(count is not None for count in counts)
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
     def _may_create_arrived_tables(self, stores: Sequence[StreamStore]) -> bool:
-        """Return whether tables of arrived events may be created for these streams, within the limit on such tables."""
+        """Return whether the limit on tables of arrived events allows such tables for `stores`."""
         wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
         wanted.update(store.name for store in stores)
         return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
-        """Yield the files of one moment: their lengths are taken while no append writes and no flush commits."""
+        """Yield consistent files for a backup: their lengths are taken while no append writes and no flush commits."""
         with self._session.defer_checkpoints(), as_backup_files(self._open_files()) as files:
             yield files
 
@@ -269,9 +274,10 @@ class Storage:
         return {name: store.stats for name, store in self._stores.items()}
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
-        """Estimate the bytes of each stream: its share of the used blocks, by rows and text length, and pending events.
+        """Estimate the bytes of each stream: its share of the used blocks, plus its unflushed events.
 
-        Counting the blocks of each stream would take time and memory for every row group.
+        The share is estimated by the number of rows and the average length of texts. Counting the blocks of each stream
+        instead would take time and memory for every row group.
         """
         with self._session.shared_cursor() as cursor:
             stores, rows = self._all_stores(), self._session.occupied_rows(cursor)
@@ -298,7 +304,7 @@ class Storage:
         self._wal.close()
         self._cursor.close()
 
-    # Opening
+    # Methods that open the stores of streams.
 
     def _unflushed_records(self, records: Iterable[WalRecord]) -> dict[str, list[WalRecord]]:
         unflushed: dict[str, list[WalRecord]] = {}
@@ -332,14 +338,15 @@ class Storage:
         return store
 
     def _record_receipt(self, received_us: int) -> None:
-        """Record the receive time of stored events, unless it is far in the future."""
+        """Record a receive time of stored events in `newest_receipt_us`, unless the time is far in the future."""
         if received_us <= self._clock_us() + _MAX_CLOCK_ERROR_US:
             self.newest_receipt_us = max(self.newest_receipt_us, received_us)
 
     def _refuse_case_variants(self, name: str) -> None:
-        """Raise BadStreamFile if a name that differs only in case has the table: DuckDB ignores the case of names.
+        """Raise BadStreamFile if another stream's name differs from `name` only in case.
 
-        A name that has events of its own is accepted: earlier releases stored events under two spellings.
+        Both streams would have the same table, because DuckDB ignores the case of names. A name with stored events of
+        its own is accepted if the other stream is deleted, because earlier releases allowed both names.
         """
         for existing in self._stores:
             if existing.casefold() == name.casefold():
@@ -354,7 +361,7 @@ class Storage:
                     hint=f"Call it {existing!r}.",
                 )
 
-    # Appending
+    # Methods that append events.
 
     def _wait_for_capacity(self) -> None:
         with self._capacity_changed:
@@ -365,7 +372,7 @@ class Storage:
         return unflushed_bytes(self._stores.values()) < self._flusher.limits.max_unflushed_bytes
 
     def _deduplicate(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
-        """Return the records to store, and for each batch the positions of its duplicates."""
+        """Return for each batch the record to store, and the positions of duplicates in the batch."""
         ends = {name: store.next_event_number for name, store in self._stores.items()}
         new_ids: dict[str, set[str]] = {}
         deduplicated = []
@@ -381,7 +388,7 @@ class Storage:
         return deduplicated
 
     def _select_new_events(self, batch: Batch, new_ids: set[str]) -> tuple[list[Event], set[int]]:
-        """Return the events to store, and the positions of the others in the batch."""
+        """Return the events of the batch to store, and the positions of the other events, which are duplicates."""
         ids = [event.id for event in batch.events]
         duplicates = self._recent_ids[batch.stream].find_duplicates(ids, self._clock_us())
         duplicates |= {position for position, event_id in enumerate(ids) if event_id in new_ids} if new_ids else set()
@@ -395,7 +402,7 @@ class Storage:
         return events, duplicates
 
     def _find_reimported_events(self, batch: Batch) -> set[int]:
-        """Return the positions of re-imported events that are still stored."""
+        """Return the positions of events in the batch that are imported again although they are still stored."""
         received = [event.received_us for event in batch.events if event.received_us is not None]
         if not received:
             return set()
@@ -418,7 +425,7 @@ class Storage:
         )
 
     def _stored_id_lookup(self, store: StreamStore, oldest_us: int) -> IdLookup:
-        """Return a function that looks up ids among the flushed events of the window."""
+        """Return a function that looks up ids among the flushed events in the deduplication window."""
 
         def find_stored_ids(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - DEDUPLICATION_WINDOW_US, oldest_us)
@@ -428,12 +435,15 @@ class Storage:
 
         return find_stored_ids
 
-    # Making events visible to queries
+    # Methods that make events visible to queries.
 
     def _fill_memtables(
         self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore], stop_early: Callable[[], None]
     ) -> bool:
-        """Update the memtables, and fix what the cursor sees if they contain events; return whether they do."""
+        """Update the memtables of `stores`; return whether they contain events.
+
+        If they do, a transaction is begun on the cursor, so that the cursor does not see later changes.
+        """
         with translate_duckdb_errors(), ExitStack() as locks:
             for store in stores:
                 store.fill_memtable(cursor, stop_early)
@@ -447,7 +457,7 @@ class Storage:
                 cursor.execute(store.tables.pin_snapshot()).fetchall()
             return bool(with_memtable)
 
-    # Flushing
+    # Methods for the background jobs.
 
     def _all_stores(self) -> Collection[StreamStore]:
         return list(self._stores.values())
@@ -465,7 +475,7 @@ class Storage:
 def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> BatchAppendResult:
     """Return the result for one batch; a repeated event whose id is in `stored` counts as accepted.
 
-    Its id is removed from `stored`, so that only the first batch with this id counts it.
+    The id is then removed from `stored`, so that the event counts as accepted only in the first batch with this id.
     """
     if not repeated:
         return BatchAppendResult(new_events, 0)
@@ -491,7 +501,7 @@ def _gap_message(stream: str, events: int) -> str:
 
 
 def _subtract_ranges(record: WalRecord, ranges: manifest.SequenceRanges) -> list[WalRecord]:
-    """Return the parts of the record that are in none of the ranges."""
+    """Return the parts of the record whose sequence numbers are outside of all ranges."""
     parts = []
     first = record.first
     for start, end in ranges:

@@ -1,4 +1,4 @@
-"""The events of one stream from the log to the file: pending, in the memtable, being flushed, flushed."""
+"""The events of one stream from the write-ahead log to the file: pending, being flushed, and flushed."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -34,15 +34,15 @@ from cordwood.model.event import Event, EventPath, KindsByPath, Shape, ValueKind
 
 
 class OutOfOrderError(Exception):
-    """Raised by a flush if earlier events of the stream could not be flushed: its flushes commit in order."""
+    """Raised by a flush if earlier events of the stream could not be flushed, because its flushes commit in order."""
 
 
 class StreamStore:
     """The events of one stream; they have consecutive sequence numbers and are flushed in this order.
 
     Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `state_lock`
-    guards all three, and the commit that moves a chunk into the file. `fill_lock` guards the filling of the memtable
-    and of the recent table, and is taken before `state_lock`.
+    guards these states, and the commit of a flush, after which a chunk is flushed. `fill_lock` guards filling the
+    memtable and the recent table. A thread that takes both locks takes `fill_lock` first.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -51,7 +51,7 @@ class StreamStore:
         self.tables = StreamTableStatements(stream.name)
         self.shape = Shape()
         self.next_event_number = 0
-        # The approximate bytes of the texts of events that are not flushed yet.
+        # The approximate bytes of the events that are not flushed yet.
         self.unflushed_bytes = 0
         self._added_bytes = self._added_events = 0
         self._sampled_bytes: float | None = None
@@ -64,16 +64,16 @@ class StreamStore:
         self.fill_lock = ordered_lock(LockRank.MEMTABLE_FILL)
         self.arrived = ArrivedTable(self.tables)
         self._arrived_lock = ordered_lock(LockRank.ARRIVED_FILL)
-        # How often flushed events were deleted.
+        # The number of times that flushed events were deleted.
         self.deletion_count = 0
-        # Whether the registry is known to have all compacted blocks; earlier releases did not register any.
+        # Whether the registry is known to have all blocks that it should have. Earlier releases did not register any.
         self.has_all_blocks_registered = False
         self._facts = StreamStats(0, None, None)
         self._unsaved_kinds: dict[EventPath, frozenset[ValueKind]] = {}
         self.projects = ProjectShapes()
         self.saved_projects = ProjectShapeSaver(stream.name, self.projects)
 
-    # State
+    # The state of the store.
 
     @property
     def pending_rows(self) -> int:
@@ -112,17 +112,17 @@ class StreamStore:
         return int(row[0]) if row else 0
 
     def recount_events(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Count the events in the file and those that are pending."""
+        """Determine `stats` again, by counting the events in the file and the pending events."""
         with self.state_lock:
             events = self.count_stored_events(cursor)
-            # Skip empty streams, which are common, because each start counts all streams.
+            # Skip the query for empty streams, which are common, because all streams are counted at each start.
             row = fetch_first_row(cursor, self.tables.select_newest_and_oldest()) if events else None
             self._facts = StreamStats(events, *(row or (None, None)))
             for record in self._pending:
                 self._count_events(record.events)
 
     def average_event_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
-        """Estimate the bytes of an event's texts, from recent events or from a sample of the stored ones."""
+        """Estimate the average bytes of an event, from recently added events or from a sample of stored events."""
         if self._added_events:
             return self._added_bytes / self._added_events
         if self._sampled_bytes is None:
@@ -143,7 +143,7 @@ class StreamStore:
         """Return the ids of unflushed events from the sequence number `first` on."""
         return {event.id for chunk in self._unflushed_chunks(first, self.next_event_number) for event in chunk.events}
 
-    # Adding
+    # Methods that add events.
 
     def add_record(self, record: WalRecord) -> None:
         with self.state_lock:
@@ -168,12 +168,12 @@ class StreamStore:
             for path, kinds in learnt.items():
                 self._unsaved_kinds[path] = self._unsaved_kinds.get(path, frozenset()) | kinds
 
-    # Making events visible to queries
+    # Methods that make events visible to queries.
 
     def fill_memtable(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None]) -> None:
-        """Put every pending event into the memtable; flushes and appends continue meanwhile.
+        """Put every unflushed event into the memtable; flushes and appends continue meanwhile.
 
-        `stop_early` raises if the query must stop; chunks that were inserted by then stay in the memtable.
+        `stop_early` raises an error if the query must stop. Chunks that were inserted before stay in the memtable.
         """
         until = self.next_event_number
         with hold_lock(self.fill_lock, stop_early):
@@ -182,7 +182,7 @@ class StreamStore:
                 self._fill_memtable_with(chunk, cursor)
 
     def refresh_recent(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None] = lambda: None) -> bool:
-        """Update the recent table; return whether it is maintained."""
+        """Add unflushed events to the recent table; return whether the table is maintained."""
         until = self.next_event_number
         with hold_lock(self.fill_lock, stop_early):
             self._update_recent(until, cursor)
@@ -199,7 +199,7 @@ class StreamStore:
                 for chunk in chunks:
                     self.recent.add(chunk, cursor)
         except duckdb.Error:
-            # A failure loses nothing: the events are in the memtable or the file as well.
+            # Events are not lost if this fails, because they are also in the memtable or the file.
             self.recent.discard(cursor)
 
     def refresh_arrived(
@@ -209,12 +209,15 @@ class StreamStore:
         cursor: duckdb.DuckDBPyConnection,
         stop_early: Callable[[], None],
     ) -> int | None:
-        """Update the table of arrived events; return its trim count, or None if it lacks events from `first_us` on."""
+        """Update the table of arrived events; return its trim count.
+
+        Return None if the table lacks some events that were received at `first_us` or later.
+        """
         with hold_lock(self._arrived_lock, stop_early):
             try:
                 self._fill_arrived(newest_receipt, cursor)
             except duckdb.Error:
-                # A failure loses nothing: the events are in the memtable or the file as well.
+                # Events are not lost if this fails, because they are also in the memtable or the file.
                 self.arrived.discard(cursor)
                 raise
             return self.arrived.trim_count if self.arrived.has_events_from(first_us) else None
@@ -223,7 +226,7 @@ class StreamStore:
         with self.state_lock:
             until, flushed_to = self.next_event_number, self.flushed_to
             chunks = self._unflushed_chunks(self.arrived.end, until) if self.arrived.is_filled else []
-        # The newest receive time is read after the events were taken, so that none of them was received later.
+        # Read the newest receive time after the events were taken, so that none of these events was received later.
         newest_us = newest_receipt()
         if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.exceeds_add_limit(chunks):
             self.arrived.clear_from(until, newest_us, cursor)
@@ -237,11 +240,14 @@ class StreamStore:
                 self.arrived.discard(cursor)
 
     def refresh_views(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Update the views; hold `state_lock` until the query has begun."""
+        """Update the views; the caller must hold `state_lock` until its query has begun."""
         self._memtable.refresh_views(cursor)
 
     def _unflushed_chunks(self, first: int, until: int) -> list[Chunk]:
-        """Return the unflushed events from the number `first` on, in small chunks; pending ones only below `until`."""
+        """Return the unflushed events with sequence numbers from `first` on, in small chunks.
+
+        Pending events are returned only if their sequence numbers are below `until`.
+        """
         with self.state_lock:
             being_flushed = [chunk.events_from(first) for chunk in self._flushing if chunk.end > first]
             pending = [record for record in self._pending if first < record.end and record.first < until]
@@ -251,7 +257,7 @@ class StreamStore:
         return sorted(chain.from_iterable(map(Chunk.split_for_insert, chunks)), key=lambda chunk: chunk.first)
 
     def _fill_memtable_with(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Insert the events into the memtable; the view hides those that are flushed meanwhile."""
+        """Insert the events of a chunk into the memtable, whose view hides events that are flushed meanwhile."""
         with self.state_lock:
             if chunk.end <= self.flushed_to:
                 return
@@ -264,14 +270,15 @@ class StreamStore:
             with self.state_lock:
                 self._memtable.finish_fill(is_filled=is_filled)
 
-    # Flushing
+    # Methods that flush events.
 
     def take_chunk(
         self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS, max_large_bytes: int = MAX_LARGE_BYTES
     ) -> Chunk | None:
-        """Take the oldest pending events for a flush: at most `rows`, and at most `max_large_bytes` of large events.
+        """Take the oldest pending events for a flush; return None if there are none.
 
-        With `whole_groups_only`, return None if the pending events reach neither limit.
+        The chunk has at most `rows` events, and at most `max_large_bytes` bytes of large events. With
+        `whole_groups_only`, return None if the pending events reach neither of these limits.
         """
         with self.state_lock:
             is_below_limits = self.pending_rows < rows and self._pending_large_bytes < max_large_bytes
@@ -303,7 +310,10 @@ class StreamStore:
             self.state_lock.notify_all()
 
     def flush(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Write the chunk into the file exactly once: its range of numbers is stored in the same transaction."""
+        """Write the chunk into the file, and its range of sequence numbers into the manifest, in one transaction.
+
+        Because of the range, events are not flushed again if they are replayed from the write-ahead log.
+        """
         if self.recent.is_maintained:
             with self.fill_lock:
                 self._update_recent(chunk.end, cursor)
@@ -346,14 +356,14 @@ class StreamStore:
         self.state_lock.notify_all()
 
     def _drop_flushed_memtables(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Drop memtable parts whose rows are all flushed; if this fails, the next query drops them."""
+        """Drop the parts of the memtable whose rows are all flushed; if this fails, the next query drops them."""
         with self.state_lock, suppress(duckdb.Error):
             self._memtable.refresh_views(cursor)
 
-    # Retention
+    # Methods that delete events.
 
     def sweep(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Delete events beyond the stream's retention; return how many were deleted."""
+        """Delete the events beyond the stream's retention; return the number of deleted events."""
         before_us = self._retention_bound_us(now_us, cursor)
         if before_us is None or (self.stats.oldest_us or now_us) >= before_us:
             return 0
@@ -362,7 +372,7 @@ class StreamStore:
         return self.delete_before(before_us, cursor)
 
     def _flush_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Flush the events below the sequence number `end`, and none that arrive meanwhile."""
+        """Flush all pending events with sequence numbers below `end`, without waiting for events that arrive later."""
         while self._has_pending(lambda record: record.first < end):
             chunk = self.take_chunk(whole_groups_only=False)
             if chunk is not None:
@@ -373,12 +383,16 @@ class StreamStore:
             return any(map(predicate, self._pending))
 
     def delete_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Delete flushed events older than `before_us`; a later checkpoint frees their space."""
+        """Delete the flushed events older than `before_us`; return their number.
+
+        A later checkpoint frees the space of the deleted events.
+        """
         with transaction(cursor):
             row = fetch_first_row(cursor, self.tables.delete_before(), {"before": before_us})
             update_registry_after_deletion(cursor, self.tables, before_us)
         with self.fill_lock:
-            # A concurrent fill of the recent table has not seen the deletion; the count makes it discard its result.
+            # A concurrent fill of the recent table may not have seen the deletion. It notices that this number has
+            # changed, and discards its result.
             self.deletion_count += 1
             self.recent.delete_before(before_us, cursor)
         deleted = int(row[0]) if row else 0
@@ -399,7 +413,8 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         max_events = self.stream.max_events
         if max_events is not None and self.stats.events > max_events:
-            # Events that are not in the file are the newest and count as well; the lock prevents a flush meanwhile.
+            # Events that are not flushed also count, and are the newest events. The lock prevents that events are
+            # flushed between counting them and reading the file.
             with self.state_lock:
                 rank = max(1, max_events - (self.next_event_number - self.flushed_to))
                 row = fetch_first_row(cursor, self.tables.select_time_of_rank(), {"rank": rank})

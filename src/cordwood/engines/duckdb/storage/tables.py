@@ -1,4 +1,4 @@
-"""The tables and columns of a stream: their names and the SQL over them."""
+"""The tables of a stream and their columns, and the SQL statements over them."""
 
 from collections.abc import Sequence
 
@@ -11,20 +11,21 @@ EVENT_COLUMNS = {
     "extras": "VARIANT",
     "ingested_at": "TIMESTAMPTZ",
     "timestamp_inferred": "BOOLEAN",
-    # The paths of an event's objects. Nearly every query needs to know whether a path holds an object, which is
-    # expensive to determine from a VARIANT.
+    # The paths at which the event has objects. Nearly every query tests whether the value at a path is an object, which
+    # takes long to determine from a VARIANT.
     "object_paths": "VARCHAR",
 }
 
-# The approximate memory of an event apart from its texts.
+# The approximate memory of an event without its texts.
 EVENT_OVERHEAD_BYTES = 300
 
-# Compression that is not left to the engine: with zstd, long texts take half the space and are written faster.
+# The columns whose compression is not chosen by DuckDB. With zstd, long texts take half the space and are written
+# faster.
 _COLUMN_COMPRESSION = {"event_message": " USING COMPRESSION zstd"}
 
 
 class StreamTableStatements:
-    """The SQL of one stream: flushed events in the file, the memtable, the recent table, and the view over them."""
+    """The SQL statements of one stream, over its table of flushed events, its tables in memory, and its view."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
@@ -33,7 +34,7 @@ class StreamTableStatements:
         self.memtable = f"memory.memtable.{quote_identifier(stream)}"
         self.recent = f"memory.recent.{quote_identifier(stream)}"
         self.arrived = f"memory.arrived.{quote_identifier(stream)}"
-        # Catalog, schema and name of each table and view that a statement over the stream may read.
+        # The catalog, schema and name of each table and view that a statement over the stream may read.
         schemas = ("store.main", "memory.main", "memory.memtable", "memory.recent", "memory.arrived")
         self.paths = frozenset((*schema.split("."), stream) for schema in schemas)
 
@@ -45,7 +46,10 @@ class StreamTableStatements:
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
 
     def add_missing_columns(self) -> str:
-        """Add the columns `settled` (whether the event is in a compacted run) and `block` to a table without them."""
+        """Return SQL that adds the columns `settled` and `block` to a table without them.
+
+        `settled` is true if the event is in a compacted run.
+        """
         add_column = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
         return f"{add_column} settled BOOLEAN DEFAULT false; {add_column} block BIGINT DEFAULT 0"
 
@@ -59,7 +63,7 @@ class StreamTableStatements:
         return f"DROP TABLE {self.memtable_part_name(part)}"
 
     def create_memtable(self, parts: Sequence[int], flushed_to: int) -> str:
-        """Create the view of the unflushed rows; their sequence number serves as rowid."""
+        """Return SQL that creates the memtable's view of unflushed rows, with the sequence number as rowid."""
         rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
         tables = [f"{rows} {self.memtable_part_name(part)} WHERE number >= {flushed_to:d}" for part in parts]
         return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._select_no_rows()})'}"
@@ -68,7 +72,7 @@ class StreamTableStatements:
         return f"SELECT {_COLUMN_LIST}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
 
     def create_recent(self) -> str:
-        """Create the table of flushed events newer than `$since`, with objects as texts."""
+        """Return SQL that creates the recent table of flushed events newer than `$since`, with objects as JSON text."""
         columns = ", ".join(_select_as_text(quote_identifier(name), kind) for name, kind in EVENT_COLUMNS.items())
         newer = "timestamp > make_timestamptz($since)"
         return f"CREATE OR REPLACE TABLE {self.recent} AS SELECT {columns} FROM {self.table} WHERE {newer}"  # noqa: S608
@@ -83,7 +87,10 @@ class StreamTableStatements:
         return f"DELETE FROM {self.recent} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
 
     def insert_recent(self, source: str) -> str:
-        """Insert events newer than `$since`, with objects printed as the file would return them."""
+        """Return SQL that inserts events newer than `$since` into the recent table.
+
+        Objects become JSON text with the same spelling as if they were read from the file.
+        """
         values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
         return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
 
@@ -104,12 +111,15 @@ class StreamTableStatements:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
     def select_newest_and_oldest(self) -> str:
-        """Select the newest and the oldest time, by ORDER BY: DuckDB reads only row groups that can contain them."""
+        """Return SQL that selects the newest and the oldest time.
+
+        The SQL uses ORDER BY with LIMIT, because DuckDB then reads only row groups that can contain these times.
+        """
         first = f"(SELECT epoch_us(timestamp) FROM {self.table} ORDER BY timestamp"  # noqa: S608
         return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
     def select_average_event_bytes(self) -> str:
-        """Select the average bytes of an event's texts, as `chunk.estimated_event_bytes` counts them, from a sample."""
+        """Return SQL that selects the average bytes of an event in a sample, like `chunk.estimated_event_bytes`."""
         texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
         total = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
         return f"SELECT avg({EVENT_OVERHEAD_BYTES} + {total}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
@@ -118,7 +128,7 @@ class StreamTableStatements:
         return f"DELETE FROM {self.table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
 
     def select_oldest_rowids(self) -> str:
-        """Select the first and the last rowid of the oldest `$rows` rows."""
+        """Return SQL that selects the first and the last rowid of the oldest `$rows` rows."""
         return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.table} ORDER BY rowid LIMIT $rows)"  # noqa: S608
 
     def copy_rows(self) -> str:
@@ -131,7 +141,7 @@ class StreamTableStatements:
         return f"SELECT epoch_us(timestamp) FROM {self.table}"  # noqa: S608
 
     def select_time_of_rank(self, table: str | None = None) -> str:
-        """Select the time of the event of rank `$rank`, newest first; of the flushed events by default."""
+        """Return SQL that selects the time of the `$rank`-th newest event, by default among the flushed events."""
         events = table or self.table
         return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
 
@@ -142,7 +152,10 @@ class StreamTableStatements:
         )
 
     def select_stored_ids_by_receipt(self) -> str:
-        """Select those of `$ids` whose events are flushed and were received from `$since` to `$until`, inclusive."""
+        """Return SQL that selects those of `$ids` that occur in flushed events.
+
+        It looks only at events that were received from `$since` to `$until`, inclusive.
+        """
         return (
             f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
             " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
@@ -155,14 +168,17 @@ class StreamTableStatements:
         )
 
     def select_run_end(self) -> str:
-        """Select the number of uncompacted rows, and the rowid of the last of the oldest `$rows` of them."""
+        """Return SQL that selects the number of uncompacted rows, and the rowid of the `$rows`-th of them."""
         uncompacted = (
             f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
         )
         return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({uncompacted})"  # noqa: S608 - our own names
 
     def create_run_order(self) -> str:
-        """Create the table `slice`, which assigns uncompacted rows up to `$last` to new row groups of `$rows` rows."""
+        """Return SQL that creates the table `slice`, which assigns uncompacted rows to new row groups of `$rows` rows.
+
+        The uncompacted rows are those with a rowid up to `$last`.
+        """
         rank = "row_number() OVER (ORDER BY project NULLS FIRST, timestamp)"
         events = f"SELECT rowid AS place, ({rank} - 1) // $rows AS part FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608
         return f"CREATE OR REPLACE TEMP TABLE slice AS {events}"
@@ -177,7 +193,10 @@ class StreamTableStatements:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
     def pin_snapshot(self) -> str:
-        """Select no rows; the transaction that runs this then sees file and memory as they are at this moment."""
+        """Return SQL that selects no rows, but fixes what its transaction sees.
+
+        From then on, the transaction sees the file and the tables in memory as they are at this moment.
+        """
         return f"FROM {self.view} LIMIT 0"
 
     def pin_snapshot_of_table(self) -> str:
@@ -192,12 +211,16 @@ class StreamTableStatements:
         )
 
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
-        """Insert the events of `source`: `LISTED_EVENTS_SQL`, or a relation with the same columns of single letters."""
+        """Return SQL that inserts the events of `source` into `table`.
+
+        `source` is `LISTED_EVENTS_SQL`, or a relation with the same columns, whose names are single letters.
+        """
         into, number = (", number", ", n") if numbered else (", block", ", $block")
         return f"INSERT INTO {table} ({_COLUMN_LIST}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
 
-# Events as parameters, one list for each column. Parsing JSON after UNNEST instead of before saves a third of the time.
+# SQL for a relation of events that are passed as parameters, with one list for each column. The JSON is parsed after
+# UNNEST, because that saves a third of the time.
 LISTED_EVENTS_SQL = (
     "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
     "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
@@ -207,12 +230,12 @@ LISTED_EVENTS_SQL = (
 
 
 def quote_identifier(name: str) -> str:
-    """Quote a name for DuckDB; the name must not be empty or contain a NUL character, which DuckDB does not allow."""
+    """Quote a name for DuckDB, which does not allow names that are empty or contain a NUL character."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: str) -> str:
-    """Quote a text for DuckDB, whose literals cannot contain a NUL character."""
+    """Return SQL for a text; NUL characters are written as `chr(0)`, because DuckDB's literals cannot contain them."""
     parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
     return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
 

@@ -1,4 +1,4 @@
-"""The write-ahead log of events that are not flushed yet; many batches are written together and synced once."""
+"""The write-ahead log of events that are not flushed yet; records are written together and synced to disk once."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from cordwood.folder import sync_folder
 from cordwood.model.event import Event, ValueKind
 from cordwood.observe.observation import ReportMessage
 
-# The header of a record: the length and the CRC-32 of its payload.
+# The header of each record in a file: the length and the CRC-32 of the record's payload.
 _RECORD_HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
 
@@ -26,10 +26,10 @@ PathWithKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Consecutive events of one stream; `first` is the sequence number of the first event.
+    """A record of consecutive events of one stream; `first` is the sequence number of the first event.
 
-    The first event has the receive time `received_us`, and each further event a time one microsecond later, so that
-    receive times order all events as they were sent.
+    The first event has the receive time `received_us`. The receive time of each further event is one microsecond later,
+    so that receive times show the order in which events were sent.
     """
 
     stream: str
@@ -44,7 +44,7 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.first + len(self.events)
 
     def without_first(self, count: int) -> "WalRecord":
-        """Return the record without its first `count` events, and without the shapes learnt from it."""
+        """Return the record without its first `count` events, and without the changes of shapes."""
         return WalRecord(self.stream, self.first + count, self.received_us + count, self.events[count:])
 
     @property
@@ -57,7 +57,7 @@ _decoder = msgspec.msgpack.Decoder(WalRecord)
 
 
 class WriteAheadLog:
-    """The log, as segment files `NNNNNNNN.log`, with one writer; a segment is removed once its events are flushed."""
+    """The write-ahead log in segment files `NNNNNNNN.log`; a segment is removed when all of its events are flushed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -67,14 +67,14 @@ class WriteAheadLog:
         self._number = 0
         self._file = -1
         self._size = 0
-        # The buffer is reused for each record, because filling fresh pages takes five times as long; freed with the
-        # last segment.
+        # The buffer is reused for each record, because filling new memory pages takes five times as long. It is freed
+        # when the last segment is removed.
         self._encode_buffer = bytearray()
 
     def replay(self, report: ReportMessage) -> Iterator[WalRecord]:
-        """Yield every whole record in order; must be exhausted before the first append.
+        """Yield every complete record in order; the caller must read all records before the first append.
 
-        Unreadable parts, from a torn write at the end or from damage, are skipped and reported.
+        Parts that cannot be read, because a write was cut off or the file is damaged, are skipped and reported.
         """
         files = sorted(self._folder.glob("*.log"))
         for file in files:
@@ -89,7 +89,7 @@ class WriteAheadLog:
                 report(_loss_message(reader, is_last=file == files[-1]))
 
     def append(self, records: Iterable[WalRecord]) -> None:
-        """Append the records durably; if that fails, none of them is replayed later."""
+        """Append the records and sync them to disk; if that fails, none of them is replayed later."""
         with self._lock:
             if self._file < 0 or self._size > _SEGMENT_BYTES:
                 self._start_next_segment()
@@ -106,14 +106,17 @@ class WriteAheadLog:
             self._segment_ends[self._number] |= written
 
     def delete_flushed_segments(self, flushed_to: Mapping[str, int]) -> None:
-        """Remove segments in which every event is flushed: its number is below its stream's number in `flushed_to`."""
+        """Remove the segments in which every event is flushed.
+
+        An event is flushed if its sequence number is below its stream's number in `flushed_to`.
+        """
         with self._lock:
             for number, ends in list(self._segment_ends.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
                     self._remove_segment(number)
 
     def open_segments(self) -> list[OpenFile]:
-        """Return all segments as open files, which can be read even after the segments are removed."""
+        """Return all segments as open files, which can be read even after the segments were removed."""
         with self._lock:
             return [self._open_segment(number) for number in sorted(self._segment_ends)]
 
@@ -161,12 +164,12 @@ class WriteAheadLog:
 
 
 class _SegmentReader:
-    """A reader of the records of one segment; a corrupt record is skipped if its length is plausible."""
+    """Reads the records of one segment; skips a corrupt record by the length in its header."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.lost_bytes = 0
-        # Whether a readable record follows an unreadable part.
+        # Whether a record that can be read follows a part that cannot be read.
         self.has_more = False
         self._size = file.stat().st_size
 
@@ -191,7 +194,7 @@ def _read_payload(source: BinaryIO) -> bytes | None:
 
 
 def _loss_message(reader: _SegmentReader, *, is_last: bool) -> str:
-    """Describe the part that could not be read; keep a copy of the segment, unless only its last write was torn."""
+    """Return a message about the parts that cannot be read; copy the segment unless only its last write was cut off."""
     file = reader.file
     if is_last and not reader.has_more and reader.lost_bytes < file.stat().st_size:
         return f"The last {reader.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
@@ -204,7 +207,7 @@ def _loss_message(reader: _SegmentReader, *, is_last: bool) -> str:
 
 
 def _write_all(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of the data; release every view of it, so that the buffer can be reused."""
+    """Write all of `data` to a file; release all memory views of it, so that the buffer can be reused."""
     written = 0
     with memoryview(data) as view:
         while written < len(view):
