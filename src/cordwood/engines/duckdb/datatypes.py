@@ -62,7 +62,7 @@ def datatype_of(duckdb_type: DuckDBPyType) -> Datatype:
 
 
 def render_cell_sql(value: str, duckdb_type: DuckDBPyType) -> str:
-    """Return SQL that converts a value of this type to the form that `cell_reader` expects."""
+    """Return SQL that converts a value of the type `duckdb_type` to the form that `cell_reader` expects."""
     name = _type_name(duckdb_type)
     if name in {"list", "array", "struct"}:
         return f"to_json({_render_nested_sql(value, duckdb_type)})::VARCHAR"

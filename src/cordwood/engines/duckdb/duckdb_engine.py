@@ -67,8 +67,8 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
     parsed_cache_bytes: int = PARSED_STATEMENT_CACHE_BYTES
-    # Whether events that are flushed in the first minutes are stored without shredding them into columns, which needs
-    # less memory.
+    # Whether events that are flushed in the first minutes are stored whole, instead of shredded into columns. Storing
+    # them whole needs less memory.
     starts_without_shredding: bool = False
     # The memory and disk space for partial answers of repeated questions.
     partial_answer_limits: PartialAnswerLimits = PartialAnswerLimits(

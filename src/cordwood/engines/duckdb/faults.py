@@ -66,8 +66,8 @@ def translate_duckdb_errors() -> Iterator[None]:
 def translate_append_errors(report: ReportMessage) -> Iterator[None]:
     """Translate failures to store events; a query error or a lack of memory becomes BacklogFull, so that senders retry.
 
-    Neither is caused by the events. To store them, the engine looks up their ids among the stored events, which needs
-    memory that queries may be using at that moment.
+    Neither is caused by the events that are sent. Before the engine stores events, it looks up their ids among the
+    stored events. The look-up needs memory, which queries may be using at that moment.
     """
     try:
         with translate_duckdb_errors():

@@ -260,7 +260,10 @@ class LimitModifier(Modifier, tag="LIMIT_MODIFIER"):
 
 
 class DistinctModifier(Modifier, tag="DISTINCT_MODIFIER"):
-    """The clause DISTINCT; it has no fields, so DISTINCT ON is refused, which no rule emits."""
+    """The clause DISTINCT without ON.
+
+    DISTINCT ON would have a field in the parse tree, so it is refused; no rule emits it.
+    """
 
 
 AnyModifier = OrderModifier | LimitModifier | DistinctModifier
@@ -521,7 +524,10 @@ def _visit_query(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.S
 
 
 def _require_defined_names(names: set[str], statement: Query) -> None:
-    """Raise IsolationBreachError unless the statement defines each name; others would mean values of the session."""
+    """Raise IsolationBreachError unless the statement defines all of `names`.
+
+    An undefined name would mean a value of the session.
+    """
     defined: set[str] = set()
 
     def visit(node: msgspec.Struct, scope: VisibleCtes) -> ScopedNodes:

@@ -109,8 +109,8 @@ _MAX_MAP_GROWTH_BYTES: Final = 64 * 2**20
 _MAX_CACHED_KEY_CHARACTERS: Final = 256 * 1024
 # The size of a _FlattenedKeyCache object itself, in characters.
 _CACHE_OBJECT_CHARACTERS: Final = 400
-# Private-use characters of Unicode. A character of these that does not occur in an event marks the texts that replace
-# numbers in the event.
+# The private-use characters of Unicode. From this range, a character that does not occur in an event is chosen to mark
+# the texts that replace numbers in the event.
 _MARK_CHARACTERS: Final = range(0xE000, 0xF900)
 
 _BOOLEAN_TEXTS: Final = {True: "true", False: "false"}

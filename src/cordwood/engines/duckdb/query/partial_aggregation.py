@@ -24,16 +24,16 @@ from cordwood.sql.nodes import NOW_SLOT_NAME, and_conditions, constant_int, non_
 from cordwood.sql.plan import EventRange, MergeAggregate, TimeComparison
 from cordwood.sql.stages import PartialTrees, VariantTree
 
-# Keys in the `meta` of nodes. A SELECT that can be split has the merges of its columns and its number of time bounds. A
-# conjunct of WHERE has the mark that it is a time bound.
+# Keys in the `meta` of nodes. The first two are set on a SELECT that can be split: how each column is merged, and the
+# number of time bounds. The third key is set on each conjunct of WHERE that is a time bound.
 _MERGES_KEY: Final = "merges"
 _TIME_BOUND_COUNT_KEY: Final = "time_bounds"
 _TIME_BOUND_KEY: Final = "time_bound"
 _TIME_COLUMN: Final = "timestamp"
 # The alias of the union from which the merging SELECT reads.
 _PARTIAL_ALIAS: Final = "partial"
-# An hour in microseconds. Each block is aggregated by hour. If a block is partly within the time bounds, the query uses
-# the partial answers of the hours wholly within the bounds, and reads only the block's other events.
+# An hour in microseconds. Each block is aggregated by hour. If a block is partly within the time bounds, the partial
+# answers of the hours wholly within the bounds are used. The query reads only the block's other events.
 HOUR_US: Final = 3_600_000_000
 # Larger statements are not split, because the copies of their trees count towards the limits of compilation.
 _MAX_SPLIT_NODES: Final = 3_000

@@ -468,8 +468,8 @@ class PartialReuse:
     def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> PartialVariant | None:
         """Compute missing partial answers; return the variant that uses them, or None if they cannot be used.
 
-        The caller must read the answer in the transaction that this method begins. If the query also reads a memtable,
-        a transaction is open already.
+        This method begins a transaction, in which the caller must read the answer. If the query also reads a memtable,
+        that transaction is open already.
         """
         key = self._key = self._find_key(cursor)
         call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW_SLOT_NAME])
@@ -612,7 +612,7 @@ class PartialReuse:
     def _merge_covered_rows(
         self, key: str, entry: PartialAnswerEntry, rows_by_content: Mapping[str, bytes], split: "_BlockSplit"
     ) -> list[PartialRow]:
-        """Merge the rows of the whole hours, or return the cached result for the same blocks and hours."""
+        """Merge the rows of all hours that are wholly within the bounds, or return the cached result of this merge."""
         contents = tuple(block.content_id for block in split.covered)
         parts = (contents, split.low_us, split.high_us)
         merged_parts, merged = entry.merged

@@ -99,7 +99,7 @@ class QueryRunner:
         self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
             parsed_bytes, _parsed_statement_bytes
         )
-        # The hashes of questions for which the recent table had too few events, each with the time until which the
+        # The hashes of questions for which the recent table had too few events. Each hash has the time until which the
         # question is not tried on that table again.
         self._recent_misses: dict[int, float] = {}
         # The digests of statements whose last run was quick.
@@ -348,8 +348,8 @@ class _RunningQuery:
         self.limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._hidden = redaction.columns_to_redact(statement)
-        # Keep only these parts of the statement, not the statement with its long texts, because a run may stay in
-        # memory for a while until the garbage collector frees it.
+        # Keep only these parts of the statement, not the whole statement with its long texts. A run may stay in memory
+        # for a while until the garbage collector frees it.
         self._completions = statement.completions
         self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
@@ -595,7 +595,7 @@ class DeadlineTimer:
                 self._changed.wait(self._seconds_until_next_alarm())
 
     def _call_due_alarms(self) -> None:
-        """Call due alarms while holding the lock, so that none is called after the `with` block of `call_at` has ended."""
+        """Call due alarms while holding the lock, so that no alarm is called after the block of `call_at` has ended."""
         while self._due_alarms:
             due_at, _, alarm = self._due_alarms[0]
             if alarm.callback is not None and due_at > time.monotonic():

@@ -45,7 +45,7 @@ _DIGEST_KEY_PLACEHOLDER: Final = "$key"
 def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a redaction mode, with one macro for each kind of value.
 
-    The statements contain `key`, the secret key of digests, so they must not be logged.
+    The statements contain `key`, the secret key of digests.
     """
     detection, masking = DetectionRules(rules), MaskingBuilder(_RedactionSQL(), mode)
     bodies = (

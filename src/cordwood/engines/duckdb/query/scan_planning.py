@@ -1,8 +1,8 @@
 """Plan the scans of streams: the SQL of a scan, the tables to read, and late materialization of wide columns.
 
 DuckDB finds the first few rows of one table fast (top-N). It begins with the row groups that can contain these rows,
-and materializes only the events of these rows. It does neither over a union of tables. So a query for the first few
-rows runs on the stored table and on the memtable separately, and the answer is the first few rows of both results.
+and materializes only the events of these rows. DuckDB does not do this for a union of tables. So a query for the first
+few rows runs on the stored table and on the memtable separately. The answer is the first few rows of both results.
 
 With late materialization, a copy of the query that selects only row ids runs first, and the query itself then reads
 only the events with these ids. The query orders and limits again, and filters again if an event can make several rows,
@@ -113,7 +113,7 @@ class ScanSource(msgspec.Struct, frozen=True):
 
         `reads_all` means that the query scans all events. Then a test for an object first reads a text inside the
         object: see `ScannedPath.to_sql`. In a query for a few events, such a test reads only the column `object_paths`.
-        With the text, DuckDB would begin such a query with an arbitrary row group.
+        If the test also read a text, DuckDB would begin the query with an arbitrary row group.
         """
         used = self._used_columns()
         reads = [read for read in self.reads if read.name in used]
@@ -368,7 +368,8 @@ _MAX_JOINS = 16
 # The maximum number of rows that a query may request from the recent table: about one page of the explorer.
 _MAX_RECENT_ROWS = 500
 
-# The names of the generated column and CTE. A query that uses one of them is not rewritten.
+# The names of the column and the CTE that late materialization generates. A query that uses one of these names itself
+# is not rewritten.
 _ROW_ID_COLUMN = "place of the event"
 _ROW_IDS_CTE = "newest events"
 

@@ -52,9 +52,9 @@ TYPE_NAMES: Final = {
     Kind.VARIANT: "VARIANT",
 }
 
-# The private-use character with which names are encoded that DuckDB does not accept: empty names, and names with NUL
-# characters. Names that look like the rules' lambda variables, such as `_e`, are also encoded. DuckDB would confuse a
-# lambda variable with a relation of the same name.
+# A private-use character that marks encoded parts of names. Empty names and NUL characters are encoded, because DuckDB
+# does not accept them. Names that look like the rules' lambda variables, such as `_e`, are also encoded, because DuckDB
+# would confuse a lambda variable with a relation of the same name.
 _ESCAPE_CHARACTER = "\ue0ff"
 _ESCAPED_CHARACTERS = {_ESCAPE_CHARACTER: f"{_ESCAPE_CHARACTER}s", "\0": f"{_ESCAPE_CHARACTER}0"}
 _UNESCAPED_CHARACTERS = {f"{_ESCAPE_CHARACTER}s": _ESCAPE_CHARACTER, f"{_ESCAPE_CHARACTER}0": "\0"}
@@ -227,8 +227,8 @@ def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
 def _parts_to_evaluate_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
     """Return the indexes of the parts that must be evaluated before the template.
 
-    If there is such a part and the template has a TRY, all expensive parts are evaluated before the template, so that
-    TRY does not hide an error of a part.
+    If there is such a part and the template has a TRY, all expensive parts are evaluated before the template. Otherwise
+    TRY would hide an error of a part.
     """
     evaluated_first = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     if evaluated_first and "try(" in template:
@@ -329,7 +329,8 @@ def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
     if isinstance(node, exp.Null) and kind in TIME_KINDS:
-        return fragment(f"NULL::{TYPE_NAMES[kind]}")  # DuckDB's functions of times are overloaded by type
+        # The NULL is cast, because DuckDB chooses among its functions of times by the type of the argument.
+        return fragment(f"NULL::{TYPE_NAMES[kind]}")
     return convert_to(_IMPLICIT_CONVERSIONS, node, kind)
 
 
@@ -389,8 +390,8 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
 
 _HAS_FOUR_DIGIT_YEAR_SQL: Final = "@a LIKE '____-%-%' AND @a > '0001'"
 
-# For each type, the test that a text must pass to be parsed directly. The length is limited, because longer texts may
-# have too many fractional digits. A DATETIME must also have no end that could be a time zone.
+# For each type, the test that a text must pass to be parsed directly. The length of a text is limited, because longer
+# texts may have too many fractional digits. The length of a DATETIME is fixed, so that it cannot end in a time zone.
 _DIRECT_PARSING_TESTS: Final = {
     Kind.TIMESTAMP: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) <= 35",
     Kind.DATETIME: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) IN (10, 19)",

@@ -79,14 +79,14 @@ _HASH_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
     exp.SHA1Digest: "unhex(sha1({0}))",
     exp.SHA: "unhex(sha1({0}))",
     exp.LowerHex: "lower(hex({0}))",
-    # If the number of digits is odd, a zero is added in front.
+    # In FROM_HEX, an odd number of digits is padded with a zero in front.
     exp.Unhex: CheckedTemplate(
         "NOT regexp_full_match(@a, '[0-9a-fA-F]*')", "unhex(CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END)"
     ),
     exp.FarmFingerprint: CheckedTemplate(f"length(hex(@a)) > {2 * MAX_FINGERPRINT_BYTES}", FARM_FINGERPRINT_SQL),
     exp.ToBase64: "to_base64({0})",
     exp.FromBase64: "from_base64(@a)",
-    # Each letter encodes five bits. The result is padded to a multiple of eight letters.
+    # In Base32, each letter encodes five bits. The result is padded to a multiple of eight letters.
     exp.ToBase32: (
         "CASE WHEN octet_length(@a::BLOB) = 0 THEN ''"
         f" ELSE rpad({_BASE32_LETTERS_SQL}, ((octet_length(@a::BLOB) + 4) // 5 * 8)::INT, '=') END"

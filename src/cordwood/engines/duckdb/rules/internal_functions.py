@@ -72,7 +72,10 @@ def _translate_size_bytes(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_float_text(node: exp.Expr) -> exp.Expr:
-    """Print a float as ClickHouse does: without `.0`, and with an exponent if it is below 1e-6 or at least 1e21."""
+    """Print a float as ClickHouse does.
+
+    The text has no `.0`. It has an exponent if the absolute value is below 1e-6 or at least 1e21.
+    """
     text = "@a::VARCHAR"
     small = f"regexp_replace(regexp_replace({text}, '{_SMALL_FLOAT_PATTERN}e-05$', '\\10.0000\\2\\3'), '{_SMALL_FLOAT_PATTERN}e-06$', '\\10.00000\\2\\3')"
     exponent = f"replace(replace(replace({text}, 'e+', 'e'), 'e-0', 'e-'), '-nan', 'nan')"

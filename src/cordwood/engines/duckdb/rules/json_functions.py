@@ -296,7 +296,7 @@ def _set_value(document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: 
     The SQL fails where DuckDB's `json_set` would not create parents as BigQuery does. DuckDB does not replace a JSON
     null above the value, and does not add missing array elements before the value.
     """
-    # The last placeholder is filled with the whole path, and the others with the prefixes of the path.
+    # The last placeholder is filled with the whole path, and the earlier placeholders with the prefixes of the path.
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
     path_hole = f"{{{len(steps)}}}"
     if not creates:
@@ -333,7 +333,7 @@ def _translate_json_remove(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_strip_nulls(node: exp.Expr) -> exp.Expr:
-    """Translate JSON_STRIP_NULLS; options other than to strip objects only are refused, because DuckDB lacks them."""
+    """Translate JSON_STRIP_NULLS for objects; other options are refused, because DuckDB strips only objects."""
     in_arrays, empty = (node.args.get(key) for key in ("include_arrays", "remove_empty"))
     if (
         node.expression

@@ -138,7 +138,8 @@ def _translate_round(node: exp.Expr) -> exp.Expr:
     if digits is None:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0})", value))
     if kind_of(value) not in EXACT_NUMERIC_KINDS and (constant_int(digits) or 0) > 0:
-        # A double from 1e15 on has hardly any fractional digits. Rounding scales the number, which would change it.
+        # Doubles from 1e15 on are returned unchanged. They have hardly any fractional digits, and rounding would change
+        # them, because it scales the number.
         return fill_template("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
     return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0}, {1}::INT)", value, digits))
 

@@ -459,8 +459,8 @@ RULES = RuleSet(
 )
 
 
-# SQL that splits bytes into groups, in hexadecimal digits. A group is a single byte, except that an unprintable byte
-# stays together with the characters 0 to 9, a to f and A to F after it. Such characters must also be escaped, because
+# SQL that splits bytes into groups, in hexadecimal digits. A group is usually a single byte. But an unprintable byte is
+# in one group with the characters 0 to 9, a to f and A to F after it. These characters must also be escaped, because
 # they would extend the escape `\x..` of the unprintable byte.
 _BYTE_GROUPS_SQL: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL_CHARACTER_PATTERN: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"

@@ -114,7 +114,8 @@ def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
-        return fragment("NULL::VARCHAR")  # `^` matches only at the beginning of the text, which is before the position
+        # `^` matches only at the beginning of the text, which is before the position, so there is no match.
+        return fragment("NULL::VARCHAR")
     checked = (
         _checked_positive_sql(node, position, "@c", "position"),
         _checked_positive_sql(node, occurrence, "@d", "occurrence"),
@@ -180,7 +181,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
 
 
 def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
-    """Return SQL for the number of characters before the match with the number `count`.
+    """Return SQL for the number of characters before the `count`-th match.
 
     DuckDB returns matches without their positions. So `list_reduce` goes through the first `count` matches, and finds
     the position of each match in the text after the previous match.

@@ -118,7 +118,7 @@ def _is_current_time(value: exp.Expr) -> bool:
     return bool(slots) and value.find(exp.Column) is None
 
 
-# If a count has fewer digits than this, the current time plus the count is before the year 10000, with any unit.
+# If a count has fewer digits than this, the current time plus the count is before the year 10000, whatever the unit is.
 _MIN_FAR_COUNT_DIGITS: Final = 4
 
 
@@ -169,8 +169,8 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
 _UNIT_LENGTH_SQL: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
 
 
-# SQL for the bucket of a time if the width is in months; then DuckDB's `time_bucket` ignores the day and time of the
-# origin. `@a` is the time, `@b` is the width, and `@c` is the origin.
+# SQL for the start of a time's bucket if the bucket's width is in months. DuckDB's `time_bucket` is not used for such
+# widths, because it ignores the day and time of the origin. `@a` is the time, `@b` the width, and `@c` the origin.
 _WIDTH_MONTHS_SQL: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
 _MONTHS_APART_SQL: Final = "date_diff('month', @c, @a)"
 _MONTHS_FROM_ORIGIN_SQL: Final = (

@@ -97,7 +97,7 @@ class Compactor:
         self._second_cursor.close()
 
     def compact_all(self) -> None:
-        """Compact and index until nothing is left to do; later calls before the next flush return at once."""
+        """Compact and index until nothing is left to do; if this succeeds, do nothing again until the next flush."""
         last_flush = self._last_flush
         if self._idle_since_flush == last_flush:
             return
@@ -158,7 +158,7 @@ class Compactor:
     def _run_in_transaction(
         self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
     ) -> bool:
-        """Run the change in one transaction, which is rolled back if the change did nothing; return whether it did."""
+        """Run the change in one transaction; roll back and return False if the change did nothing."""
         cursor = self._cursor
         with self.deletion_lock:
             cursor.execute("BEGIN")

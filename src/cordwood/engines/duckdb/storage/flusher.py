@@ -101,7 +101,7 @@ class Flusher:
     def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:
         """Return whether many bytes are pending, and no flush is running that will free memory.
 
-        Only if this is true are partial row groups flushed early, because DuckDB writes them twice, and also into its
+        Partial row groups are flushed early only if this is true, because DuckDB writes them twice, and also into its
         own log.
         """
         # Check for running flushes before counting bytes, so that events whose flush ends meanwhile are not counted.

@@ -100,7 +100,7 @@ _order_checker = _LockOrderChecker()
 
 @contextmanager
 def check_lock_order() -> Iterator[None]:
-    """Check the order in which locks are taken that are created during the `with` block."""
+    """Make all locks that are created during the `with` block check the order in which they are taken."""
     was_on, _order_checker.is_on = _order_checker.is_on, True
     try:
         yield
@@ -187,9 +187,10 @@ class FileAccess(Enum):
 
 
 class ExclusiveWaitLimits(msgspec.Struct, frozen=True):
-    """The times for which exclusive access waits: first for an idle moment, then with flushes blocked, then with both.
+    """The times for which exclusive access waits, in three phases.
 
-    In the last phase, new flushes and new queries are both blocked.
+    It first waits for a moment without shared access, then with new flushes blocked, and finally with new queries
+    blocked as well.
     """
 
     idle_wait_seconds: float

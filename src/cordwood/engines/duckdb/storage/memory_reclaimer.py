@@ -106,7 +106,7 @@ class MemoryReclaimer:
         with self._lock, self._session.gate.exclusive(URGENT_WAIT, until_block_ends=True) as is_exclusive:
             is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_reopened:
-            # The next samples determine the new baseline, so that it includes what running queries need.
+            # The baseline is determined again from the next samples, which are taken while queries run again.
             self._baseline_heap_bytes = None
             release_free_memory()
 

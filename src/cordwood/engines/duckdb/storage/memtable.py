@@ -160,7 +160,7 @@ class ArrivedTable:
         self._read_at = time.monotonic()
 
     def add(self, chunks: Sequence[Chunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Add the consecutive events from `end` on; `newest_us` is the newest receive time of the stream's events."""
+        """Add the consecutive events from `end` on, all of which were received at `newest_us` or earlier."""
         first, rows, size = self.end, 0, 0
         for chunk in chunks:
             chunk.insert_repaired(cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True))

@@ -108,7 +108,7 @@ class Retention:
 
 
 def _find_time_of_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
-    """Return the time before which about the share `share` of all events is, or None if there are no events."""
+    """Return a time such that about the share `share` of all events is older, or None if there are no events."""
     times = " UNION ALL ".join(store.tables.select_times() for store in stores)
     share = min(1.0, max(0.0, share))
     row = fetch_first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names

@@ -174,8 +174,8 @@ class Session:
     def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Release all but a few of DuckDB's cached blocks of the file, which the operating system caches as well.
 
-        Other statements continue meanwhile. The memory limit is lowered for a moment, so that DuckDB evicts exactly
-        these blocks; it would evict data that it must write to a temporary file only afterwards.
+        Other statements continue meanwhile. The memory limit is lowered for a moment, so that DuckDB evicts blocks.
+        DuckDB first evicts cached blocks of the file, so the limit is chosen such that it evicts no other data.
         """
         in_use, cached = cursor.execute(_MEMORY_USE_SQL).fetchall()[0]
         if cached > _MAX_IDLE_CACHE_BYTES:

@@ -146,7 +146,7 @@ class Storage:
                 self._refuse_case_variants(stream.name)
                 with self._session.gate.shared(FileAccess.FLUSH):
                     self._stores[stream.name] = self._open_store(stream)
-                # Wake the compactor, because the stream's flushed events may need compaction.
+                # Make the compactor look for work again, because the stream's flushed events may need compaction.
                 self._compactor.on_flush()
             else:
                 store.stream = stream

@@ -413,8 +413,8 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         max_events = self.stream.max_events
         if max_events is not None and self.stats.events > max_events:
-            # Events that are not flushed also count, and are the newest events. The lock prevents that events are
-            # flushed between counting them and reading the file.
+            # Events that are not flushed also count, and are the newest events. The lock prevents a flush between
+            # counting them and reading the file.
             with self.state_lock:
                 rank = max(1, max_events - (self.next_event_number - self.flushed_to))
                 row = fetch_first_row(cursor, self.tables.select_time_of_rank(), {"rank": rank})

@@ -164,7 +164,7 @@ class WriteAheadLog:
 
 
 class _SegmentReader:
-    """Reads the records of one segment; skips a corrupt record by the length in its header."""
+    """Reads the records of one segment; skips a corrupt record if the length in its header is plausible."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
