@@ -20,7 +20,7 @@ from cordwood.sql.lowering import (
     returns_null_on_error,
     text_part,
 )
-from cordwood.sql.nodes import constant_python_value, is_null, is_small_integer
+from cordwood.sql.nodes import constant_int, constant_python_value, is_null, is_small_integer
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN, NumberRules, may_overflow, rounds_to_even
 
 NUMBER_RULES: Final = NumberRules(VOCABULARY)
@@ -100,18 +100,43 @@ def _translate_multiplication(node: exp.Expr) -> exp.Expr:
     return checked_arithmetic(node, "*", left, right)
 
 
-_INT64_MAX = "9223372036854775807"
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    """Return arithmetic in which an overflow of INT64 is an error; the check is omitted for small constants."""
-    if kind_of(node) is not Kind.INT64 or (any(is_small_integer(side) for side in (left, right)) and sign != "*"):
+    """Return arithmetic in which an overflow of INT64 is an error.
+
+    With a small constant, only the bound of the other operand is compared that the result can cross, and nothing is
+    compared if both operands are small constants. Otherwise, the result is computed in 128 bits and compared.
+    """
+    are_small = is_small_integer(left), is_small_integer(right)
+    if kind_of(node) is not Kind.INT64 or all(are_small):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
-    if all(is_small_integer(side) for side in (left, right)):
-        return fragment(f"({{0}} {sign} {{1}})", left, right)
+    if any(are_small) and sign != "*":
+        is_overflow = _overflow_of_sum_sql(sign, constant_int(left), constant_int(right))
+        if is_overflow is None:
+            return fragment(f"({{0}} {sign} {{1}})", left, right)
+        return fill_template(fail_if(node, is_overflow, "int64 overflow", f"(@a {sign} @b)"), left, right)
     widened = f"(toInt128(@a) {sign} @b)"
-    is_overflow = f"({widened} > {_INT64_MAX} OR {widened} < -{_INT64_MAX} - 1)"
+    is_overflow = f"({widened} > {_INT64_MAX} OR {widened} < {_INT64_MIN})"
     return fill_template(fail_if(node, is_overflow, "int64 overflow", f"toInt64(@a {sign} @b)"), left, right)
+
+
+def _overflow_of_sum_sql(sign: str, left: int | None, right: int | None) -> str | None:
+    """Return the condition under which a sum or difference overflows; None if it cannot.
+
+    One operand is a small constant, so that the result can cross only one bound.
+    """
+    if left is not None:
+        variable, low, high = "@b", _INT64_MIN - left, _INT64_MAX - left
+        if sign == "-":
+            low, high = left - _INT64_MAX, left - _INT64_MIN
+    else:
+        shift = (right or 0) if sign == "-" else -(right or 0)
+        variable, low, high = "@a", _INT64_MIN + shift, _INT64_MAX + shift
+    if low > _INT64_MIN:
+        return f"({variable} < {low})"
+    return f"({variable} > {high})" if high < _INT64_MAX else None
 
 
 def _safe_arithmetic_rule(sign: str) -> Rule:
