@@ -15,6 +15,8 @@ from tests.spec_runner.page import Case, Fence, read_cases, rewrite
 from tests.spec_runner.world import ENGINES, CaseEngines, EngineKind
 
 ENGINES_KEY = pytest.StashKey[CaseEngines]()
+# Fences that describe a case; all others are expected results.
+INPUT_FENCES = {"sql", "lql", "sandbox", "stream", "params", "redact", "zone", "clock", "gap", "instead"}
 BLESSED_FENCES = pytest.StashKey[dict[Path, dict[int, tuple[Fence, str]]]]()
 GAP_WORDS = {"notimpl", "notyet", "never"}
 
@@ -50,6 +52,11 @@ class Page(pytest.File):
 
     def collect(self) -> Iterable[pytest.Item]:
         for case in read_cases(self.path):
+            unknown_kinds = {fence.kind for fence in case.fences} - INPUT_FENCES - RESULT_WRITERS.keys()
+            if unknown_kinds:
+                raise self.CollectError(
+                    f"{self.path}:{case.line}: there is no fence {', '.join(sorted(unknown_kinds))}"
+                )
             for kind in ENGINES:
                 if any(_applies_to(fence, kind) for fence in case.fences):
                     yield CaseItem.from_parent(self, name=f"{case.title} [{kind.name}]", case=case, kind=kind)
