@@ -454,7 +454,7 @@ class LiveTraffic:
 
     def __init__(self, now: datetime, rng: random.Random) -> None:
         self._rng = rng
-        self._next_request_at = self._looked_at = now
+        self._next_request_at = self._last_polled_at = now
 
     def due_events(self, now: datetime) -> list[_StreamEvent]:
         """Return the events that have become due since the previous call of this method."""
@@ -462,8 +462,8 @@ class LiveTraffic:
         while self._next_request_at <= now:
             events += _events_of_request(_random_request(_context_at(self._next_request_at, self._rng)))
             self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_REQUEST_INTERVAL_SECONDS))
-        days = (now - self._looked_at) / timedelta(days=1)
-        self._looked_at = now
+        days = (now - self._last_polled_at) / timedelta(days=1)
+        self._last_polled_at = now
         for per_day, create in BACKGROUND_EVENTS.values():
             if self._rng.random() < per_day * days * _LIVE_BACKGROUND_FACTOR:
                 events.append(create(_context_at(now, self._rng)))

@@ -81,7 +81,7 @@ class ManagedDefinitions(Generic[T]):
         self._catalog = catalog
         self._files = files
         self._definitions = definitions
-        self._changing = changing
+        self._change_lock = changing
 
     def origins(self) -> Mapping[str, Origin]:
         """Return the origin of each definition (shipped, a file of the operator, or HTTP), by the definition's name."""
@@ -89,7 +89,7 @@ class ManagedDefinitions(Generic[T]):
 
     def find(self, address: str) -> DefinitionSource[T]:
         """Return the definition with this name or UUID, and its origin and text."""
-        with self._changing:
+        with self._change_lock:
             definition = self._find(address)
             if definition is None:
                 raise self._unknown_fault(address)
@@ -97,7 +97,7 @@ class ManagedDefinitions(Generic[T]):
 
     def create(self, sent: SentDefinition, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
-        with self._changing:
+        with self._change_lock:
             draft = self._definitions.new_draft(self._catalog.contents, sent)
             return self._apply_draft(None, draft, author, is_dry=is_dry)
 
@@ -105,7 +105,7 @@ class ManagedDefinitions(Generic[T]):
         self, address: str, sent: SentDefinition, author: Author, *, is_dry: bool = False
     ) -> DefinitionSource[T]:
         """Change the given fields or replace the text; write nothing if there is no difference."""
-        with self._changing:
+        with self._change_lock:
             old = self._get_writable(address, author)
             draft = self._definitions.changed_draft(old, sent)
             if draft is None:
@@ -114,7 +114,7 @@ class ManagedDefinitions(Generic[T]):
 
     def delete(self, address: str, author: Author) -> None:
         """Delete a definition and keep its versions. A changed shipped stream is reset to its shipped settings."""
-        with self._changing:
+        with self._change_lock:
             old = self._get_writable(address, author)
             if self.origins()[old.name] is not Origin.MANAGED:
                 raise self._read_only_fault(old, Origin.SHIPPED)
@@ -127,7 +127,7 @@ class ManagedDefinitions(Generic[T]):
 
     def versions(self, address: str) -> Sequence[Version]:
         """Return the stored versions, oldest first. The versions of a deleted definition are also returned."""
-        with self._changing:
+        with self._change_lock:
             return self._versions(self._id_of(address), self._find(address), address)
 
     def version(self, address: str, number: int) -> tuple[Version, T | None]:
@@ -143,7 +143,7 @@ class ManagedDefinitions(Generic[T]):
 
     def restore(self, address: str, number: int, author: Author) -> DefinitionSource[T]:
         """Make an earlier version the current one, with the checks of a new definition."""
-        with self._changing:
+        with self._change_lock:
             current = self._find(address)
             version = self._find_version(self._versions(self._id_of(address), current, address), number)
             if version.text is None:
@@ -285,19 +285,19 @@ class DefinitionManager:
         self._files = files
         self._read = read
         self._max_new_streams = max_new_streams
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
         # For each stream created since the start of the service: the id of the key that created it.
         self._creators: dict[str, str] = {}
         self.endpoints: ManagedDefinitions[Endpoint] = ManagedDefinitions(
-            catalog, files, EndpointOperations(files, checks), self._changing
+            catalog, files, EndpointOperations(files, checks), self._change_lock
         )
         self.streams: ManagedDefinitions[Stream] = ManagedDefinitions(
-            catalog, files, StreamOperations(files, checks.check_endpoint, engine), self._changing
+            catalog, files, StreamOperations(files, checks.check_endpoint, engine), self._change_lock
         )
 
     def reload(self) -> CatalogContents:
         """Read all files again; leave all definitions unchanged if a file has an error."""
-        with self._changing:
+        with self._change_lock:
             contents = self._read()
             self._engine.prepare(contents.streams)
             self._catalog.replace_contents(contents)
@@ -319,7 +319,7 @@ class DefinitionManager:
         If `key_id` is None, only the limit for all keys together applies, not the share of one key.
         """
         stream = self.proposed_stream(name)
-        with self._changing:
+        with self._change_lock:
             existing = self._catalog.stream(name)
             if existing is not None:
                 return existing

@@ -35,7 +35,7 @@ def as_number(value: Value) -> Value:
 
 
 COMPARISON_NODES: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
-_ORDER_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
+_SIGN_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
     exp.EQ: lambda order: order == 0,
     exp.NEQ: lambda order: order != 0,
     exp.GT: lambda order: order > 0,
@@ -53,9 +53,9 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
     low, high = (right, left) if is_swapped else (left, right)
     if isinstance(low, str) and isinstance(high, str):
         first, second = low.encode(errors="surrogatepass"), high.encode(errors="surrogatepass")
-        return _ORDER_TEST_BY_NODE_CLASS[kind]((first > second) - (first < second))
+        return _SIGN_TEST_BY_NODE_CLASS[kind]((first > second) - (first < second))
     if isinstance(low, (int, float)) and isinstance(high, (int, float)):
-        return _ORDER_TEST_BY_NODE_CLASS[kind]((low > high) - (low < high))
+        return _SIGN_TEST_BY_NODE_CLASS[kind]((low > high) - (low < high))
     return None
 
 

@@ -22,7 +22,7 @@ MAX_PAIRS_OF_STREAM: Final = 30_000
 # The key of the set that all projects beyond `MAX_PROJECTS` share. The set is limited like the set of one project, and
 # callers never see it.
 OTHER_PROJECTS_KEY: Final = ""
-_MAX_CACHED_SHAPE_PARTS: Final = 256
+_MAX_CACHED_KINDS: Final = 256
 
 PathAndKind = tuple[EventPath, ValueKind]
 KindsByProject = Mapping[str, KindsByPath]
@@ -44,7 +44,7 @@ class ProjectShapes:
         self._interned_sets: dict[int, int] = {}
         self._version_numbers: dict[int, int] = {}
         self._next_number = 1
-        self._parts: OrderedDict[int, _CachedKinds] = OrderedDict()
+        self._cached_kinds: OrderedDict[int, _CachedKinds] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class ProjectShapes:
     def shape_of_project(self, project: str | None, stream_shape: Shape) -> Shape:
         """Return the shape that a key pinned to this project sees; if `project` is None, a shape without paths."""
         bits = self._bits_of_project(project)
-        part = self._parts.get(bits)
+        part = self._cached_kinds.get(bits)
         if part is None:
             part = self._cache_kinds(bits)
         return Shape(part.kinds, self.version_of_project(project), part.unlisted, whole_shape=stream_shape)
@@ -128,9 +128,9 @@ class ProjectShapes:
         values = Shape().merged_with_kinds(self.kinds_of_bit_set(bits))
         part = _CachedKinds(values.kinds, values.unlisted)
         with self._lock:
-            self._parts[bits] = part
-            while len(self._parts) > _MAX_CACHED_SHAPE_PARTS:
-                self._parts.popitem(last=False)
+            self._cached_kinds[bits] = part
+            while len(self._cached_kinds) > _MAX_CACHED_KINDS:
+                self._cached_kinds.popitem(last=False)
         return part
 
     def _pairs_of_bit_set(self, bits: int) -> Iterator[PathAndKind]:

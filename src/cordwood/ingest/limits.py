@@ -170,7 +170,7 @@ class StreamRateLimiter:
     def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
         self._default = default_per_second
         self._clock = clock
-        self._accounts: dict[str, _TokenBucket] = {}
+        self._buckets: dict[str, _TokenBucket] = {}
 
     def check(self, stream: Stream) -> None:
         """Raise StreamRateExceeded if the bucket is empty or overdrawn."""
@@ -195,7 +195,7 @@ class StreamRateLimiter:
 
     def _refilled_bucket(self, name: str, rate: float) -> _TokenBucket:
         now, limit = self._clock(), max(1.0, rate)
-        account = self._accounts.setdefault(name, _TokenBucket(limit, now))
+        account = self._buckets.setdefault(name, _TokenBucket(limit, now))
         account.tokens = min(limit, account.tokens + (now - account.refilled_at) * rate)
         account.refilled_at = now
         return account

@@ -125,14 +125,14 @@ class ShapeDecoder:
         self._paths: list[EventPath] = [("metadata",)]
         self._written: dict[tuple[int, ...], str] = {}
         root = _tree(shape, nulls)
-        self._top = root
-        self._inner = root.steps.pop("metadata", _PathNode())
+        self._extras_root = root
+        self._metadata_root = root.steps.pop("metadata", _PathNode())
         self._has_project = "project" in root.steps
         self._project_bit = self._register_bit(("project",), ValueKind.TEXT) if self._has_project else 0
-        self._metadata = msgspec.json.Decoder(self._value_type(self._inner, ("metadata",)))
+        self._metadata = msgspec.json.Decoder(self._value_type(self._metadata_root, ("metadata",)))
         self._extras = msgspec.json.Decoder(self._record_type(root, ()))
         self.needed = needed
-        self._needed = [_attributes_on_path(self._inner, path[1:]) for path in needed]
+        self._needed = [_attributes_on_path(self._metadata_root, path[1:]) for path in needed]
         self._at: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def object_paths(self, event: Event, *, is_complete: bool = True) -> str | None:
@@ -164,9 +164,9 @@ class ShapeDecoder:
         metadata, extras = records
         if isinstance(metadata, msgspec.Struct):
             found.append(0)
-            _find_objects(self._inner, metadata, found)
+            _find_objects(self._metadata_root, metadata, found)
         if extras is not None:
-            _find_objects(self._top, extras, found)
+            _find_objects(self._extras_root, extras, found)
         key = tuple(found)
         written = self._written.get(key)
         return self._format_object_paths(key) if written is None else written
@@ -176,16 +176,16 @@ class ShapeDecoder:
         metadata, extras = records
         found = self._project_bit if event.project is not None else 0
         if metadata is not None:
-            found |= self._inner.bits_of_value(metadata)
+            found |= self._metadata_root.bits_of_value(metadata)
         if extras is not None:
-            found |= self._top.bits_of_record(extras)
+            found |= self._extras_root.bits_of_record(extras)
         return found
 
     def texts_at_path(self, event: Event, records: DecodedRecords, path: tuple[str, ...]) -> Iterable[str]:
         """Return the texts at a path of the metadata: several texts if the path leads through an array of records."""
         way = self._at.get(path)
         if way is None:
-            way = self._at[path] = _attributes_on_path(self._inner, path)
+            way = self._at[path] = _attributes_on_path(self._metadata_root, path)
         value = records[0]
         for attribute in way:
             if not isinstance(value, msgspec.Struct):

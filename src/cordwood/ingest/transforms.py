@@ -113,7 +113,7 @@ class StreamTransforms:
         self._hash_key = hash_key
         self._max_added_bytes = max_added_bytes
         # The key is the name of a stream, so there are at most as many entries as streams in the catalog.
-        self._ready: dict[str, tuple[Stream, CompiledTransforms]] = {}
+        self._compiled_by_stream: dict[str, tuple[Stream, CompiledTransforms]] = {}
 
     def apply(
         self, stream: Stream, events: list[Event], parsed: ParsedBody
@@ -124,9 +124,9 @@ class StreamTransforms:
         """
         if not stream.transforms:
             return events, {}
-        known = self._ready.get(stream.name)
+        known = self._compiled_by_stream.get(stream.name)
         if known is None or known[0].transforms is not stream.transforms:
-            known = self._ready[stream.name] = (stream, CompiledTransforms(stream, self._hash_key))
+            known = self._compiled_by_stream[stream.name] = (stream, CompiledTransforms(stream, self._hash_key))
         counts: Counter[tuple[str, str]] = Counter()
         changed = []
         added_bytes = 0

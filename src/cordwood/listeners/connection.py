@@ -54,7 +54,7 @@ class ConnectionBudget:
         # The open connections, in order of arrival.
         self._open: dict[LimitedConnection, None] = {}
         self._by_address: Counter[str] = Counter()
-        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._overdue_timer: asyncio.TimerHandle | None = None
         self.cut_count = 0
 
     @property
@@ -72,7 +72,7 @@ class ConnectionBudget:
             return False
         self._open[connection] = None
         self._by_address[own] += 1
-        if self._sweep_timer is None:
+        if self._overdue_timer is None:
             self._schedule_overdue_check()
         return True
 
@@ -91,8 +91,8 @@ class ConnectionBudget:
                 self._cut(connection)
 
     def close(self) -> None:
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
+        if self._overdue_timer is not None:
+            self._overdue_timer.cancel()
 
     def _is_overdue(self, connection: LimitedConnection, now: float) -> bool:
         if connection.waiting_since is None:
@@ -125,12 +125,12 @@ class ConnectionBudget:
         connection.cut()
 
     def _schedule_overdue_check(self) -> None:
-        self._sweep_timer = asyncio.get_running_loop().call_later(
+        self._overdue_timer = asyncio.get_running_loop().call_later(
             OVERDUE_CHECK_SECONDS, self._check_overdue_and_reschedule
         )
 
     def _check_overdue_and_reschedule(self) -> None:
-        self._sweep_timer = None
+        self._overdue_timer = None
         self.close_overdue()
         if self._open:
             self._schedule_overdue_check()

@@ -20,7 +20,7 @@ from cordwood.bounded_cache import memoize_short_texts
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.syntax import (
     LabelExtraction,
-    LabelRemoval,
+    LabelSelection,
     LineFormat,
     Measure,
     ParserKind,
@@ -50,7 +50,7 @@ class PipelineState(msgspec.Struct):
     """The stages translated so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
 
     parsers: tuple[ParserStage, ...] = ()
-    removals: tuple[LabelRemoval, ...] = ()
+    removals: tuple[LabelSelection, ...] = ()
     formats: tuple[LineFormat, ...] = ()
 
     @property
@@ -68,7 +68,7 @@ class PipelineState(msgspec.Struct):
 def final_pipeline_state(pipeline: Pipeline) -> PipelineState:
     """Return the state after the last stage of a pipeline."""
     parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, ParserStage))
-    removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelRemoval))
+    removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelSelection))
     formats = tuple(stage for stage in pipeline.stages if isinstance(stage, LineFormat))
     return PipelineState(parsers, removals, formats)
 

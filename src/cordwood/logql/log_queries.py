@@ -33,7 +33,7 @@ from cordwood.logql.syntax import (
     ComparisonOperator,
     LabelFilter,
     LabelMatch,
-    LabelRemoval,
+    LabelSelection,
     LineFilter,
     LineFormat,
     LogqlRequest,
@@ -346,7 +346,7 @@ class PipelineTranslator(msgspec.Struct):
                 self.pipeline_state = msgspec.structs.replace(
                     self.pipeline_state, formats=(*self.pipeline_state.formats, stage)
                 )
-            case LabelRemoval():
+            case LabelSelection():
                 self.pipeline_state = msgspec.structs.replace(
                     self.pipeline_state, removals=(*self.pipeline_state.removals, stage)
                 )

@@ -13,7 +13,7 @@ from cordwood.logql.syntax import (
     LabelExtraction,
     LabelFilter,
     LabelMatch,
-    LabelRemoval,
+    LabelSelection,
     LineFilter,
     LineFormat,
     MatchConjunction,
@@ -503,11 +503,11 @@ def _parse_line_format(cursor: TokenCursor) -> LineFormat:
     return LineFormat(tuple(parts), template.offset)
 
 
-def _parse_removal(cursor: TokenCursor, word: Token) -> LabelRemoval:
+def _parse_removal(cursor: TokenCursor, word: Token) -> LabelSelection:
     labels = [_parse_removed_label(cursor, word)]
     while cursor.accept_symbol(","):
         labels.append(_parse_removed_label(cursor, word))
-    return LabelRemoval(tuple(labels), word.text == "keep", word.offset)
+    return LabelSelection(tuple(labels), word.text == "keep", word.offset)
 
 
 def _parse_removed_label(cursor: TokenCursor, word: Token) -> str:

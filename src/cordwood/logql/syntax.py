@@ -103,7 +103,7 @@ class LabelFilter(msgspec.Struct, frozen=True):
     match: LabelMatch
 
 
-class LabelRemoval(msgspec.Struct, frozen=True):
+class LabelSelection(msgspec.Struct, frozen=True):
     """A stage `drop`, with the labels to remove, or `keep`, with the labels to keep."""
 
     labels: tuple[str, ...]
@@ -124,7 +124,7 @@ class LineFormat(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-Stage = LineFilter | ParserStage | LabelFilter | LabelRemoval | LineFormat
+Stage = LineFilter | ParserStage | LabelFilter | LabelSelection | LineFormat
 
 
 class Pipeline(msgspec.Struct, frozen=True):

@@ -681,7 +681,7 @@ class TailService:
         self._by_address: Counter[str] = Counter()
         self._newest_us = 0
         # The number of feeds that are being started.
-        self._beginning = 0
+        self._starting_feed_count = 0
         self._is_closed = False
 
     @property
@@ -754,7 +754,7 @@ class TailService:
         return feed
 
     async def _start_feed(self, digest: bytes, request: QueryRequest) -> Feed:
-        self._beginning += 1
+        self._starting_feed_count += 1
         try:
             begun = await self._new_feed(request)
             # Another follower of the same query may have started the feed in the meantime.
@@ -765,7 +765,7 @@ class TailService:
                 feed.start()
             return feed
         finally:
-            self._beginning -= 1
+            self._starting_feed_count -= 1
             self._stop_listening_if_unused()
 
     async def _new_feed(self, request: QueryRequest) -> Feed:
@@ -800,7 +800,7 @@ class TailService:
         self._stored.set_stored_callback(notify)
 
     def _stop_listening_if_unused(self) -> None:
-        if not self._feeds and not self._beginning:
+        if not self._feeds and not self._starting_feed_count:
             self._stored.set_stored_callback(None)
 
     def _advance_feeds(self, streams: frozenset[str], newest_us: int) -> None:

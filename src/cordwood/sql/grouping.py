@@ -43,7 +43,7 @@ def _first_ungrouped(
 ) -> tuple[exp.Expr, str] | None:
     sources = list(relations_of(select))
     source_names = frozenset(source.alias_or_name.lower() for source in sources if source.alias_or_name)
-    keys = list(_all_grouping_keys(select, group)) if group is not None else []
+    keys = list(_resolved_grouping_keys(select, group)) if group is not None else []
     return next((found for item in expressions for found in _find_ungrouped_columns(item, keys, source_names)), None)
 
 
@@ -70,7 +70,7 @@ def _order_keys(select: exp.Expr) -> list[exp.Expr]:
     return [ordered.this for ordered in order.expressions] if order is not None else []
 
 
-def _all_grouping_keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
+def _resolved_grouping_keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
     pending = list(group.iter_expressions())
     while pending:
         key = pending.pop()

@@ -309,7 +309,7 @@ _REPEATED_OPERAND_PATTERN: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnul
 _LAMBDA_KEYWORD: Final = "lambda "
 _EXPENSIVE_KEYWORD_PATTERN: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 # Calls that DuckDB does not allow inside TRY.
-_VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
+_VOLATILE_CALLS: Final = ("error(", "random()", "uuid()")
 
 
 class TemplateSize(msgspec.Struct, frozen=True):
@@ -343,7 +343,7 @@ def has_calls(node: exp.Expr) -> bool:
 def is_volatile(node: exp.Expr) -> bool:
     """Return whether the template calls a function that always fails, or whose result varies."""
     template = fragment_template(node)
-    return any(call in template for call in _VOLATILE_CALL)
+    return any(call in template for call in _VOLATILE_CALLS)
 
 
 def catches_failures(node: exp.Expr) -> bool:

@@ -72,11 +72,11 @@ def set_abort(scope: Any, abort: Callable[[], None]) -> None:
 
 def abort_of(scope: Scope) -> Callable[[], None]:
     """Return the server's function that aborts the request's connection, or a function that does nothing."""
-    found: Callable[[], None] = scope.get(_ABORT, _nothing)
+    found: Callable[[], None] = scope.get(_ABORT, _do_nothing)
     return found
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: the default of optional callbacks."""
 
 
@@ -147,7 +147,7 @@ class Response:
         self.block = block
         self.trailers = trailers
 
-    async def send_to(self, scope: Scope, send: Send, on_progress: Callable[[], None] = _nothing) -> None:
+    async def send_to(self, scope: Scope, send: Send, on_progress: Callable[[], None] = _do_nothing) -> None:
         """Send the response. `on_progress` is called whenever the client has read a chunk of a large body."""
         with_body = scope["method"] != "HEAD"
         if not isinstance(self.body, bytes):

@@ -132,14 +132,14 @@ class HttpApplication:
     def __init__(
         self,
         respond: Responder,
-        respond_at_once: SynchronousResponder,
+        respond_from_cache: SynchronousResponder,
         observer: Observer,
         send_budget: SendBudget,
         *,
         logflare_errors: bool,
     ) -> None:
         self._respond = respond
-        self._respond_at_once = respond_at_once
+        self._respond_at_once = respond_from_cache
         self._observer = observer
         self._send_budget = send_budget
         self._logflare_errors = logflare_errors

@@ -238,7 +238,7 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, table: ConnectionTable, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         application = self.config.loaded_app
-        self._site = application if isinstance(application, FastPath) else NoFastPath()
+        self._fast_path = application if isinstance(application, FastPath) else NoFastPath()
         self._table = table
         self._written_together: list[bytes] = []
         self._written_bytes = 0
@@ -248,7 +248,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._header_count = 0
         self._dropped_bytes: int | None = None
         self._is_in_head = self._is_answered = False
-        self._offering: bytes | None = None
+        self._head_without_upgrade_bytes: bytes | None = None
         self._waits_since: float = time.monotonic()
         self._has_served = False
 
@@ -352,7 +352,7 @@ class HttpProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as stop:
-                head, self._offering = self._offering, None
+                head, self._head_without_upgrade_bytes = self._head_without_upgrade_bytes, None
                 if head is None:
                     raise httptools.HttpParserError from stop
                 self.parser = _new_parser(self)
@@ -389,7 +389,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._has_served = True
         self._table.release_head_bytes(self)
         if self.parser.should_upgrade() and self._header_count <= MAX_HEADERS:
-            self._offering = self._head_without_upgrade()
+            self._head_without_upgrade_bytes = self._head_without_upgrade()
             self._is_answered = True
             return
         is_long = self._head_bytes > MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
@@ -439,7 +439,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer the request from the cache, without creating a task or a scope; return whether it was answered."""
         if not self._is_plain_get() or self._is_busy():
             return False
-        response = self._site.cached_response(self._minimal_scope())
+        response = self._fast_path.cached_response(self._minimal_scope())
         if response is None or not isinstance(response.body, bytes) or len(response.body) > CHUNK_BYTES:
             return False
         self._written_bytes += len(response.body)

@@ -395,11 +395,11 @@ def create_application(
             return preflight_response(", ".join(route.methods))
         return await route.handler(HandlerContext(request, address, shared))
 
-    def respond_at_once(request: Request) -> Response | None:
+    def respond_from_cache(request: Request) -> Response | None:
         if lifecycle.phase is not Phase.READY or lifecycle.services is None:
             return None
         return answer_repeated_request(request, lifecycle.services, shared.request_cache)
 
     send_budget = SendBudget(options.max_unsent_bytes)
-    made = HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)
+    made = HttpApplication(respond, respond_from_cache, observer, send_budget, logflare_errors=options.logflare_errors)
     return made

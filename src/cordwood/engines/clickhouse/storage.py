@@ -89,7 +89,7 @@ class Storage:
         self._windows: dict[str, RecentIds] = {}
         self._shapes: dict[str, Shape] = {}
         self._projects = _ProjectShapeStore(session)
-        self._facts: dict[str, StreamStats] = {}
+        self._stats: dict[str, StreamStats] = {}
         # The streams whose tables have not been created yet.
         self._missing_tables: dict[str, Stream] = {}
         self._lock = threading.Lock()
@@ -162,10 +162,10 @@ class Storage:
         if refresh and self._count_lock.acquire(timeout=_MAX_COUNT_WAIT_SECONDS):
             try:
                 self.create_tables()
-                self._facts = self._count_events()
+                self._stats = self._count_events()
             finally:
                 self._count_lock.release()
-        return {name: self._facts.get(name, _EMPTY_STREAM_STATS) for name in self._streams}
+        return {name: self._stats.get(name, _EMPTY_STREAM_STATS) for name in self._streams}
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         """Return the bytes on disk of each stream; in a cluster, only the bytes on the connected server."""

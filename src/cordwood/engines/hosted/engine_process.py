@@ -150,7 +150,7 @@ class _RequestLoop:
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="engine")
         self._outgoing: dict[int, _OutgoingAnswer] = {}
         self._counts_lock = threading.Lock()
-        self._count_numbers = itertools.count(1)
+        self._version_numbers = itertools.count(1)
 
     def run(self) -> None:
         while (frame := self._frames.receive()) is not None:
@@ -258,7 +258,7 @@ class _RequestLoop:
     def _stream_counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
         with self._counts_lock:
             number, facts, tails = (
-                next(self._count_numbers),
+                next(self._version_numbers),
                 self._engine.stream_stats(),
                 self._engine.next_event_numbers(),
             )

@@ -80,10 +80,10 @@ class _Upload:
         self._context = context
         self._caller = caller
         self._named = named
-        self._held = exit_stack
+        self._exit_stack = exit_stack
         self._intake = context.services().intake
         self._decoder = JournalDecoder(self._intake.max_item_bytes)
-        self._partial: Reservation | None = None
+        self._unfinished_entry_reservation: Reservation | None = None
         self._entries = 0
         self._received_bytes = 0
         self._waited_seconds = 0.0
@@ -104,7 +104,7 @@ class _Upload:
     async def _receive_chunk(self) -> tuple[bytes, bool]:
         """Receive a chunk; raise TooSlow if the sender pauses for too long, or is too slow on average."""
         began = time.monotonic()
-        message = await receive_message(self._context.request, self._partial)
+        message = await receive_message(self._context.request, self._unfinished_entry_reservation)
         self._waited_seconds += time.monotonic() - began
         if message["type"] == "http.disconnect":
             # The sender will send the unfinished entry again, so its beginning is not stored.
@@ -169,13 +169,15 @@ class _Upload:
     def _reserve_unfinished_entry(self, held_bytes: int) -> None:
         """Reserve memory for the unfinished entry; raise BacklogFull if there is not enough."""
         if held_bytes <= _UNRESERVED_BYTES:
-            self._held.close()
-            self._partial = None
+            self._exit_stack.close()
+            self._unfinished_entry_reservation = None
             return
-        if self._partial is None:
-            self._partial = self._held.enter_context(self._intake.body_budget.reserve(self._caller.key_id))
-        if held_bytes > self._partial.held:
-            self._partial.reserve(held_bytes - self._partial.held)
+        if self._unfinished_entry_reservation is None:
+            self._unfinished_entry_reservation = self._exit_stack.enter_context(
+                self._intake.body_budget.reserve(self._caller.key_id)
+            )
+        if held_bytes > self._unfinished_entry_reservation.held:
+            self._unfinished_entry_reservation.reserve(held_bytes - self._unfinished_entry_reservation.held)
 
     def _log_ingestion(self, parts: Sequence[StreamPart], outcomes: Sequence[IngestOutcome]) -> None:
         request, observer = self._context.request, self._context.shared.observer

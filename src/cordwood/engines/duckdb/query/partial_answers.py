@@ -279,7 +279,7 @@ class _EntryFiles:
         # The size of each entry's file by key; the least recently used file is first.
         self._sizes: dict[str, int] = {}
         with suppress(OSError):
-            self._find_files()
+            self._load_and_clean_up()
 
     def __contains__(self, key: str) -> bool:
         return key in self._sizes
@@ -338,7 +338,7 @@ class _EntryFiles:
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}{_FILE_SUFFIX}"
 
-    def _find_files(self) -> None:
+    def _load_and_clean_up(self) -> None:
         """Find the files of an earlier run; delete files that are old, unfinished, or beyond the disk-space limit."""
         found = []
         for path in self._folder.iterdir():

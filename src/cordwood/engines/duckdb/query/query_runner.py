@@ -347,7 +347,7 @@ class _RunningQuery:
     def __init__(self, limits: RunLimits, statement: Statement, redaction: AnswerRedactor) -> None:
         self.limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
-        self._hidden = redaction.columns_to_redact(statement)
+        self._redacted_columns = redaction.columns_to_redact(statement)
         # Keep only these parts of the statement, not the whole statement with its long texts. A run may stay in memory
         # for a while until the garbage collector frees it.
         self._completions = statement.completions
@@ -423,10 +423,10 @@ class _RunningQuery:
             yield _rows_to_cells(self._redact(fetched, types), types[: self._column_count], self._completions)
 
     def _redact(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
-        if not self._hidden.positions:
+        if not self._redacted_columns.positions:
             return fetched
         with self.stopping_at_deadline():
-            return self._hidden.redact(fetched, types, self._set_redaction_cursor)
+            return self._redacted_columns.redact(fetched, types, self._set_redaction_cursor)
 
     def _set_redaction_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._redaction_cursor = cursor

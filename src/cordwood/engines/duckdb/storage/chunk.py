@@ -153,7 +153,7 @@ class Chunk(msgspec.Struct):
         except duckdb.Error as problem:
             if not is_value_error(problem):
                 raise
-            self.repair(cursor)
+            self.replace_unreadable_json(cursor)
             self.insert(cursor, insert_sql, **values)
 
     def _parameter_lists(self) -> dict[str, object]:
@@ -185,7 +185,7 @@ class Chunk(msgspec.Struct):
     def _texts_of_column(self, name: str) -> list[str | None]:
         return list(map(attrgetter(name), self.events))
 
-    def repair(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def replace_unreadable_json(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Replace JSON that DuckDB cannot parse by a JSON string with its text, so that all events can be stored."""
         for position, event in enumerate(self.events):
             if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):

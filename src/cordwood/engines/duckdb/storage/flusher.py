@@ -120,7 +120,7 @@ class Flusher:
             if isinstance(problem, duckdb.Error) and is_out_of_memory(problem):
                 self._session.stop_shredding(cursor)
             elif isinstance(problem, duckdb.Error) and is_value_error(problem):
-                chunk.repair(cursor)
+                chunk.replace_unreadable_json(cursor)
             self._report_with_interval(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
             store.restore_pending(chunk)
             return False

@@ -109,7 +109,7 @@ def check_lock_order() -> Iterator[None]:
 
 
 @contextmanager
-def hold_rank(rank: LockRank) -> Iterator[None]:
+def hold_ranked_resource(rank: LockRank) -> Iterator[None]:
     """Record during the `with` block that the thread holds a resource with this rank that is not an ordinary lock.
 
     An example is access to the database file.
@@ -244,7 +244,7 @@ class FileGate:
                 stop_early()
             self._change_access_count(kind, 1)
         try:
-            with hold_rank(LockRank.FILE_GATE):
+            with hold_ranked_resource(LockRank.FILE_GATE):
                 yield
         finally:
             with self._changed:
@@ -278,7 +278,7 @@ class FileGate:
         if not until_block_ends:
             unblock_timer.start()
         try:
-            with hold_rank(LockRank.FILE_GATE):
+            with hold_ranked_resource(LockRank.FILE_GATE):
                 yield is_exclusive
         finally:
             unblock_timer.cancel()

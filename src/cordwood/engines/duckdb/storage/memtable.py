@@ -130,7 +130,7 @@ class ArrivedTable:
         # The table has all events that were received after this time and before the last call of `add`.
         self._after_us = 0
         self._newest_us = 0
-        self._fills: deque[_AddedBatch] = deque()
+        self._batches: deque[_AddedBatch] = deque()
         self._rows = self._bytes = 0
         self._read_at = 0.0
 
@@ -154,7 +154,7 @@ class ArrivedTable:
         self.is_filled = False
         self.trim_count += 1
         cursor.execute(self._tables.create_arrived())
-        self._fills.clear()
+        self._batches.clear()
         self._rows = self._bytes = 0
         self.end, self._after_us, self._newest_us, self.is_filled = end, newest_us, newest_us, True
         self._read_at = time.monotonic()
@@ -166,7 +166,7 @@ class ArrivedTable:
             chunk.insert_repaired(cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True))
             rows, size, self.end = rows + len(chunk.events), size + estimated_event_bytes(chunk.events), chunk.end
         if rows:
-            self._fills.append(_AddedBatch(first, self._newest_us, rows, size))
+            self._batches.append(_AddedBatch(first, self._newest_us, rows, size))
             self._rows, self._bytes = self._rows + rows, self._bytes + size
         self._newest_us = max(self._newest_us, newest_us)
         if self._rows > _MAX_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES:
@@ -174,18 +174,18 @@ class ArrivedTable:
 
     def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Remove the oldest batches of events, but never the last batch."""
-        while len(self._fills) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
-            removed = self._fills.popleft()
+        while len(self._batches) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
+            removed = self._batches.popleft()
             self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.bytes
-        self._after_us = self._fills[0].newest_before_us
+        self._after_us = self._batches[0].newest_before_us
         self.trim_count += 1
-        cursor.execute(self._tables.trim_arrived(), {"number": self._fills[0].first})
+        cursor.execute(self._tables.trim_arrived(), {"number": self._batches[0].first})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop the table; queries that would have read this table then read the other tables."""
         self.is_filled = False
         self.trim_count += 1
-        self._fills.clear()
+        self._batches.clear()
         self._rows = self._bytes = 0
         with suppress(duckdb.Error):
             cursor.execute(self._tables.drop_arrived())

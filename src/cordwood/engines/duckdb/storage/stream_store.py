@@ -68,7 +68,7 @@ class StreamStore:
         self.deletion_count = 0
         # Whether the registry is known to have all blocks that it should have. Earlier releases did not register any.
         self.has_all_blocks_registered = False
-        self._facts = StreamStats(0, None, None)
+        self._stats = StreamStats(0, None, None)
         self._unsaved_kinds: dict[EventPath, frozenset[ValueKind]] = {}
         self.projects = ProjectShapes()
         self.saved_projects = ProjectShapeSaver(stream.name, self.projects)
@@ -105,7 +105,7 @@ class StreamStore:
     @property
     def stats(self) -> StreamStats:
         with self.state_lock:
-            return self._facts
+            return self._stats
 
     def count_stored_events(self, cursor: duckdb.DuckDBPyConnection) -> int:
         row = fetch_first_row(cursor, self.tables.count_rows())
@@ -117,7 +117,7 @@ class StreamStore:
             events = self.count_stored_events(cursor)
             # Skip the query for empty streams, which are common, because all streams are counted at each start.
             row = fetch_first_row(cursor, self.tables.select_newest_and_oldest()) if events else None
-            self._facts = StreamStats(events, *(row or (None, None)))
+            self._stats = StreamStats(events, *(row or (None, None)))
             for record in self._pending:
                 self._count_events(record.events)
 
@@ -132,8 +132,8 @@ class StreamStore:
 
     def _count_events(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]
-        facts = self._facts
-        self._facts = StreamStats(
+        facts = self._stats
+        self._stats = StreamStats(
             facts.events + len(events),
             max(filter(None, (facts.newest_us, *times)), default=None),
             min(filter(None, (facts.oldest_us, *times)), default=None),
@@ -341,7 +341,7 @@ class StreamStore:
             with self.state_lock:
                 self.saved_projects.restore(unsaved_projects)
             raise
-        self._drop_flushed_memtables(cursor)
+        self._drop_flushed_parts(cursor)
 
     def _wait_for_earlier_chunks(self, chunk: Chunk) -> None:
         self.state_lock.wait_for(lambda: chunk.first == min(flushing.first for flushing in self._flushing))
@@ -355,7 +355,7 @@ class StreamStore:
         self.recent.on_flush(self.flushed_to)
         self.state_lock.notify_all()
 
-    def _drop_flushed_memtables(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _drop_flushed_parts(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop the parts of the memtable whose rows are all flushed; if this fails, the next query drops them."""
         with self.state_lock, suppress(duckdb.Error):
             self._memtable.refresh_views(cursor)
