@@ -139,7 +139,7 @@ class HttpApplication:
         logflare_errors: bool,
     ) -> None:
         self._respond = respond
-        self._respond_at_once = respond_from_cache
+        self._respond_from_cache = respond_from_cache
         self._observer = observer
         self._send_budget = send_budget
         self._logflare_errors = logflare_errors
@@ -158,7 +158,7 @@ class HttpApplication:
         began = time.perf_counter()
         request = self._new_request(scope, _receive_disconnect)
         try:
-            response = self._respond_at_once(request)
+            response = self._respond_from_cache(request)
         except Fault:
             return None
         if response is not None:
