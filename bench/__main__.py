@@ -1,7 +1,7 @@
-"""The benchmarks: generated events in a real service, compared with DuckDB in process and PostgreSQL in the same run.
+"""Benchmarks with generated events in a real service, compared in the same run with DuckDB in process and PostgreSQL.
 
 python -m bench [questions] [loading] [growth]     run the named benchmarks, or these three
-python -m bench clickhouse                         the ClickHouse engine, compared with handwritten SQL for the same ClickHouse
+python -m bench clickhouse                         the ClickHouse engine and handwritten SQL on the same ClickHouse
   --check             fail if a ratio exceeds bench/baseline.json by more than noise, or query times grow too much
   --update            write bench/baseline.json, the tables of docs/performance.md and its pictures
   --events N          number of events of `questions` (default: 2,000,000) and `clickhouse` (500,000)
@@ -70,7 +70,7 @@ def _parse_options() -> argparse.Namespace:
 
 @contextmanager
 def _scratch_folder(folder: Path | None) -> Iterator[Path]:
-    """Yield the given folder, created if necessary, or a temporary one."""
+    """Yield the given folder, which is created if necessary. If none is given, yield a temporary folder."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -79,7 +79,7 @@ def _scratch_folder(folder: Path | None) -> Iterator[Path]:
         yield Path(temporary)
 
 
-# The table in Markdown, the ratios to compare with the baseline, and a line for each gate that failed.
+# A table in Markdown, the ratios to compare with the baseline, and a line for each gate that failed.
 Measurement = tuple[str, dict[str, Ratio], list[str]]
 
 
@@ -127,7 +127,7 @@ def _write_picture(name: str, picture: str) -> None:
 
 
 def _write_table(section: str, table: str) -> None:
-    """Replace the table between the page's markers of that section; leave a page without these markers unchanged."""
+    """Replace the table between the section's markers in docs/performance.md. Without these markers, change nothing."""
     page = _PERFORMANCE_PAGE.read_text()
     pattern = re.compile(rf"(<!-- {re.escape(section)} -->\n).*?(<!-- end -->)", re.DOTALL)
     _PERFORMANCE_PAGE.write_text(pattern.sub(lambda match: f"{match[1]}\n{table}\n{match[2]}", page))

@@ -25,16 +25,16 @@ from bench.timing import Times, elapsed_ms, measure_round_robin
 
 _BATCH_SIZE = 5000
 _CONNECTIONS = 4
-# DuckDB takes the same time for each batch, so a part of the events is enough to measure its rate.
+# Number of events to insert in batches. DuckDB takes the same time for each batch, so a part of the events suffices.
 _MAX_EVENTS_IN_BATCHES = 200_000
-# Each pass measures all questions once, because the speed of the machine changes for minutes at a time.
+# Number of passes. Each measures all questions once, because the speed of the machine changes for minutes at a time.
 MEASUREMENT_PASSES = 5
 _ROUNDS = 9
 _START_COUNT = 5
 _IDLE_SECONDS = 1.0
-# This long after a load, its last events have been flushed, and compaction has not begun.
+# At this time after a load, its last events have been flushed, and compaction has not begun yet.
 _AFTER_LOAD_SECONDS = 5.0
-# PostgreSQL takes about a second for each question.
+# PostgreSQL has fewer rounds, because it takes about a second for each question.
 _POSTGRES_ROUNDS = 3
 
 
@@ -46,7 +46,7 @@ def measure(
     engine: str | None = None,
     victorialogs_binary: Path | None = None,
 ) -> Report:
-    """Load `count` events and time all questions; the generated events stay in `scratch` for the next run."""
+    """Load `count` events and time all questions. The generated events stay in `scratch` for the next run."""
     report = Report(count)
     events, lines = event_files(scratch, count)
     folder = _empty_folder(scratch / "service")
@@ -65,7 +65,7 @@ def measure(
             report.figures["resident after the questions, MB"][VictoriaLogs.name] = logs.resident_mb
     plain_file.unlink()
     if with_postgres:
-        # PostgreSQL runs alone, because it continues to write for minutes, which would slow the others.
+        # PostgreSQL is measured last, because it writes for minutes after its load, which would slow the other systems.
         _measure_postgres(report, events, answers)
     return report
 
@@ -78,7 +78,9 @@ def _measure_service(
     plain: HandwrittenSql,
     logs: VictoriaLogs | None,
 ) -> dict[str, list[Row]]:
-    """Time the service and its peers; return the answers by question, which must be equal for all of them."""
+    """Time the service and its peers. Return the answers by question, after checking that all systems give the same
+    answer.
+    """
     answers: dict[str, list[Row]] = {}
     first = handwritten.rows(QUESTIONS[0].duckdb)
     report.starts = measure_round_robin(
@@ -93,7 +95,7 @@ def _measure_service(
     with service(folder, *options) as running:
         for question in QUESTIONS * MEASUREMENT_PASSES:
             answers[question.name] = _compared_columns(question, running)
-            # A first query may start background work, which continues after its answer.
+            # The first query may have started background work, which continues after its answer.
             running.wait_until_idle(_IDLE_SECONDS)
             times = _time_question(
                 question, answers[question.name], running, {HANDWRITTEN: handwritten, PLAIN_TABLE: plain}, logs
@@ -117,7 +119,7 @@ def _measure_start_ms(folder: Path, options: list[str], expected: list[Row]) -> 
 
 @contextmanager
 def _open_copy(data: Path, plain_file: Path) -> Iterator[HandwrittenSql]:
-    """Open a copy of the service's file, or the plain table's file if the service uses another engine than DuckDB."""
+    """Open a copy of the service's file. If the service does not use DuckDB, open the plain table's file instead."""
     files = list(data.glob("*.duckdb"))
     if not files:
         with open_handwritten(plain_file) as peer:
@@ -131,7 +133,7 @@ def _open_copy(data: Path, plain_file: Path) -> Iterator[HandwrittenSql]:
 
 
 def event_files(scratch: Path, count: int) -> tuple[Path, Path]:
-    """Return the files of the generated events, one as Parquet and one as NDJSON; generate missing ones."""
+    """Return two files with the generated events, as Parquet and as NDJSON. Missing files are generated."""
     files = scratch / f"events-{count}.parquet", scratch / f"events-{count}.ndjson"
     for file in files:
         if not file.exists():
@@ -140,7 +142,7 @@ def event_files(scratch: Path, count: int) -> tuple[Path, Path]:
 
 
 def _load_service(report: Report, folder: Path, lines: Path, options: list[str]) -> None:
-    """Load the events into the service; note its rate, memory, processor time and disk space."""
+    """Load the events into the service, and record its rate, memory, processor time and disk space."""
     with service(folder, *options) as running:
         running.wait_until_idle()
         report.figures["resident idle, empty store, MB"] = {OURS: running.resident_mb, "aim": 110}
@@ -162,7 +164,7 @@ def _load_service(report: Report, folder: Path, lines: Path, options: list[str])
 
 
 def _load_victorialogs(report: Report, logs: VictoriaLogs, lines: Path) -> None:
-    """Load the events into VictoriaLogs; note its rate, memory and disk space."""
+    """Load the events into VictoriaLogs, and record its rate, memory and disk space."""
     seconds = logs.load(line_bodies(lines, _BATCH_SIZE), _CONNECTIONS)
     report.figures[LOAD_RATE][VictoriaLogs.name] = report.count / seconds
     time.sleep(_AFTER_LOAD_SECONDS)
@@ -177,7 +179,7 @@ def _empty_folder(folder: Path) -> Path:
 
 
 def _load_plain_table(report: Report, scratch: Path, lines: Path) -> Path:
-    """Load the events into a plain DuckDB table, in one statement and in batches; return the file of the former."""
+    """Load the events into plain DuckDB tables, in one statement and in batches. Return the file of the first table."""
     file = scratch / "bulk.duckdb"
     file.unlink(missing_ok=True)
     report.figures[LOAD_RATE][HANDWRITTEN] = report.count / bulk_insert_seconds(lines, file)
@@ -203,13 +205,13 @@ def _compared_columns(question: Question, running: Service) -> list[Row]:
 
 
 def _assert_same_answer(question: Question, answer: list[Row], rows: list[Row], peer: str) -> None:
-    """Compare a peer's answer with that of the service, in the columns of the question."""
+    """Check that a peer's answer equals the service's answer in the columns of the question."""
     compared = [row[: len(question.columns) or None] for row in rows]
     assert answer == compared, f"{question.name}: {peer} gives another answer"
 
 
 def _in_victorialogs_format(question: Question, answer: list[Row]) -> list[Row]:
-    """Return the answer as VictoriaLogs gives it: times in microseconds, and all other values as text."""
+    """Return the answer in the form of VictoriaLogs: times in microseconds, and all other values as texts."""
     is_time = [field == "_time" for field in question.logs.fields]
     return [tuple(value if time else str(value) for time, value in zip(is_time, row, strict=True)) for row in answer]
 
@@ -225,7 +227,7 @@ def _time_question(
     peers: Mapping[str, HandwrittenSql],
     logs: VictoriaLogs | None,
 ) -> dict[str, Times]:
-    """Check the peers' answers, then time the service and the peers round-robin."""
+    """Check the answers of the peers, then time the service and the peers round-robin."""
     assert answer, f"{question.name}: no rows"
     actions: dict[str, Callable[[], float]] = {OURS: partial(_time_request_ms, question, running)}
     for name, peer in peers.items():

@@ -1,4 +1,5 @@
-"""`python -m bench.beside_compiling`: the time of short answers while other callers send texts that must be compiled.
+"""`python -m bench.beside_compiling`: the time of short answers while other callers send new texts that must be
+compiled.
 
 python -m bench.beside_compiling [--seconds N] [--rounds N]
 
@@ -27,7 +28,7 @@ _PROGRAM = (
 
 
 def measure(switch_seconds: float, seconds: float) -> list[float]:
-    """Return the milliseconds of each short answer."""
+    """Return the time in milliseconds of each short answer during the load."""
     with tempfile.TemporaryDirectory() as folder:
         program = ("-c", _PROGRAM.format(seconds=switch_seconds))
         with service(Path(folder), program=program) as running:

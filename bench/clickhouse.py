@@ -37,10 +37,10 @@ _DISK_SPACE = "disk, all parts merged, MB"
 
 @dataclass
 class Comparison:
-    """The times of questions and single figures, by name and by system."""
+    """The times of questions, and single figures, both by name and by system."""
 
     questions: dict[str, dict[str, Times]] = field(default_factory=dict)
-    # The least processor time, in milliseconds.
+    # The minimum processor time of each question on each system, in milliseconds.
     processor: dict[str, dict[str, float]] = field(default_factory=dict)
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
@@ -51,8 +51,9 @@ class Comparison:
         least[name] = min(least.get(name, math.inf), *processor.milliseconds)
 
     def ratios(self) -> dict[str, Ratio]:
-        """Return our processor times as multiples of those of the handwritten SQL, over our table and over its own
-        table.
+        """Return our processor times as multiples of those of the handwritten SQL.
+
+        The handwritten SQL reads either the service's table or its own table.
         """
         load = self.figures[_LOAD_PROCESSOR]
         return {
@@ -109,7 +110,7 @@ def measure(scratch: Path, count: int) -> Comparison:
 
 
 def _load(comparison: Comparison, folder: Path, lines: Path, count: int) -> None:
-    """Load the events into a service; note its rate, memory and processor time."""
+    """Load the events into a service, and record its rate, memory and processor time."""
     figures = comparison.figures
     single_sender_count = min(count, _EVENTS_OF_ONE_SENDER)
     with (
@@ -145,7 +146,7 @@ def _load_by_hand(
 def _time_question(
     comparison: Comparison, question: Question, running: Service, handwritten: HandwrittenClickHouse
 ) -> None:
-    """Compare the answers, then time the service and the handwritten SQL round-robin."""
+    """Check that the answers are equal, then time the service and the handwritten SQL round-robin."""
     answer = _compared_columns(question, running)
     assert answer, f"{question.name}: no rows"
     actions: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {}
@@ -162,7 +163,7 @@ def _time_question(
             elapsed = action()
             measured[name].append((elapsed, (read_processor_seconds() - before) * 1000))
     for name, pairs in measured.items():
-        # The first round warms up.
+        # The first round only warms up, so its times are not used.
         elapsed_times, processor_times = zip(*pairs[1:], strict=True)
         comparison.add(question.name, name, Times(elapsed_times), Times(processor_times))
     print(

@@ -1,7 +1,7 @@
 """`python -m bench.dialects`: the cost of questions in ClickHouse SQL, as a multiple of those in BigQuery SQL.
 
-A figure is the minimum processor time of the whole process over many rounds, with both dialects measured round-robin:
-other load on the machine changes it little. EVENTS=2000000 sets the number of stored events.
+A figure is the minimum processor time of the whole process over many rounds, with both dialects measured round-robin.
+Therefore other load on the machine changes it little. EVENTS=2000000 sets the number of stored events.
 """
 
 import sys

@@ -10,14 +10,17 @@ from pathlib import Path
 
 STREAM = "cloudflare.logs.prod"
 PROJECTS = [f"proj{number:03}" for number in range(50)]
-# The default end of the generated time range: a fixed one, so that the events of each run are the same.
+# The default end of the times of generated events. It is fixed, so that the events of each run are the same.
 END = "2026-11-20T00:00:00Z"
 
 _GENERATOR = Path(__file__).parents[2] / "shared" / "bench" / "make_events.py"
 
 
 def generate(count: int, file: Path, *, end: str = END, days: float = 7) -> Path:
-    """Generate events into a file, as Parquet or NDJSON by its suffix; the same arguments generate the same events."""
+    """Generate events into a file, as Parquet or NDJSON according to its suffix.
+
+    The same arguments generate the same events.
+    """
     if not _GENERATOR.exists():
         raise SystemExit(f"the benchmarks need the event generator, which was not found at {_GENERATOR}")
     arguments = ["--rows", str(count), "--days", str(days), "--end", end, "--out", str(file)]
@@ -26,7 +29,10 @@ def generate(count: int, file: Path, *, end: str = END, days: float = 7) -> Path
 
 
 def event_bodies(file: Path, size: int, count: int | None = None) -> Iterator[bytes]:
-    """Yield the events of an NDJSON file, or its first `count`, in JSON arrays of `size`, as log shippers post them."""
+    """Yield the events of an NDJSON file in JSON arrays of `size` events, as log shippers post them.
+
+    If `count` is given, only the first `count` events are used.
+    """
     with file.open("rb") as lines:
         selected = islice(lines, count)
         while chunk := list(islice(selected, size)):

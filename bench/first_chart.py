@@ -2,9 +2,9 @@
 
 python -m bench.first_chart [--events N] [--rounds N] [--chromium PATH]
 
-Each round opens Explore with an empty browser cache, for seven days of one project, and waits until the bars of the
-histogram are drawn. Pages are measured at full speed, and with the page's processor throttled as the developer tools of
-Chromium do to simulate a slow machine. The service and the browser run on the same machine.
+Each round opens Explore with an empty browser cache, for seven days of one project. It waits until the bars of the
+histogram are drawn. Pages are measured at full speed, and with a throttled processor, as Chromium's developer tools
+simulate a slow machine. The service and the browser run on the same machine.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from bench.events import STREAM, batches
 from bench.service import KEY, Service, service
 
 CPU_THROTTLES = (1, 2, 4)
-# Notes the time of the first frame in which the histogram has bars.
+# A script that notes the time of the first frame in which the histogram has bars.
 _FIRST_CHART_OBSERVER = f"""
 sessionStorage.setItem("cordwood.key", "{KEY}");
 requestAnimationFrame(function look() {{
@@ -33,7 +33,7 @@ _POLL_MS = 100
 
 
 def measure(running: Service, browser: Browser, project: str, throttle: int) -> float:
-    """Open the page; return the milliseconds from the start of the navigation to its first chart."""
+    """Open the page. Return the milliseconds from the start of the navigation to the page's first chart."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
     page.add_init_script(_FIRST_CHART_OBSERVER)

@@ -2,9 +2,12 @@
 
 python -m bench.followers [--followers N] [--rate N] [--seconds N] [--reconnects N]
 
-Followers with ten distinct filters, each of which matches one event in a hundred, receive what four senders store in
-batches of fifty. The delay of a row is the time from the acknowledgement of its batch to its arrival in the follower's
-socket. A separate process reads all followers; it closes some connections and resumes them from their last event id.
+Four senders store events in batches of fifty. Followers with ten distinct filters receive the matching events; each
+filter
+matches one event in a hundred. The delay of a row is the time from the acknowledgement of its batch to its arrival in
+the
+follower's socket. A separate process reads all followers. It closes some connections and resumes them from their last
+event id.
 """
 
 import argparse
@@ -32,7 +35,7 @@ from bench.service import KEY, service
 
 STREAM = "postgres.logs"
 FILTER_COUNT = 10
-# The number of kinds of events, one of which matches each filter.
+# The number of kinds of events. Each filter matches one kind.
 KINDS = 100
 BATCH_SIZE = 50
 SENDER_THREADS = 4
@@ -42,7 +45,7 @@ _EVENT_ID_PATTERN = re.compile(rb"id: ([0-9-]+)\n")
 
 @dataclass(frozen=True)
 class Load:
-    """The address of the service, and the load to put on it."""
+    """The address of a service, and the load that is put on the service."""
 
     url: str
     key: str
@@ -54,7 +57,7 @@ class Load:
 
 @dataclass
 class Outcome:
-    """The rows that arrived, summed over all followers, their delays, and the resources that the service used."""
+    """The rows and their delays over all followers, and the resources that the service used, in one measurement."""
 
     events: int
     rows: int
@@ -64,7 +67,7 @@ class Outcome:
     delay_seconds: Sequence[float]
     peak_bytes: int = 0
     sent_per_second: float = 0.0
-    # One value for each process: the serving process, the fork server, and the engine process.
+    # The processor time of each process: the serving process, the fork server, and the engine process.
     processor_seconds: Sequence[float] = ()
 
     def delay(self, quantile: float) -> float:
@@ -83,17 +86,17 @@ class Outcome:
 
 @dataclass
 class _FollowerConnection:
-    """A follower and the bytes that it received, which are parsed only at the end, so that receiving is fast."""
+    """A follower, and the bytes that it received. They are parsed only at the end, so that receiving is fast."""
 
     kind: int
-    # The bytes of each read with the time of their arrival.
+    # The bytes of each read, with the time of their arrival.
     chunks: list[tuple[float, bytes]] = field(default_factory=list)
     numbers: "array[int]" = field(default_factory=lambda: array("I"))
     times: "array[float]" = field(default_factory=lambda: array("d"))
     gaps: int = 0
 
     def connect(self, load: Load) -> socket.socket:
-        """Send the request; after the last event received, if this is not the first connection."""
+        """Open a connection and send the request. A later connection resumes after the last event received."""
         address = urlsplit(load.url)
         sql = f"select event_message from postgres_logs as t where t.metadata.kind = {self.kind}"
         query = urlencode({"project": "p", "sql": sql})
@@ -105,7 +108,7 @@ class _FollowerConnection:
         return connection
 
     def parse_received(self) -> bytes:
-        """Parse the bytes of a connection that has ended; return the id of the last complete event."""
+        """Parse the bytes of a connection that has ended. Return the id of the last complete event."""
         buffer, last_id = b"", b""
         for received_at, chunk in self.chunks:
             complete, end, buffer = (buffer + chunk).rpartition(b"\n\n")
@@ -120,14 +123,14 @@ class _FollowerConnection:
 
 
 class _AllConnections:
-    """The sockets of all followers, read through one epoll, which costs the least for a thousand sockets in Python."""
+    """The sockets of all followers, read through one epoll, the cheapest way for a thousand sockets in Python."""
 
     def __init__(self, load: Load) -> None:
         self.readers = [_FollowerConnection(number % FILTER_COUNT) for number in range(load.followers)]
         self._load = load
         self._epoll = select.epoll()
         self._open: dict[int, tuple[socket.socket, _FollowerConnection]] = {}
-        # All reads share one buffer, because `recv` would allocate the whole size for each read.
+        # All reads share one buffer, because `recv` would allocate a buffer of the whole size for each read.
         self._buffer = memoryview(bytearray(2**18))
         for reader in self.readers:
             self._connect(reader)
@@ -138,14 +141,14 @@ class _AllConnections:
         self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     def receive(self) -> None:
-        """Wait up to 0.2 s, then read once from each socket that has bytes."""
+        """Wait up to 0.2 s, then read once from each socket that has data."""
         for descriptor, _ in self._epoll.poll(0.2):
             connection, reader = self._open[descriptor]
             size = connection.recv_into(self._buffer)
             reader.chunks.append((time.monotonic(), bytes(self._buffer[:size])))
 
     def reconnect(self, number: int) -> None:
-        """Close one connection, and resume its follower from its last event id on a new one."""
+        """Close one connection, and resume its follower on a new connection, from its last event id."""
         descriptor, (connection, reader) = list(self._open.items())[number % len(self._open)]
         self._epoll.unregister(descriptor)
         del self._open[descriptor]
@@ -158,7 +161,7 @@ class _AllConnections:
 
 
 def _read_all(load: Load, pipe: Connection) -> None:
-    """Read all followers until the parent process sends a stop time; then send it what each follower received."""
+    """Read all followers until the parent process sends a stop time. Then send it the data of each follower."""
     connections = _AllConnections(load)
     while not connections.have_all_begun():
         connections.receive()
@@ -185,7 +188,7 @@ def _read_all(load: Load, pipe: Connection) -> None:
 
 
 class _Senders:
-    """Threads that send numbered batches at a constant rate; `stored_at` is when each batch was acknowledged."""
+    """Threads that send numbered batches at a constant rate. `stored_at` has the time of each acknowledgement."""
 
     def __init__(self, load: Load) -> None:
         self.stored_at: dict[int, float] = {}
@@ -196,7 +199,7 @@ class _Senders:
         self._last = int(load.events_per_second * load.seconds) // BATCH_SIZE
 
     def run(self) -> float:
-        """Send all batches; return the events sent per second."""
+        """Send all batches. Return the number of events sent per second."""
         threads = [threading.Thread(target=self._send) for _ in range(SENDER_THREADS)]
         for thread in threads:
             thread.start()
@@ -237,7 +240,7 @@ def _event(number: int) -> dict[str, object]:
 
 
 def measure(load: Load, pid: int) -> Outcome:
-    """Put the load on a service; `pid` is its process, whose memory is measured together with that of its descendants."""
+    """Put the load on a service. `pid` is its process, whose memory is measured together with its descendants'."""
     context = multiprocessing.get_context("spawn")
     pipe, readers_pipe = context.Pipe()
     process = context.Process(target=_read_all, args=(load, readers_pipe), daemon=True)
@@ -249,7 +252,7 @@ def measure(load: Load, pid: int) -> Outcome:
     senders = _Senders(load)
     before = _processor_seconds(pid)
     sent_per_second = senders.run()
-    # The followers stop after this many seconds, within which the last rows arrive.
+    # The last rows arrive within these seconds, after which the followers stop.
     pipe.send(3.0)
     received = pipe.recv()
     used = [after - before for before, after in zip(before, _processor_seconds(pid), strict=False)]

@@ -1,6 +1,7 @@
-"""The growth of query times with the number of stored events: the same questions over 0.5 to 8 million events. The rate
-of the events is constant, so more events are a longer history, and the last hour has the same number of events at every
-size.
+"""The growth of query times with the number of stored events: the same questions over 0.5 to 8 million events.
+
+The rate of the events is constant, so more events are a longer history. The last hour has the same number of events at
+every size.
 """
 
 import shutil
@@ -18,7 +19,7 @@ from bench.service import Service, service
 from bench.timing import Times, elapsed_ms, measure_round_robin
 
 SIZES = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
-# The gate: a question may take at most this many times as long over eight million events as over one million.
+# The gate: how many times as long a question may take over eight million events as over one million.
 MAX_GROWTH = 1.5
 _EVENTS_PER_DAY = 2_000_000 / 7
 _ROUNDS = 15
@@ -38,7 +39,7 @@ class Growth:
         self.resident_mb.append(resident_mb)
 
     def gate_failures(self) -> list[str]:
-        """Return a line for each question whose median at the largest size exceeds the gate."""
+        """Return a line for each question whose median time grows more than the gate permits."""
         first = self.sizes.index(1_000_000) if 1_000_000 in self.sizes else 0
         grown = {name: times[-1].median / times[first].median for name, times in self.times.items()}
         return [f"{name}: {times:.2f} times" for name, times in grown.items() if times > MAX_GROWTH]
@@ -78,7 +79,7 @@ def _load_events(running: Service, lines: Path) -> None:
 
 
 def _write_lines(events: Path, first: int, end: int, file: Path) -> Path:
-    """Write the events of a range of row numbers from a Parquet file to an NDJSON file."""
+    """Copy the events with a range of row numbers from a Parquet file to an NDJSON file."""
     duckdb.execute(
         "copy (select id, strftime(timestamp at time zone 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ') as timestamp, project,"
         f" event_message, metadata::json as metadata from read_parquet('{events}', file_row_number = true)"
@@ -105,6 +106,6 @@ def _time_questions(running: Service, newest: datetime) -> dict[str, Times]:
     }
     for ask in questions.values():
         ask()
-    # A first query may start background work, which continues after its answer.
+    # The first queries may have started background work, which continues after their answers.
     running.wait_until_idle()
     return measure_round_robin(_ROUNDS, {name: partial(elapsed_ms, ask) for name, ask in questions.items()})

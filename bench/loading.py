@@ -12,21 +12,21 @@ from bench.service import service
 from bench.timing import Ratio
 
 _CONNECTION_COUNTS = (1, 8)
-# The number of events to load by batch size: small batches are slow, so fewer events are loaded.
+# The number of events to load for each batch size. Small batches are slow, so fewer events are loaded with them.
 _EVENTS_BY_BATCH_SIZE = {1: 2_000, 100: 40_000, 1000: 100_000, 5000: 200_000}
 _BULK_EVENTS = 200_000
 
 
 @dataclass
 class LoadRates:
-    """Events per second: of the service by batch size and number of senders, and of the bulk loads of both peers."""
+    """Events per second of the service, by batch size and number of senders, and of the bulk loads of both peers."""
 
     by_batch: dict[tuple[int, int], float] = field(default_factory=dict)
     duckdb: float = 0
     postgres: float = 0
 
     def ratios(self) -> dict[str, Ratio]:
-        """Return the rate of DuckDB's bulk insert as a multiple of the service's rates."""
+        """Return the rate of DuckDB's bulk insert as a multiple of each rate of the service."""
         return {
             f"batches of {batch}, {connections} at once": Ratio(round(self.duckdb / rate, 3), 0.25)
             for (batch, connections), rate in self.by_batch.items()

@@ -1,4 +1,4 @@
-"""SVG charts of the measurements: query times by number of stored events, and by question with those of the peers."""
+"""SVG charts of the measurements: query times by number of stored events, and of all systems by question."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,12 +10,12 @@ from bench.timing import Times
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 720, 340, 60, 20, 210, 50
 _COLOURS = ("#0b6bcb", "#b3541e", "#2f7d4f", "#7a4fb5")
 _TEXT_COLOUR = "#777"
-# Sizes of the chart of questions, which has a bar for each system and a mark at the goal.
+# Sizes in the chart of questions, which has a bar for each system and a mark at the goal.
 _QUESTIONS_WIDTH, _NAMES_WIDTH, _BAR_HEIGHT, _HEADER_HEIGHT, _FOOTER_HEIGHT = 820, 330, 12, 34, 34
 
 
 def growth_picture(growth: Growth) -> str:
-    """Return a line chart of the median milliseconds by number of stored events."""
+    """Return a line chart of the median time in milliseconds, by number of stored events."""
     top = max(each.median for times in growth.times.values() for each in times) * 1.1
     steps = len(growth.sizes) - 1
     x_positions = [_LEFT + (_WIDTH - _LEFT - _RIGHT) * place / steps for place in range(steps + 1)]
@@ -33,7 +33,7 @@ def growth_picture(growth: Growth) -> str:
 
 
 def questions_picture(questions: Mapping[str, Mapping[str, Times]], goals: Mapping[str, float]) -> str:
-    """Return a bar chart of the median milliseconds on a logarithmic scale, from one to a power of ten."""
+    """Return a bar chart of the median times on a logarithmic scale, from one millisecond to a power of ten."""
     peers = list(dict.fromkeys(peer for times in questions.values() for peer in times))
     powers = floor(log10(max(each.median for times in questions.values() for each in times.values()))) + 1
     each_height = _BAR_HEIGHT * (len(peers) + 1)

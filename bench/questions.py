@@ -1,4 +1,4 @@
-"""The questions of a log page and a usage chart: calls of endpoints, and the equivalent queries of the peers."""
+"""The questions of a log page and of a usage chart: calls of endpoints, with the equivalent queries of the peers."""
 
 import json
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 from bench.events import END, PROJECTS, STREAM
 
 PROJECT = PROJECTS[3]
-# The table itself, not a view: through a view, DuckDB assembles the whole VARIANT of each event to read one path.
+# The table itself. Through a view, DuckDB would assemble the whole VARIANT of each event to read one path.
 EVENTS = f'"{STREAM}"'
-# In ClickHouse's SQL: the table, its JSON column, and a whole event's metadata as JSON text.
+# Placeholders in ClickHouse's SQL for the table, its JSON column, and an event's metadata as JSON text.
 LOGS_TABLE, PATHS_COLUMN, METADATA_TEXT = "{logs}", "{paths}", "{text}"
-# Times in rows are microseconds since 1970, as in the answers of the service.
+# A row of an answer. Its times are microseconds since 1970, as in the answers of the service.
 Row = tuple[object, ...]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The milliseconds that a question may take, and the milliseconds of each peer on the machine when the goal was
+    """The milliseconds that a question may take, and each peer's milliseconds on the same machine when the goal was
     set.
     """
 
@@ -29,7 +29,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class LogsQuery:
-    """A query of VictoriaLogs over events from `start` on; `fields` of its answer correspond to a question's columns."""
+    """A query of VictoriaLogs over events from `start` on. `fields` are the fields of its answer that are compared."""
 
     text: str
     start: str
@@ -38,7 +38,7 @@ class LogsQuery:
 
 @dataclass(frozen=True)
 class EndpointCall:
-    """A named call of an endpoint."""
+    """A call of an endpoint, with a name for reports."""
 
     name: str
     endpoint: str
@@ -47,9 +47,10 @@ class EndpointCall:
 
 @dataclass(frozen=True)
 class Question(EndpointCall):
-    """A call with the equivalent queries of the peers.
+    """A call of an endpoint with the equivalent queries of the peers.
 
-    The answers must agree in `columns`, which the peers' SQL selects first, in that order, with times in microseconds.
+    The answers must agree in `columns`. The peers' SQL selects these columns first, in this order, with times in
+    microseconds.
     """
 
     columns: tuple[str, ...]
@@ -70,7 +71,7 @@ _WEEK_BEFORE_END, _DAY_BEFORE_END, _HOUR_BEFORE_END = (
     _time_before_end(hours=1),
 )
 _AREAS = ("rest", "storage", "auth", "realtime")
-# The host name in the URL begins with the project, so a regular expression selects it, as in calls of usage.api-counts.
+# The host name in the URL begins with the project. Calls of usage.api-counts select it with a regular expression.
 _URL_PATTERN = PROJECT
 _RARE_PATTERN = "/f[0-9]+00[.]png"
 _FREQUENT_PATTERN = r"(POST|PATCH) \| 500"
@@ -120,7 +121,7 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
 
 
 def _newest_question(name: str, start: str, goal: Goal) -> Question:
-    # All stored events are of these seven days, so the call needs no bound for them.
+    # All stored events are of these seven days, so the call needs no time bound for them.
     more_parameters = {} if start == _WEEK_BEFORE_END else {"iso_timestamp_start": start}
     return Question(
         name,
@@ -141,7 +142,10 @@ def _newest_question(name: str, start: str, goal: Goal) -> Question:
 def _messages_question(
     name: str, endpoint: str, parameters: Mapping[str, str], conditions: tuple[str, str, str, str], goal: Goal
 ) -> Question:
-    """Return a question for the newest messages; the conditions are those of DuckDB, PostgreSQL and ClickHouse."""
+    """Return a question for the newest messages that match.
+
+    `conditions` are those of DuckDB, PostgreSQL, VictoriaLogs and ClickHouse.
+    """
     tail = "order by timestamp desc limit 100"
     return Question(
         name,
@@ -245,7 +249,7 @@ QUESTIONS = (
             f"regexp_matches(event_message, '{_FREQUENT_PATTERN}')",
             f"event_message ~ '{_FREQUENT_PATTERN}'",
             f"_msg:~{json.dumps(_FREQUENT_PATTERN)}",
-            # A backslash in a literal of ClickHouse is doubled.
+            # In a literal of ClickHouse, a backslash is doubled.
             "match(event_message, '" + _FREQUENT_PATTERN.replace("\\", "\\\\") + "')",
         ),
         Goal(15, 11, 1432),

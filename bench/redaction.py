@@ -1,8 +1,8 @@
 """`python -m bench.redaction`: the cost of redaction for each question, as a multiple of the same question without it.
 
-A figure is the minimum processor time of the whole process over many rounds, with both variants measured round-robin:
-other load on the machine changes it little. EVENTS=2000000 sets the number of stored events, and
-EVENTS_FILE=events.ndjson the file that they are read from.
+A figure is the minimum processor time of the whole process over many rounds, with both variants measured round-robin.
+Therefore other load on the machine changes it little. EVENTS=2000000 sets the number of stored events.
+EVENTS_FILE=events.ndjson sets the file from which they are read.
 """
 
 import os

@@ -2,9 +2,10 @@
 
 python -m bench.repeated [--sizes N,N] [--rounds N] [--scratch DIR]
 
-The events of eight days end when they are generated. For each size, two services with the same events answer
-usage.api-counts over seven days in turns, without the cache of answers; one has no space for partial answers. A scratch
-folder keeps the services' data for the next run, which must be on the same day.
+The events of eight days are generated, and the newest are of the present. For each size, two services have the same
+events. They answer usage.api-counts over seven days in turns, without the cache of answers. One service has no space
+for
+partial answers. A scratch folder keeps the services' data for the next run, which must be on the same day.
 """
 
 import argparse
@@ -30,7 +31,7 @@ _REPEATED_CALL = ("usage.api-counts", {"interval": "7day", "project": PROJECTS[3
 
 @dataclass(frozen=True)
 class RepeatedCounts:
-    """The times with and without partial answers, and the bytes of their files, by the number of events."""
+    """The times with and without partial answers, and the size of the files with them, by the number of events."""
 
     sizes: tuple[int, ...]
     times: dict[str, list[Times]]
@@ -87,7 +88,9 @@ def _load_events(folder: Path, lines: Path) -> None:
 
 
 def _time_in_turns(running: dict[str, Service], rounds: int) -> dict[str, Times]:
-    """Ask both services alternately; require equal answers, unless an event has become older than seven days meanwhile."""
+    """Query both services alternately. The answers must be equal, unless an event has become older than seven days
+    meanwhile.
+    """
     asks: dict[str, Callable[[], bytes]] = {
         name: partial(each.query, *_REPEATED_CALL) for name, each in running.items()
     }

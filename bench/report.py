@@ -14,7 +14,8 @@ OURS = "cordwood"
 OURS_WITHOUT_PEERS = "cordwood alone"
 LOAD_RATE = "load, events a second"
 LOAD_GOAL = 40_000
-# The peers' events per second on the machine where the goals were set: in one statement, in batches of 5,000, by COPY.
+# Events per second of the peers when the goals were set: DuckDB in one statement and in batches of 5,000, PostgreSQL by
+# COPY.
 _LOAD_RATES_WHEN_GOALS_WERE_SET = {HANDWRITTEN: 50_000, PLAIN_TABLE: 22_000, Postgres.name: 36_000}
 _SYSTEMS = (OURS, HANDWRITTEN, PLAIN_TABLE, Postgres.name, VictoriaLogs.name)
 _GOALS = {question.name: question.goal for question in QUESTIONS}
@@ -22,8 +23,9 @@ _GOALS = {question.name: question.goal for question in QUESTIONS}
 
 @dataclass
 class Report:
-    """The times of questions by question and system, the times of starts by system, and single figures by name and
-    system. `without_peers` has the times of questions that the service answered without queries to the peers in between.
+    """The results of a run: times of questions and of starts, and single figures, each by name and by system.
+
+    `without_peers` has the times of questions that the service answered without queries to the peers in between.
     """
 
     count: int
@@ -33,7 +35,7 @@ class Report:
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, question: str, times: Mapping[str, Times]) -> None:
-        """Append the times to the earlier times of the question."""
+        """Append times of the question to its earlier times."""
         before = self.questions.setdefault(question, {})
         before.update({name: _merge_times(before.get(name), added) for name, added in times.items()})
 
@@ -63,12 +65,12 @@ class Report:
         return median(slowdowns) if slowdowns else 1.0
 
     def scaled_goals(self) -> dict[str, float]:
-        """Return the goals in milliseconds, multiplied by the slowdown of the peers on this machine."""
+        """Return the goals in milliseconds, multiplied by the slowdown of the peers in this run."""
         slowdown = self.slowdown()
         return {name: _GOALS[name].ms * slowdown for name in self.questions}
 
     def markdown(self) -> str:
-        # Only a machine with the binary of VictoriaLogs has its columns.
+        # The table has columns for VictoriaLogs only if its binary is on this machine.
         with_logs = any(VictoriaLogs.name in times for times in self.questions.values())
         columns = _SYSTEMS if with_logs else _SYSTEMS[:-1]
         more = (
@@ -95,7 +97,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def _scaled_goal(self, name: str, values: Mapping[str, float]) -> str:
-        """Return the goal of a figure, scaled by the speed of the peers; only the load has one."""
+        """Return the goal of a figure, scaled by the speed of the peers. Only the load rate has a scaled goal."""
         if name != LOAD_RATE:
             return "–"
         ratios = (
@@ -111,13 +113,13 @@ def _merge_times(before: Times | None, added: Times) -> Times:
 
 
 def _ratio_to_plain_table(name: str, times: Mapping[str, Times]) -> str:
-    """Return the ratio to the plain table in this run, and the ratio when the goal was set."""
+    """Return the ratio to the plain table in this run, and the same ratio when the goal was set."""
     goal = _GOALS[name]
     return f"{ratio(times[OURS], times[PLAIN_TABLE]).value:.2f} of {goal.ms / goal.duckdb_ms:.2f}"
 
 
 def _slowdowns_of_peers(name: str, times: Mapping[str, Times]) -> list[float]:
-    """Return each peer's time for a question as a multiple of its time when the goal was set."""
+    """Return each peer's time for a question, as a multiple of its time when the goal was set."""
     goal = _GOALS[name]
     when_set = {PLAIN_TABLE: goal.duckdb_ms, Postgres.name: goal.postgres_ms}
     return [times[peer].median / when_set[peer] for peer in when_set if peer in times]

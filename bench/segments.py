@@ -1,9 +1,9 @@
 """`python -m bench.segments DATA SCRATCH`: query times over several read-only files, as ratios to those over one file.
 
-DATA is the data folder of a stopped service. Its events are copied into the segments, several DuckDB files, which stay
-in SCRATCH for the next run. Both are queried round-robin by one thread of DuckDB, and its processor time is measured:
-other load on the machine hardly changes the ratios. No n-gram index is used. docs/decisions/0087-engine-process.md has
-the results.
+DATA is the data folder of a stopped service. Its events are copied into segments, which are DuckDB files. The segments
+stay in SCRATCH for the next run. The one file and the segments are queried round-robin by one thread of DuckDB. Its
+processor time is measured, so that other load on the machine hardly changes the ratios. No n-gram index is used.
+docs/decisions/0087-engine-process.md has the results.
 """
 
 import argparse
@@ -32,8 +32,9 @@ from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange, print_segments
 
-# The segments of each layout, oldest first: their number of row groups, and how many of these are sorted by project as
-# one run. The last segment has all remaining row groups.
+# The segments of each layout, oldest first. For each segment: its number of row groups, and how many row groups are
+# sorted
+# by project together as one run. The last segment has all remaining row groups.
 SEGMENTS_BY_LAYOUT: Mapping[str, Sequence[tuple[int, int]]] = {
     "one": [(10**6, 10**6)],
     "three": [(90, 10), (4, 1), (10**6, 1)],
@@ -48,19 +49,19 @@ _SETTINGS = (
     "SET variant_minimum_shredding_size = 1024",
 )
 _FLUSHED_TABLE = StreamTableStatements(STREAM).table
-# The subquery in which a compiled statement scans the stream: the paths that it reads, and its condition.
+# Matches the sub-query with which a compiled statement scans the stream: the paths that it reads, and its condition.
 _SCAN_PATTERN = re.compile(
     rf'\(\((SELECT (?:(?!SELECT).)*? FROM {re.escape(_FLUSHED_TABLE)})( WHERE .*?)?\)\) AS "t"', re.DOTALL
 )
 # The alias of the row id in compiled statements.
 _ROW_ID_ALIAS = '"place of the event"'
-# Row ids of segment n begin at n times this number, which no segment's row ids reach.
+# The row ids of segment n begin at n times this number. No segment has as many rows.
 _ROW_ID_RANGE = 1 << 40
 _COLUMN_LIST = ", ".join(map(quote_identifier, EVENT_COLUMNS))
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """The table of an attached segment, and the time of its newest event."""
+    """An attached segment: its table, and the time of its newest event."""
 
     table: str
     newest_us: int
@@ -72,7 +73,7 @@ class CompiledQuestion(msgspec.Struct, frozen=True):
     name: str
     sql: str
     values: Mapping[str, object]
-    # Whether the answer is a page of rows in order, which the newest segments alone may fill.
+    # Whether the answer is a sorted page of rows, for which the newest segments alone may suffice.
     is_page: bool
 
 
@@ -94,7 +95,7 @@ def main() -> None:
 
 
 def _open_segments(connection: duckdb.DuckDBPyConnection, scratch: Path, layout: str) -> list[Segment]:
-    """Attach the segments of a layout; write them first if they are missing."""
+    """Attach the segments of a layout. If they are missing, write them first."""
     folder = scratch / layout
     if not folder.exists():
         folder.mkdir(parents=True)
@@ -113,7 +114,7 @@ def _write_segments(connection: duckdb.DuckDBPyConnection, folder: Path, layout:
     numbered = f"SELECT epoch_us(timestamp) AS t, row_number() OVER (ORDER BY timestamp) - 1 AS n FROM {_FLUSHED_TABLE}"
     rows = connection.execute(f"SELECT t FROM ({numbered}) WHERE n % {ROW_GROUP_ROWS} = 0 ORDER BY n").fetchall()
     starts = [row[0] for row in rows]
-    # The end of the last row group, which is later than any event.
+    # A time after the last row group, which is later than any event.
     starts.append(1 << 60)
     ends = [min(end, len(starts) - 1) for end in accumulate(groups for groups, _ in layout)]
     for number, (first, end) in enumerate(pairwise([0, *ends])):
@@ -123,7 +124,7 @@ def _write_segments(connection: duckdb.DuckDBPyConnection, folder: Path, layout:
 
 
 def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequence[tuple[int, int]]) -> None:
-    """Write one file; each run has the events between two times, sorted by project."""
+    """Write one segment. Each of its runs has the events between two times, sorted by project."""
     connection.execute(f"ATTACH '{file}' AS segment (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE 65536)")
     columns = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in EVENT_COLUMNS.items())
     columns = columns.replace('"event_message" VARCHAR', '"event_message" VARCHAR USING COMPRESSION zstd')
@@ -138,7 +139,7 @@ def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequ
 
 
 def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> CompiledQuestion:
-    """Compile a question as the service does."""
+    """Compile a question to the SQL that the service runs."""
     contents = check_contents(CatalogSources(endpoints=ENDPOINTS))
     program = parse_and_check_endpoint(next(path for path in contents.endpoints if path.name == question.endpoint))
     stream_shapes = {name: Shape(kinds, version=1) for name, kinds in read_shapes(connection.cursor()).items()}
@@ -179,7 +180,7 @@ def _rewrite_over_segments(sql: str, segments: Sequence[Segment]) -> str:
 def _prepare_query(
     connection: duckdb.DuckDBPyConnection, sql: str, question: CompiledQuestion
 ) -> Callable[[], list[tuple[object, ...]]]:
-    """Parse the SQL; return a function that runs it with the question's parameter values."""
+    """Parse the SQL. Return a function that runs it with the question's parameter values."""
     (parsed,) = connection.extract_statements(sql)
     values = {name: question.values[name] for name in parsed.named_parameters}
     return lambda: connection.execute(parsed, values).fetchall()
@@ -208,7 +209,7 @@ def _prepare_newest_first(
 def _compare_layouts(
     connection: duckdb.DuckDBPyConnection, question: CompiledQuestion, layouts: Mapping[str, Sequence[Segment]]
 ) -> None:
-    """Check that all layouts give the same answer, then print their times as multiples of the times over one file."""
+    """Check that all layouts give the same answer. Print their times as multiples of the times over one file."""
     queries = {"file": _prepare_query(connection, question.sql, question)}
     for name, segments in layouts.items():
         queries[name] = _prepare_query(connection, _rewrite_over_segments(question.sql, segments), question)

@@ -2,8 +2,9 @@
 
 python -m bench.senders [--events N] [--batch N] [protocol ...]     measure the named protocols, or all
 
-Each protocol sends the same events, by default a thousand in each body, from one sender and from eight, to a newly
-started service. The protocols are the entries of `SENDERS`.
+Each protocol sends the same events to a newly started service, from one sender and from eight. By default, each body
+has
+a thousand events. The protocols are the entries of `SENDERS`.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from cordwood.ingest.formats.protobuf import encode_bytes_field, encode_varint
 
 Event = Mapping[str, Any]
 
-# A stream without derived fields: to compute them would take longer than to parse most formats.
+# A stream without derived fields, because deriving them would take longer than parsing most formats.
 STREAM = "postgres.logs"
 
 _CONNECTION_COUNTS = (1, 8)
@@ -99,7 +100,7 @@ def _csv_body(events: Sequence[Event]) -> bytes:
 
 
 def _loki_json_body(events: Sequence[Event]) -> bytes:
-    """Encode the events as one Loki stream, as an agent pushes a file; the line of an entry is the event's metadata."""
+    """Encode the events as one Loki stream, as an agent sends a file. The line of an entry is the event's metadata."""
     values = [[_nanoseconds(event), encode_json(event["metadata"]).decode()] for event in events]
     return encode_json({"streams": [{"stream": {"service_name": STREAM}, "values": values}]})
 
@@ -125,7 +126,7 @@ def _nanoseconds(event: Event) -> str:
 
 
 def otlp_body(events: Sequence[Event]) -> bytes:
-    """Encode the events as log records: the message as the body, the metadata as one attribute."""
+    """Encode the events as log records, with the message as the body and the metadata as one attribute."""
     request = ExportLogsServiceRequest()
     records = request.resource_logs.add().scope_logs.add().log_records
     for event in events:

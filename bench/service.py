@@ -1,4 +1,4 @@
-"""A service process for benchmarks: start and stop it, load events, query it, and measure its memory and disk space."""
+"""A service process for benchmarks: start and stop, loading of events, queries, and use of memory and disk space."""
 
 import http.client
 import json
@@ -26,19 +26,19 @@ KEY = "bench-key"
 ENDPOINTS = Path(__file__).with_name("endpoints")
 _START_SECONDS = 60
 _MAX_BODIES_IN_MEMORY = 100
-# Let Python write its bytecode cache (an empty value counts as unset): without the cache, each start would compile
-# all modules for a third of a second, which no start of an installed package does.
+# Let Python write its bytecode cache; an empty value counts as unset. Without the cache, each start would compile all
+# modules, which takes a third of a second. No start of an installed package does so.
 _WITH_BYTECODE_CACHE = {"PYTHONDONTWRITEBYTECODE": ""}
-# A service is idle while it uses less than this share of one processor.
+# A service counts as idle while it uses less than this share of one processor.
 _IDLE_SHARE = 0.05
-# The last events of a load are flushed 2 to 4 s after it, and compaction begins 5 to 10 s later. The service is idle in
-# between, so compaction has ended only after a longer idle period.
+# Compaction has ended if the service was idle for this long. After a load, the service is idle for a shorter time: its
+# last events are flushed 2 to 4 s after the load, and compaction begins 5 to 10 s later.
 _COMPACTED_IDLE_SECONDS = 13.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where bodies are posted, and the statuses that mean that a body was stored or must be sent again."""
+    """An address for bodies, with the statuses that mean that a body was stored, or that it must be sent again."""
 
     address: str
     headers: Mapping[str, str]
@@ -52,11 +52,11 @@ API_LOGS = Target(f"/api/logs?source_name={STREAM}", {"X-API-KEY": KEY, "Content
 class Service:
     """A running service.
 
-    `client` sends requests with a private key. Timed queries use an `http.client` connection, which is faster.
+    `client` sends requests with a private key. Queries that are timed use an `http.client` connection, which is faster.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, data: Path, engine: Path | None = None) -> None:
-        """Connect to the service; `engine` is the data folder of an in-process engine that has one of its own."""
+        """Connect to the service. `engine` is the data folder of an in-process engine that has a separate one."""
         self.process = process
         self.data = data
         self._folders = [data, *([engine] if engine else [])]
@@ -65,11 +65,11 @@ class Service:
 
     @property
     def resident_mb(self) -> float:
-        """Return the resident memory of all processes of the service; pages that they share count once."""
+        """Return the resident memory of all processes of the service. Pages that they share are counted once."""
         return family_bytes(self.process.pid) / 1e6
 
     def memory_probe(self) -> AbstractContextManager[MemoryProbe]:
-        """Return a context in which the maximum memory of all processes is measured."""
+        """Return a context that measures the maximum memory of all processes of the service."""
         return memory_probe(self.process.pid)
 
     @property
@@ -91,7 +91,7 @@ class Service:
         return result
 
     def query(self, endpoint: str, parameters: Mapping[str, str], *, use_cache: bool = False) -> bytes:
-        """Query an endpoint over HTTP and return the body; have the answer computed anew unless `use_cache`."""
+        """Query an endpoint over HTTP and return the body. Unless `use_cache` is set, the answer is computed anew."""
         headers = {"X-API-KEY": KEY} | ({} if use_cache else {"Cache-Control": "no-cache"})
         self._connection.request("GET", f"/api/endpoints/query/{endpoint}?{urlencode(parameters)}", headers=headers)
         answer = self._connection.getresponse()
@@ -101,12 +101,12 @@ class Service:
         return content
 
     def load(self, bodies: Iterator[bytes], connections: int, target: Target = API_LOGS) -> float:
-        """Post all bodies from concurrent senders; return the seconds until the last is acknowledged."""
+        """Post all bodies from concurrent senders. Return the seconds until the last body is acknowledged."""
         return post_all(self.client.base_url, bodies, connections, target)
 
     def wait_until_idle(self, seconds: float = 3.0) -> None:
-        """Return once the service has been idle for `seconds`, so that no background work disturbs a measurement."""
-        # The service closes idle connections: the next query opens a new one.
+        """Wait until the service has been idle for `seconds`, so that no background work disturbs a measurement."""
+        # The connection is closed, because the service closes idle connections. The next query opens a new connection.
         self._connection.close()
         while True:
             before = self.processor_seconds
@@ -115,15 +115,16 @@ class Service:
                 return
 
     def wait_for_compaction(self) -> None:
-        """Return once the events of a load have been flushed and compacted."""
+        """Wait until the events of a load have been flushed and compacted."""
         self.wait_until_idle(_COMPACTED_IDLE_SECONDS)
 
 
 def post_all(url: httpx.URL, bodies: Iterator[bytes], connections: int, target: Target) -> float:
-    """Post all bodies to a server from concurrent senders; return the seconds until the last is acknowledged.
+    """Post all bodies to a server from concurrent senders. Return the seconds until the last body is acknowledged.
 
-    A body that the server is too busy to accept is sent again. Bodies are read in portions before they are sent: the
-    time does not include reading their file.
+    A body that the server is too busy to accept is sent again. Bodies are read in portions before they are sent, so
+    that
+    the time does not include reading their file.
     """
     seconds = 0.0
     while portion := list(islice(bodies, _MAX_BODIES_IN_MEMORY)):
@@ -142,9 +143,9 @@ def post_all(url: httpx.URL, bodies: Iterator[bytes], connections: int, target: 
 
 @contextmanager
 def service(folder: Path, *options: str, program: Sequence[str] = ("-m", "cordwood")) -> Iterator[Service]:
-    """Run a service that stores its data in a folder; a later one with the same folder has the stored events.
+    """Run a service that stores its data in a folder. A later service on the same folder has the stored events.
 
-    `program` are Python's arguments that run the `cordwood` command.
+    `program` are the arguments with which Python runs the `cordwood` command.
     """
     log = folder / "log"
     command = [sys.executable, *program, "serve", "--port", "0", "--data-dir", str(folder / "data")]
@@ -167,12 +168,12 @@ def service(folder: Path, *options: str, program: Sequence[str] = ("-m", "cordwo
 
 
 def _engine_folder(options: tuple[str, ...]) -> Path | None:
-    """Return the data folder of a chDB engine that is named in the options."""
+    """Return the data folder of the chDB engine that the options name, or None."""
     return next((Path(urlsplit(option).path) for option in options if option.startswith("chdb:///")), None)
 
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Wait until the service listens; return its URL from its log."""
+    """Wait until the service listens, and return the URL that it wrote to its log."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         match = re.search(r"listens on (http://\S+?)[,\s]", log.read_text())
@@ -183,7 +184,7 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 
 class _SharedBodies:
-    """The bodies that the sender threads take one by one, and the errors that stop all of them."""
+    """The bodies that the sender threads take one by one, and the errors that make all threads stop."""
 
     def __init__(self, bodies: list[bytes], target: Target) -> None:
         self.target = target
@@ -208,7 +209,7 @@ def _send(host: str, port: int | None, queue: _SharedBodies) -> None:
 
 
 def _post(connection: http.client.HTTPConnection, body: bytes, queue: _SharedBodies) -> float | None:
-    """Post a body; return the seconds to wait before it must be sent again, or None."""
+    """Post a body. Return the seconds to wait before it must be sent again, or None if it need not be sent again."""
     target = queue.target
     connection.request("POST", target.address, body, dict(target.headers))
     answer = connection.getresponse()

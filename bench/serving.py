@@ -63,7 +63,7 @@ class RequestLoop(asyncio.Protocol):
         self._read = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # The transports of uvloop do not inherit from those of asyncio.
+        # The cast is needed, because the transports of uvloop do not inherit from those of asyncio.
         self._transport = cast("asyncio.WriteTransport", transport)
         self._transport.write(self._request)
 
@@ -98,7 +98,7 @@ def answers_per_second(url: httpx.URL, address: str) -> float:
 
 @contextmanager
 def fixed_response_server() -> Iterator[httpx.URL]:
-    """Run the HTTP server of the service with an application that only sends fixed bytes; yield its URL."""
+    """Run the service's HTTP server with an application that only sends fixed bytes. Yield the server's URL."""
     port = 40_000 + os.getpid() % 20_000
     process = subprocess.Popen([sys.executable, "-c", FIXED_RESPONSE_PROGRAM, str(port), str(FIXED_RESPONSE_BYTES)])
     url = httpx.URL(f"http://127.0.0.1:{port}")
@@ -116,7 +116,7 @@ def fixed_response_server() -> Iterator[httpx.URL]:
 
 
 def cached_share(running: Service) -> float:
-    """Return the cached answers per second as a share of fixed responses, measured round-robin."""
+    """Return the rate of cached answers as a share of the rate of fixed responses, measured round-robin."""
     address = f"/api/endpoints/query/usage.api-counts?interval=daily&project={PROJECTS[3]}"
     running.client.get(address).raise_for_status()
     fixed, cached = [], []
@@ -131,13 +131,13 @@ def cached_share(running: Service) -> float:
 
 
 def distinct_times() -> Iterator[datetime]:
-    """Yield times, each a second before the last, so that no two queries are the same."""
+    """Yield times, each a second earlier than the previous one, so that no two queries are the same."""
     now = datetime.now(UTC)
     yield from (now - timedelta(seconds=number) for number in range(10_000))
 
 
 def uncached_ms(running: Service) -> float:
-    """Return the median time of `logs.all` over HTTP when each call has another time bound."""
+    """Return the median time of `logs.all` over HTTP, in milliseconds, with another time bound in each call."""
     ends = distinct_times()
 
     def ask() -> httpx.Response:
@@ -151,7 +151,9 @@ def uncached_ms(running: Service) -> float:
 
 
 def handwritten_ms(count: int) -> float:
-    """Return the median time of the handwritten SQL on a plain table of the same events, in this process."""
+    """Return the median time of the handwritten SQL in this process, in milliseconds, on a plain table of the same
+    events.
+    """
     with duckdb.connect(config={"threads": os.cpu_count() or 1}) as connection:
         connection.execute(
             "create table events(id varchar, timestamp timestamptz, project varchar, event_message varchar,"

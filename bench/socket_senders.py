@@ -2,8 +2,8 @@
 
 python -m bench.socket_senders [--events N] [--batch N] [protocol ...]     measure the named protocols, or all
 
-The events are those of `bench.senders`; `/api/logs` is measured for comparison. Fluent chunks are acknowledged. Syslog
-has no acknowledgement, so its time ends when the service's metrics count all events as accepted; a syslog event has a
+The events are those of `bench.senders`. `/api/logs` is measured for comparison. Fluent chunks are acknowledged. Syslog
+has no acknowledgement, so its time ends when the service's metrics count all events as accepted. A syslog event has a
 message and no metadata.
 """
 
@@ -47,7 +47,7 @@ _ACCEPTED_EVENTS = re.compile(
 
 @dataclass(frozen=True)
 class SocketSender:
-    """A sender of one protocol: the name of its listener, its encoding of events, and whether bodies are acknowledged."""
+    """A sender of one protocol: its listener's name, its encoding of events, and whether bodies are acknowledged."""
 
     listener: str
     body: Body
@@ -128,7 +128,7 @@ def _measure_rate(name: str, lines: Path, batch: int, connections: int) -> float
 
 
 def _port_of(log: Path, listener: str) -> int:
-    """Return the port of a listener, which the service chose itself and wrote to its log."""
+    """Return the port of a listener. The service chose the port itself, and wrote it to its log."""
     match = re.search(rf"^Listening for {listener} tcp://127\.0\.0\.1:(\d+)$", log.read_text(), re.MULTILINE)
     if match is None:
         raise SystemExit(f"the service has no listener for {listener}")
@@ -136,7 +136,10 @@ def _port_of(log: Path, listener: str) -> int:
 
 
 def _measure_seconds(running: Service, sender: SocketSender, bodies: list[bytes], load: tuple[int, int, int]) -> float:
-    """Return the seconds to send all bodies; `load` is the port, the number of connections and the number of events."""
+    """Return the seconds to send all bodies.
+
+    `load` has the port, the number of connections and the number of events.
+    """
     port, connections, events = load
     remaining = iter(bodies)
     lock = threading.Lock()

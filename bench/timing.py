@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Times:
-    """The measured times of one piece of work."""
+    """The times that repeated runs of the same work took, in milliseconds."""
 
     milliseconds: Sequence[float]
 
@@ -40,9 +40,9 @@ def elapsed_ms(action: Callable[[], object]) -> float:
 
 
 def measure_round_robin(rounds: int, actions: Mapping[str, Callable[[], float]]) -> dict[str, Times]:
-    """Run the actions round-robin, so that other load on the machine slows all of them; return their times by name.
+    """Run the actions round-robin, so that other load on the machine slows all of them. Return their times by name.
 
-    Each action returns its own time in milliseconds. A first round, which is not counted, warms up.
+    Each action returns its own time in milliseconds. A first round only warms up and is not counted.
     """
     measured: dict[str, list[float]] = {name: [] for name in actions}
     for action in actions.values():
@@ -55,18 +55,18 @@ def measure_round_robin(rounds: int, actions: Mapping[str, Callable[[], float]])
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median ratio of cordwood's time to a peer's, and the spread of the ratio between rounds."""
+    """The median ratio of cordwood's time to a peer's time, and how much the ratio varies between rounds."""
 
     value: float
     noise: float
 
     def is_worse_than(self, before: float) -> bool:
-        """Return whether the ratio exceeds an earlier one by more than 15 % and its noise."""
+        """Return whether the ratio exceeds an earlier ratio by more than 15 % plus its noise."""
         return self.value > before * (1.15 + self.noise)
 
 
 def ratio(ours: Times, peer: Times) -> Ratio:
-    """Return the median of the ratios of all rounds: within a round, the machine has the same speed for both."""
+    """Return the median of the ratios of all rounds, because the machine's speed changes less within a round."""
     rounds = Times(
         [our_time / peer_time for our_time, peer_time in zip(ours.milliseconds, peer.milliseconds, strict=True)]
     )
@@ -81,7 +81,9 @@ class Baseline:
         self._section = section
 
     def regressions(self, ratios: Mapping[str, Ratio]) -> list[str]:
-        """Return a line for each ratio that is worse than its baseline; new names have none and are skipped."""
+        """Return a line for each ratio that is worse than in the baseline. Names that are not in the baseline are
+        skipped.
+        """
         before = self._read().get(self._section, {})
         return [
             f"{name}: ratio {ratio.value}, baseline {before[name]}"

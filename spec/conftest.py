@@ -1,5 +1,6 @@
-"""Collect the Markdown pages of spec/ as tests: each case runs on every engine, and its expected fences are compared
-one by one.
+"""Collect the Markdown pages of spec/ as tests.
+
+Each case runs on every engine. Its fences with expected results are compared one by one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -67,8 +68,9 @@ class MismatchError(AssertionError):
 
 
 class CaseItem(pytest.Item):
-    """A case on one engine. If the page states a gap, the case must fail; when it works, the gap must be removed from
-    the page.
+    """A case on one engine.
+
+    If the page states a gap, the case must fail. Once the case succeeds, the gap must be removed from the page.
     """
 
     def __init__(self, *, case: Case, kind: EngineKind, **options: Any) -> None:
@@ -76,7 +78,7 @@ class CaseItem(pytest.Item):
         self.case, self.kind = case, kind
 
     def runtest(self) -> None:
-        """Run the case, and fail if the isolation check refuses any statement, even where the page expects an error."""
+        """Run the case. Fail if the isolation check refuses any statement, even where the page expects an error."""
         with forbid_isolation_refusals():
             self._run()
 
@@ -107,7 +109,7 @@ class CaseItem(pytest.Item):
                     self._report_difference(fence, actual, blesses=blesses)
 
     def _check_instead(self) -> None:
-        """Compare the result at a gap, rows or a refusal, with the page's `instead` fence."""
+        """Compare the actual result at a gap, which is rows or a refusal, with the page's `instead` fence."""
         fences = [fence for fence in self.case.fences_of("instead") if self.kind.name in fence.options]
         if len(fences) != 1:
             raise MismatchError(f"a gap needs exactly one fence with the actual result: ```instead {self.kind.name}")
@@ -129,7 +131,9 @@ class CaseItem(pytest.Item):
 
 
 def _applies_to(fence: Fence, kind: EngineKind) -> bool:
-    """Return whether the fence is expected of this engine; fences named after an engine apply to that engine only."""
+    """Return whether the fence has an expected result of this engine. A fence named after an engine is only for that
+    engine.
+    """
     if fence.kind not in RESULT_WRITERS:
         return False
     return fence.kind == kind.name or fence.kind not in {other.name for other in ENGINES} | {"clickhouse"}

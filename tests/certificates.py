@@ -24,7 +24,7 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """A certificate authority; `file` is its certificate for clients."""
+    """A certificate authority. `file` is the path of its own certificate, which clients trust."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class Authority:
         self.file.write_bytes(certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
 
     def sign_certificate(self, *, name: str = "localhost", address: str = "127.0.0.1") -> Path:
-        """Return a file with a signed certificate for that host and address, and its key."""
+        """Return a file with a private key and a certificate for this host and address, signed by the authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         hosts = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ip_address(address))])
         # Without this extension, Python 3.13 and later refuse the certificate.

@@ -1,4 +1,4 @@
-"""Databases of chDB, ClickHouse in this process; all share one folder, because chDB opens only one."""
+"""Databases of chDB (ClickHouse in this process). All of them are in one folder, because chDB opens only one."""
 
 import atexit
 import importlib
@@ -30,7 +30,9 @@ def _folder() -> str:
 def _permanent_connection() -> Any:
     """Keep one connection open until the process ends.
 
-    Closing the last one stops the engine and leaks ten threads; reopening it loads the tables of all earlier tests.
+    Closing the last connection stops the engine and leaks ten threads. Reopening the engine loads the tables of all
+    earlier
+    tests.
     """
     connection = importlib.import_module("chdb").connect(_folder())
     atexit.register(connection.close)
@@ -38,7 +40,7 @@ def _permanent_connection() -> Any:
 
 
 def fresh_database() -> str:
-    """Create an empty database and return its address; skip the test without chDB."""
+    """Create an empty database and return its address. Skip the test if chDB is not installed."""
     if not IS_INSTALLED:
         pytest.skip(SKIP_REASON)
     name = f"test_{next(_numbers)}"
@@ -47,7 +49,7 @@ def fresh_database() -> str:
 
 
 def bare_connection() -> Any:
-    """Return a connection of chDB itself, not of the client; skip the test without chDB."""
+    """Return a connection of chDB, instead of cordwood's client. Skip the test if chDB is not installed."""
     if not IS_INSTALLED:
         pytest.skip(SKIP_REASON)
     return importlib.import_module("chdb").connect(_folder())

@@ -1,4 +1,4 @@
-"""A fake ClickHouse server: its HTTP interface on loopback, backed by chDB."""
+"""A fake ClickHouse server: ClickHouse's HTTP interface on loopback, with chDB as the engine."""
 
 import base64
 import importlib
@@ -21,7 +21,7 @@ import chdb
 
 USER, PASSWORD = "cordwood", "open sesame"
 
-# Parameters of a request that are not settings of a query.
+# Parameters of a request that are not settings of the query.
 _REQUEST_PARAMETERS = frozenset(
     {
         *("query", "database", "query_id", "session_id", "compress", "decompress", "default_format", "role"),
@@ -33,18 +33,19 @@ _REQUEST_PARAMETERS = frozenset(
         ),
     }
 )
-# The separator between an INSERT and its data.
+# The end of an INSERT statement, after which its data begins.
 _DATA_SEPARATOR = b"FORMAT Native\n"
-# The limit of a real server for one value (`http_max_field_value_size`).
+# The limit of a real server for the length of one value (`http_max_field_value_size`).
 _MAX_FIELD_LENGTH = 128 << 10
 _CODE_PATTERN = re.compile(r"Code: (\d+)")
 
 
 @dataclass
 class ServerControl:
-    """Settings of the fake server and a record of its requests: `seconds_late` delays each answer, and `statements` are
-    the received statements with their settings. With `loses_answers` it runs an INSERT and closes the connection
-    without an answer.
+    """Settings of the fake server, and a record of its requests.
+
+    The server delays each answer by `seconds_late`. `statements` are the received statements with their settings. If
+    `loses_answers` is set, the server runs an INSERT and then closes the connection without an answer.
     """
 
     seconds_late: float = 0.0
@@ -52,7 +53,7 @@ class ServerControl:
     statements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def delay_answer(self) -> None:
-        """Sleep for the configured delay, which a test may change meanwhile."""
+        """Sleep for the configured delay, which a test may change during the sleep."""
         began = time.monotonic()
         while time.monotonic() - began < self.seconds_late:
             time.sleep(0.02)
@@ -162,7 +163,7 @@ def _form_fields(kind: str, body: bytes) -> Mapping[str, str]:
 
 
 def _decompressed(body: bytes, encoding: str | None) -> bytes:
-    """Decompress a body; the client compresses inserts."""
+    """Decompress the body of a request, because the client compresses inserts."""
     if encoding == "lz4":
         return bytes(importlib.import_module("lz4.frame").decompress(body))
     return body
@@ -176,7 +177,7 @@ def _insert(connection: Any, sql: str, body: bytes) -> bytes:
 
 
 class _Server(ThreadingHTTPServer):
-    """An HTTP server that can close its connections, which would otherwise outlive it."""
+    """An HTTP server that can close its open connections, which would otherwise outlive the server."""
 
     daemon_threads = True
 
@@ -192,8 +193,11 @@ class _Server(ThreadingHTTPServer):
 
 @dataclass
 class ClickHouseServer:
-    """A server that can stop and restart on the same port; with a certificate it uses TLS. The file of the certificate
-    includes its key. `client_authority` signs the certificates of accepted clients.
+    """A server that can stop and restart on the same port.
+
+    With a `certificate`, whose file includes the private key, the server uses TLS. `client_authority` signs the
+    certificates
+    of the clients that the server accepts.
     """
 
     folder: str
@@ -232,7 +236,7 @@ class ClickHouseServer:
 def serve_clickhouse(
     chdb_address: str, certificate: Path | None = None, client_authority: Path | None = None
 ) -> Iterator[ClickHouseServer]:
-    """Run a server for the database of a chdb:// address."""
+    """Run a server for the database of a chdb:// address during the block."""
     address = urlsplit(chdb_address)
     server = ClickHouseServer(
         address.path,

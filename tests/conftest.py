@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests: Hypothesis without time limits, checks of lock orders, short garbage collections."""
+"""Settings and fixtures of all tests: no Hypothesis deadlines, a check of lock order, short garbage collections."""
 
 import gc
 import signal
@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, settings
 from cordwood.engines.duckdb.storage.locks import check_lock_order
 from tests.garbage_collection import exempt_earlier_objects
 
-# How long an example takes depends on the machine and its load.
+# Hypothesis needs no deadline, because the duration of an example depends on the machine and its load.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests without garbage collections, each of which visits all tests collected before."""
+    """Disable garbage collection while tests are collected, because each collection would visit all earlier tests."""
     gc.disable()
     try:
         return (yield)
@@ -38,6 +38,6 @@ def _earlier_objects_are_not_collected_again() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _interrupts_are_not_ignored() -> None:
-    """Let child processes be interrupted: a shell's background job, and so all that it starts, ignores SIGINT."""
+    """Let child processes handle SIGINT, which they inherit as ignored if a shell runs the tests in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

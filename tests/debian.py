@@ -1,6 +1,7 @@
-"""Programs of Debian packages for tests: installed in CI as root, otherwise the test is skipped.
+"""Programs from Debian packages for tests.
 
-In CI a missing program is a failure, so that no test is skipped unnoticed.
+In CI, a missing program is installed if the user is root. If that fails, the test fails, so that no test is skipped
+unnoticed. Elsewhere, the test is skipped.
 """
 
 import fcntl
@@ -16,17 +17,18 @@ from pathlib import Path
 import pytest
 
 _INSTALL_SECONDS = 900
-# dpkg --extract would replace /lib by a folder where it is a symbolic link.
+# Extracts the files of a package. Unlike this command, `dpkg --extract` would replace the symbolic link /lib by a
+# folder.
 _EXTRACT = 'dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C /'
 
 
 def require_program(command: str, package: str) -> str:
-    """Return the path of the command; without it, skip the test or, in CI, fail it."""
+    """Return the path of the command. If it is missing, skip the test or, in CI, fail it."""
     return _require(partial(_find_program, command), command, package)
 
 
 def require_rsyslog_module(name: str, package: str) -> str:
-    """Return the path of a module of rsyslog; without it, skip the test or, in CI, fail it."""
+    """Return the path of a module of rsyslog. If it is missing, skip the test or, in CI, fail it."""
     return _require(partial(_find_rsyslog_module, name), f"rsyslog's {name}", package)
 
 
@@ -49,14 +51,14 @@ def _find_rsyslog_module(name: str) -> str | None:
 
 @contextmanager
 def _install_lock() -> Iterator[None]:
-    """Lock out other test processes while one installs a package."""
+    """Hold a lock that lets only one test process install packages at a time."""
     with Path(tempfile.gettempdir(), "cordwood-tests-installing").open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
 def _find_program(command: str) -> str | None:
-    """Search PATH, and the folders of PostgreSQL's newest version and of systemd."""
+    """Search PATH and the folders of system programs, of PostgreSQL's newest version and of systemd."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
     places = [
         os.environ.get("PATH", os.defpath),
@@ -74,7 +76,10 @@ def _may_install() -> bool:
 
 @cache
 def _installed(package: str) -> bool:
-    """Install the package without starting its services, because tests start their own; try once in a process."""
+    """Install the package, without starting its services, because tests start their own.
+
+    Each process tries the installation of a package only once.
+    """
     policy = Path("/usr/sbin/policy-rc.d")
     is_ours = not policy.exists()
     if is_ours:
@@ -98,9 +103,10 @@ def _installed(package: str) -> bool:
 
 
 def _unpack(packages: list[str]) -> None:
-    """Put the files of packages in place without installing them, because others that tests need would be removed.
+    """Extract the files of packages without installing them, because apt would remove conflicting packages.
 
-    Debian's rsyslog and syslog-ng conflict: each is the machine's only system log daemon.
+    For example, Debian's rsyslog and syslog-ng conflict, because each is packaged as the machine's only system log
+    daemon.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_SECONDS = 60
-# Number of curl commands in the output, which ends with the last of them.
+# The number of curl commands in the output of a demo. The last of them ends the output.
 _CURL_COMMANDS = 3
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A demo process with its output and its temporary folder."""
+    """A demo process, with its output and its temporary folder."""
 
     process: "subprocess.Popen[str]"
     output: str
@@ -28,11 +28,11 @@ class Demo:
 
     @property
     def sign_in_url(self) -> str:
-        """Return the sign-in link that the output contains."""
+        """Return the sign-in link that the demo printed."""
         return _find_in_output(r"(\S+/sign-in#\S+)", self.output)
 
     def curl_commands(self) -> list[str]:
-        """Return the curl commands of the output."""
+        """Return the curl commands that the demo printed."""
         return [line for line in self.output.splitlines() if line.startswith("curl ")]
 
 

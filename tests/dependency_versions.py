@@ -1,7 +1,9 @@
 """Requirements files with the lowest or newest versions of our dependencies that pyproject.toml permits.
 
-`python -m tests.dependency_versions lowest|newest FOLDER` writes two files for pip there: requirements.txt, with our
-dependencies and what the quick tests need, and constraints.txt, which limits all other packages to their locked versions.
+`python -m tests.dependency_versions lowest|newest FOLDER` writes two files for pip into the folder. requirements.txt
+has
+our dependencies and the modules that the quick tests need. constraints.txt limits all other packages to their locked
+versions.
 """
 
 import re
@@ -11,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# The modules that the quick tests import besides the package itself.
+# The packages that the quick tests need, apart from our dependencies.
 TEST_PACKAGES = (
     "chdb",
     "hatchling",
@@ -32,14 +34,14 @@ _LOCKED_VERSION = re.compile(r"^([A-Za-z0-9._-]+)==\S+(?: ;.*?)?(?= \\$)", re.MU
 
 
 def requirements(which: str) -> list[str]:
-    """Return our dependencies at the lowest version, or without a version, so that pip takes the newest."""
+    """Return our dependencies, either with the lowest version or without a version, so that pip takes the newest."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = chain.from_iterable(project["optional-dependencies"][extra] for extra in EXTRAS)
     return [_stated_requirement(text, which) for text in (*project["dependencies"], *extras)]
 
 
 def constraints(stated: list[str]) -> list[str]:
-    """Return the locked versions of all other packages."""
+    """Return constraints for all other packages, with their locked versions."""
     ours = {_name(text) for text in stated}
     locks = "".join((ROOT / "requirements" / f"{lock}.lock").read_text() for lock in ("build", "dev"))
     return sorted({match[0] for match in _LOCKED_VERSION.finditer(locks) if _name(match[1]) not in ours})
@@ -59,7 +61,7 @@ def _name(text: str) -> str:
 
 
 def main(which: str, folder: str) -> None:
-    """Write both files."""
+    """Write both files into the folder."""
     stated = requirements(which)
     Path(folder).mkdir(parents=True, exist_ok=True)
     Path(folder, "requirements.txt").write_text("\n".join([*stated, *TEST_PACKAGES, ""]))

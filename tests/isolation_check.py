@@ -1,4 +1,4 @@
-"""Ways for tests to disable or observe the isolation check of statements (`engines/isolation.py`)."""
+"""Functions with which tests disable or observe the isolation check of statements (`engines/isolation.py`)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ def disable_isolation_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def forbid_isolation_refusals() -> Iterator[None]:
-    """Fail if the isolation check refuses any statement in the block, even if the refusal was handled."""
+    """Fail if the isolation check refuses any statement during the block, even if the block handles the refusal."""
     refused: list[str] = []
     refuse: Any = IsolationCheck._log_and_refuse
 

@@ -1,4 +1,4 @@
-"""A temporary PostgreSQL server of Debian's package on loopback."""
+"""A temporary PostgreSQL server on loopback, from a Debian package."""
 
 import os
 import shutil
@@ -12,13 +12,13 @@ from pathlib import Path
 from tests.debian import require_program
 
 USER, PASSWORD = "keeper", "open sesame"
-# The tests do not need durability, so these settings turn it off.
+# Options that turn off durability, which the tests do not need.
 _FAST_OPTIONS = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_wal_size=512MB"
 
 
 @contextmanager
 def run_postgresql() -> Iterator[str]:
-    """Run a server and yield its address without the password; skip the test without PostgreSQL."""
+    """Run a server during the block, and yield its address without the password. Skip the test without PostgreSQL."""
     initdb, pg_ctl = require_program("initdb", "postgresql"), require_program("pg_ctl", "postgresql")
     with tempfile.TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as name:
         folder, port = Path(name), _free_port()
@@ -36,7 +36,7 @@ def run_postgresql() -> Iterator[str]:
 
 
 def _run(*command: str) -> None:
-    """Run the command as an ordinary user, because the server refuses to run as root."""
+    """Run the command as an ordinary user, because PostgreSQL's server refuses to run as root."""
     user = "postgres" if os.geteuid() == 0 else None
     subprocess.run(
         command, check=True, capture_output=True, cwd="/", user=user, group=user, extra_groups=[] if user else None

@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def mount_small_disk(place: Path, size: str = "40m") -> Iterator[Path]:
-    """Mount a file system of that size at the path; skip the test if that is not permitted."""
+    """Mount a file system of this size at the path. Skip the test if the user may not mount."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)

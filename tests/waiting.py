@@ -1,4 +1,4 @@
-"""Polling for conditions that another thread or process fulfils."""
+"""Polling for conditions that another thread or process makes true."""
 
 import time
 from collections.abc import Callable

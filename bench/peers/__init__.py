@@ -1,1 +1,1 @@
-"""The systems that cordwood is compared with: DuckDB in process, and PostgreSQL with Logflare's table."""
+"""The systems with which cordwood is compared: DuckDB and ClickHouse in process, PostgreSQL and VictoriaLogs."""

@@ -1,6 +1,4 @@
-"""ClickHouse in this process (chDB), with handwritten SQL over the table that the service stored, or over a separate
-table.
-"""
+"""ClickHouse in this process (chDB), with handwritten SQL over the service's table or over a separate table."""
 
 import json
 import time
@@ -54,13 +52,13 @@ TABLES = {
 
 
 class HandwrittenClickHouse:
-    """A connection to a folder of chDB; a process can open only one folder."""
+    """A connection to a folder of chDB, of which a process can open only one."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def rows(self, sql: str) -> list[Row]:
-        # Whole numbers of 64 bits are texts by default.
+        # By default, ClickHouse prints whole numbers of 64 bits as texts.
         lines = self._run(f"{sql} SETTINGS output_format_json_quote_64bit_integers = 0").splitlines()
         return [tuple(json.loads(line)) for line in lines]
 
@@ -70,7 +68,7 @@ class HandwrittenClickHouse:
         return (time.perf_counter() - started_at) * 1000
 
     def load_in_batches(self, batches: Iterator[bytes], scratch: Path) -> float:
-        """Insert JSON arrays into a new table, one after the other; return the seconds."""
+        """Insert JSON arrays one by one into a new table. Return the seconds that the inserts took."""
         self._connection.query(_CREATE_TABLE.format(_TABLE))
         seconds = 0.0
         file = scratch / "batch.json"
@@ -83,7 +81,7 @@ class HandwrittenClickHouse:
         return seconds
 
     def bulk_insert_seconds(self, lines: Path) -> float:
-        """Return the seconds to insert an NDJSON file in one statement, into a table that is dropped afterwards."""
+        """Return the seconds to insert an NDJSON file in one statement. The table is dropped afterwards."""
         self._connection.query(_CREATE_TABLE.format("in_bulk"))
         started_at = time.perf_counter()
         self._connection.query(_INSERT_FILE.format("in_bulk", lines))
@@ -92,14 +90,14 @@ class HandwrittenClickHouse:
         return seconds
 
     def wait_for_merges(self) -> None:
-        """Return once no parts are merged; the engine begins a merge within seconds of an insert."""
+        """Wait until no merge is running. The engine begins a merge within seconds of an insert."""
         idle_checks = 0
         while idle_checks < 3:
             time.sleep(1)
             idle_checks = idle_checks + 1 if self.rows(_RUNNING_MERGES_QUERY) == [(0,)] else 0
 
     def merged_mb(self, name: str) -> float:
-        """Return the size of a table after all its parts have been merged."""
+        """Merge all parts of a table, and return the table's size in megabytes."""
         table = TABLES[name].name
         self._connection.query(f"OPTIMIZE TABLE `{table}` FINAL")
         ((size,),) = self.rows(_DISK_SPACE_QUERY.format(table))

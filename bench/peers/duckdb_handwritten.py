@@ -1,4 +1,4 @@
-"""DuckDB in process, with handwritten SQL over the file that the service stored, or over a plain table."""
+"""DuckDB in process, with handwritten SQL over the service's file or over a plain table."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ import duckdb
 from bench.events import STREAM
 from bench.questions import Row
 
-# Column headings of docs/performance.md: the file that the service stored, and a plain table loaded in one statement.
+# Column headings of docs/performance.md: the service's file, and a plain table that was loaded in one statement.
 HANDWRITTEN = "DuckDB by hand"
 PLAIN_TABLE = "the same, plain table"
 
@@ -23,7 +23,7 @@ _READ_FILE = (
     " event_message: 'VARCHAR', metadata: 'JSON'})"
 )
 _OPEN_FILE = "attach '{}' as stored (read_only); use stored; set timezone = 'UTC'"
-# A program that imports DuckDB, opens the file and runs one query.
+# A program that imports DuckDB, opens the file, and runs one query.
 _FIRST_QUERY_PROGRAM = """
 import sys, duckdb
 opening, sql = sys.argv[1:]
@@ -55,14 +55,14 @@ class HandwrittenSql:
 
 @contextmanager
 def open_handwritten(file: Path) -> Iterator[HandwrittenSql]:
-    """Open the file of a stopped service that has flushed all its events, or a file of `bulk_insert_seconds`."""
+    """Open the file of a stopped service that has flushed all its events, or a file from `bulk_insert_seconds`."""
     with duckdb.connect() as connection:
         connection.execute(_OPEN_FILE.format(file))
         yield HandwrittenSql(connection, file)
 
 
 def bulk_insert_seconds(events: Path, file: Path) -> float:
-    """Return the seconds to load an NDJSON file into a plain table with the service's columns, in one statement."""
+    """Return the seconds to load an NDJSON file in one statement into a plain table with the service's columns."""
     with duckdb.connect(str(file)) as connection:
         started_at = time.perf_counter()
         connection.execute(f'create table "{STREAM}" as {_READ_FILE}', [str(events)])
@@ -71,7 +71,7 @@ def bulk_insert_seconds(events: Path, file: Path) -> float:
 
 
 def batches_seconds(batches: Iterator[bytes], scratch: Path) -> float:
-    """Return the seconds to insert JSON arrays one after the other, each durable before the next, as in the service."""
+    """Return the seconds to insert JSON arrays one by one. As in the service, each is durable before the next."""
     seconds = 0.0
     batch, file = scratch / "batch.json", scratch / "batches.duckdb"
     file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""PostgreSQL 15 with Logflare's table, in a private cluster that listens only on a Unix socket in its folder."""
+"""PostgreSQL 15 with Logflare's table, in a private cluster that listens only on a Unix socket in its own folder."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _CREATE_TABLE = "create table log_events (id text primary key, event_message tex
 
 
 class Postgres:
-    """A running cluster, queried through psql; the table exists once `load` has returned."""
+    """A running cluster, which is queried through psql. `load` creates the table."""
 
     name = "PostgreSQL"
 
@@ -32,14 +32,14 @@ class Postgres:
         return [tuple(json.loads(line).values()) for line in text.splitlines()]
 
     def milliseconds(self, sql: str) -> float:
-        """Return the time that psql reports for the query, up to the last row received."""
+        """Return the time that psql reports for the query, until the last row is received."""
         text = self._psql("-c", r"\timing on", "-c", r"\o /dev/null", "-c", sql)
         reported = re.search(r"^Time: ([0-9.]+) ms", text, re.MULTILINE)
         assert reported, text
         return float(reported[1])
 
     def load(self, events: Path) -> float:
-        """Load the events; return the seconds of the COPY, which do not include writing its CSV file."""
+        """Load the events. Return the seconds of the COPY, without the time to write its CSV file."""
         file = self.folder / "events.csv"
         duckdb.execute(
             f"copy (select id, event_message, timestamp, json_object('id', id, 'timestamp', timestamp,"
@@ -78,7 +78,7 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """Create and start a cluster, installing PostgreSQL if it is missing; stop and delete it at the end."""
+    """Create and start a cluster, and install PostgreSQL if it is missing. At the end, stop and delete the cluster."""
     _install()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -98,7 +98,9 @@ def postgres() -> Iterator[Postgres]:
 
 
 def _run(program: str, *arguments: str) -> None:
-    """Run a program of PostgreSQL, as the user postgres if this process is root: the server refuses to run as root."""
+    """Run a program of PostgreSQL. If this process is root, run it as the user postgres, because the server refuses
+    root.
+    """
     as_user = ["runuser", "-u", "postgres", "--"] if _is_root() else []
     subprocess.run(
         [*as_user, str(_PROGRAMS_FOLDER / program), *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/"

@@ -1,4 +1,4 @@
-"""VictoriaLogs in a process of its own on loopback, if the path of its binary is given."""
+"""VictoriaLogs in a separate process on loopback, if the path of its binary is given."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from bench.questions import LogsQuery, Row
 from bench.service import Target, post_all
 
 _START_SECONDS = 60
-# Each project is a log stream of its own, so that a filter by project reads only its blocks.
+# Each project is a separate log stream, so that a filter by project reads only the project's blocks.
 _INSERT_TARGET = Target(
     "/insert/jsonline?_stream_fields=project&_time_field=timestamp&_msg_field=event_message",
     {"Content-Type": "application/stream+json"},
@@ -29,7 +29,7 @@ _MICROSECOND_DIGITS = 26
 
 
 class VictoriaLogs:
-    """A running server, queried over HTTP."""
+    """A running server of VictoriaLogs, which is queried over HTTP."""
 
     name = "VictoriaLogs"
 
@@ -48,19 +48,19 @@ class VictoriaLogs:
         return sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file()) / 1e6
 
     def load(self, bodies: Iterator[bytes], connections: int) -> float:
-        """Post bodies of NDJSON; return the seconds until the last is acknowledged, which is before it is on disk."""
+        """Post bodies of NDJSON. Return the seconds until the last is acknowledged, before it is on disk."""
         seconds = post_all(self._url, bodies, connections, _INSERT_TARGET)
-        # Recent events are searched only once they are in a part.
+        # VictoriaLogs searches recent events only after they have been written to a part.
         self._fetch("/internal/force_flush")
         return seconds
 
     def rows(self, query: LogsQuery) -> list[Row]:
-        """Return the fields of the query, with times in microseconds and everything else as text."""
+        """Return the fields of the query, with times in microseconds and all other values as texts."""
         lines = self._query(query).splitlines()
         return [tuple(_converted_value(json.loads(line), field) for field in query.fields) for line in lines]
 
     def milliseconds(self, query: LogsQuery) -> float:
-        """Return the time of the query, up to the last byte of its answer."""
+        """Return the time of the query, until the last byte of its answer."""
         started_at = time.perf_counter()
         self._query(query)
         return (time.perf_counter() - started_at) * 1000
@@ -82,7 +82,7 @@ class VictoriaLogs:
 
 @contextmanager
 def victorialogs(binary: Path, folder: Path) -> Iterator[VictoriaLogs]:
-    """Start the server on an empty folder; stop it at the end."""
+    """Start the server on an empty folder, and stop it at the end."""
     if not os.access(binary, os.X_OK):
         raise SystemExit(f"--victorialogs: {binary} is not a program")
     port = _free_port()
@@ -123,5 +123,5 @@ def _converted_value(row: dict[str, str], field: str) -> object:
     value = row.get(field, "")
     if field != "_time":
         return value
-    # Nanoseconds, which `fromisoformat` does not read.
+    # The time has nanoseconds, which `fromisoformat` does not read, so it is cut to microseconds.
     return int(datetime.fromisoformat(f"{value.rstrip('Z')[:_MICROSECOND_DIGITS]}+00:00").timestamp() * 1e6)

@@ -1,4 +1,4 @@
-"""Caches are limited in bytes, not in entries: each is a BoundedCache or listed here with a reason."""
+"""Check that each cache is a BoundedCache, which is limited in bytes, or is listed here with a reason."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.tree import Module, modules
 
-# Decorators and classes for caches that are limited by the number of entries, or not at all.
+# Decorators and classes for caches that are limited by the number of entries, or have no limit.
 CACHES_WITHOUT_BYTE_LIMIT = {"lru_cache", "cache", "OrderedDict"}
 
 ALLOWED_CACHES = {

@@ -1,4 +1,4 @@
-"""Each type of a compiler stage is constructed only by that stage, so that no check can be bypassed."""
+"""Check that each type of a compiler stage is constructed only by that stage, so that no check can be bypassed."""
 
 import ast
 
@@ -7,11 +7,11 @@ import pytest
 from tests.architecture.tree import modules
 
 MODULES_BY_STAGE_TYPE = {
-    # The description of a sub-query resolves a SELECT of its own.
+    # `sub_query_schema.py` constructs a ParsedQuery to describe the columns of a sub-query.
     "ParsedQuery": ("sql/parse.py", "sql/sub_query_schema.py", "lql/", "logql/", "clickhouse_sql/"),
     "AdmittedTree": ("sql/admit.py",),
     "ResolvedQuery": ("sql/resolve",),
-    # The target without an engine, for which only names matter, constructs LoweredQuery without lowering.
+    # `sql/resolve/queries.py` has a target without an engine, which constructs LoweredQuery without lowering.
     "LoweredQuery": ("engines/", "sql/resolve/queries.py"),
     "Question": ("sql/bind.py",),
 }

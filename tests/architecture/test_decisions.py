@@ -1,4 +1,4 @@
-"""Decisions have one shape and are in the index; links and module paths in the documentation exist."""
+"""Check that decisions have one structure and are in the index, and that links and module paths in the docs exist."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ DOCUMENTS = [
     for path in tracked_files()
     if path.suffix == ".md" and (path.parent == ROOT or path.is_relative_to(ROOT / "docs"))
 ]
-# Links in code are examples.
+# Patterns of code in Markdown. Links inside code are examples, so they are not checked.
 FENCE_PATTERN = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
 CODE_PATTERN = re.compile(rf"{FENCE_PATTERN.pattern}|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK_PATTERN = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")

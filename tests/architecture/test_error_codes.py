@@ -1,4 +1,4 @@
-"""Every error code is documented, and some test or page of spec/ causes it."""
+"""Check that every error code is documented, and that a test or a page of spec/ causes it."""
 
 import re
 

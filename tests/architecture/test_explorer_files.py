@@ -1,4 +1,4 @@
-"""Rules for the explorer's files: size, a leading comment, local imports, and no unsafe JavaScript."""
+"""Check the explorer's files: size, a leading comment, local imports, and no unsafe JavaScript."""
 
 import gzip
 import re
@@ -10,7 +10,7 @@ from cordwood.web.explorer import remove_comments
 from tests.architecture.tree import ROOT
 
 EXPLORER_FOLDER = ROOT / "src" / "cordwood" / "explorer"
-# The files that only the page at /docs loads, not the explorer.
+# The files that only the page at /docs loads. The explorer does not load them.
 DOCS_PAGE_FOLDER = ROOT / "src" / "cordwood" / "web" / "describe" / "docs"
 SCRIPTS = sorted([*EXPLORER_FOLDER.glob("*.js"), *DOCS_PAGE_FOLDER.glob("*.js")])
 MAX_FILE_LENGTH = 400
@@ -18,11 +18,11 @@ MAX_FILE_LENGTH = 400
 MAX_COMPRESSED_BYTES = 120_000
 MAX_COMPRESSED_DOCS_BYTES = 12_000
 IMPORT_PATTERN = re.compile(r'(?:from |import\()"(\./[\w-]+\.js)"')
-# Matches regular expressions, strings and escapes, because a backtick inside them is not a delimiter.
+# Matches regular expressions, strings and escapes of JavaScript. A backtick inside them does not begin a template.
 LITERAL_PATTERN = re.compile(
     r"""(?<=[(=,:?&|!])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\n\[])+/|"(?:\\.|[^"\\\n])*"|\\."""
 )
-# Functions that evaluate text as code or markup, and storage that outlives a tab and could leak the key.
+# Functions that evaluate text as code or markup, and `localStorage`, which outlives a tab and could leak the key.
 FORBIDDEN_PATTERN = re.compile(
     r"\binnerHTML\b|\bouterHTML\b|insertAdjacentHTML|document\.write|\beval\(|new Function|localStorage"
 )
@@ -76,7 +76,7 @@ def test_the_whole_page_is_small() -> None:
 
 
 def compressed_bytes(file: Path) -> int:
-    """Return the compressed bytes of a file as it is sent."""
+    """Return the file's bytes, compressed as the service sends them."""
     body = file.read_bytes()
     return len(gzip.compress(remove_comments(body) if file.suffix == ".js" else body))
 
@@ -98,7 +98,11 @@ def test_no_file_names_another_host() -> None:
 
 
 def test_no_browser_test_polls_with_eval_in_the_page() -> None:
-    """The content security policy blocks eval, but only if the first evaluation is false."""
+    """Forbid `Page.wait_for_function`, because it polls with eval in the page, which the content security policy
+    blocks.
+
+    A test would nevertheless pass if the first evaluation is true, because polling begins only after a false one.
+    """
     tests = sorted((ROOT / "tests" / "browser").glob("*.py"))
     assert tests
     assert [test.name for test in tests if ".wait_for_function(" in test.read_text()] == []

@@ -1,4 +1,4 @@
-"""Imports follow the layers: import-linter's contracts in pyproject.toml hold."""
+"""Check that imports follow the layers, by the contracts of import-linter in pyproject.toml."""
 
 from importlinter.cli import lint_imports
 

@@ -1,4 +1,4 @@
-"""Rules for names of modules and classes, docstrings of modules, TODO comments and imports."""
+"""Check names of modules and classes, docstrings of modules, TODO comments and imports."""
 
 import ast
 import re

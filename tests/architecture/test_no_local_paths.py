@@ -1,4 +1,4 @@
-"""No file contains paths, registry mirrors or hosts of one particular machine."""
+"""Check that no file contains paths, registry mirrors or hosts of one particular machine."""
 
 import re
 from pathlib import Path

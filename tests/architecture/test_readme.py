@@ -1,4 +1,4 @@
-"""The README's claims about commands, CI and links are true; tests/journey/test_guide.py runs its commands."""
+"""Check the README's claims about commands, CI and links. Its commands are run by tests/journey/test_guide.py."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Only printers emit SQL text of engines; passes recognise nodes by class and operation, not by their text."""
+"""Check that only printers emit SQL of engines, and that passes recognise nodes by class and operation, not by text."""
 
 import ast
 import re
@@ -8,15 +8,15 @@ import pytest
 
 from tests.architecture.tree import Module, modules
 
-# Functions and constants that read or return the template of a fragment.
+# Names of functions and constants that read or return the template of a fragment.
 TEMPLATE_READERS = {"fragment_template", "split_template", "FRAGMENT_NODE_NAME", "PLACEHOLDER_PATTERN"}
 PRINTER_MODULES = {"sql/lowering.py", "sql/tree_printer.py"}
-# Rules renumber the placeholders of new templates.
+# Modules that may read PLACEHOLDER_PATTERN, because rules renumber the placeholders of new templates.
 TEMPLATE_AUTHORS = {
     "engines/duckdb/rules/building_blocks.py": {"PLACEHOLDER_PATTERN"},
     "engines/clickhouse/rules/building_blocks.py": {"PLACEHOLDER_PATTERN"},
 }
-# Modules that print the segments of a statement, to run or to show it.
+# Modules that print the segments of a statement, either to run the statement or to show it.
 MODULES_THAT_PRINT_SEGMENTS = {
     "sql/plan.py",
     "sql/tree_printer.py",
@@ -24,12 +24,12 @@ MODULES_THAT_PRINT_SEGMENTS = {
     "engines/duckdb/query/partial_answers.py",
     "engines/clickhouse/clickhouse_engine.py",
 }
-# A rule or pass may print the author's SQL, for messages, but not the engine's.
+# A rule or pass may print SQL in the author's dialect, for messages, but not in the engine's dialect.
 AUTHORS_DIALECT = "bigquery"
 
 
 def imported_and_read_names(module: Module) -> set[str]:
-    """Return all names that a module imports, and all attributes that it reads."""
+    """Return the names that a module imports from other modules, and the names of all attributes in its code."""
     imported = {
         alias.name for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) for alias in node.names
     }
@@ -37,7 +37,7 @@ def imported_and_read_names(module: Module) -> set[str]:
 
 
 def printed_for_engines(tree: ast.AST) -> Iterator[int]:
-    """Yield the lines that print a tree in another dialect than the author's."""
+    """Yield the numbers of the lines that print a tree in another dialect than the author's."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sql":
             dialect = node.args[0] if node.args else None

@@ -1,4 +1,4 @@
-"""The tour lists every package; the files that the tour and the glossary name exist."""
+"""Check that the tour lists every package, and that the files that the tour and the glossary name exist."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.architecture.tree import ROOT, SOURCE, tracked_files
 TOUR = ROOT / "docs" / "tour.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 MAX_TOUR_LENGTH = 150
-# Files that mark a package and its type information.
+# Files that only mark a package or declare that it has type annotations.
 MARKER_FILES = {"__init__.py", "py.typed"}
 
 

@@ -1,4 +1,4 @@
-"""The metadata of the wheel: links of its long description work outside the repository."""
+"""Check in the wheel's metadata that links of the long description work outside the repository."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ REPOSITORY = "https://forge.example/group/cordwood"
 
 @pytest.fixture
 def wheel_metadata(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ProjectMetadata[PluginManager]:
-    """Return the metadata as a build reads it; the parameter is the URL of the repository in the environment."""
+    """Return the metadata as a build reads it; the fixture's parameter becomes the variable CORDWOOD_REPOSITORY_URL."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("CORDWOOD_REPOSITORY_URL", request.param)
     metadata = ProjectMetadata(str(ROOT), PluginManager())

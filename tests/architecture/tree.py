@@ -38,7 +38,7 @@ def modules() -> tuple[Module, ...]:
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    """Return the files that git tracks; without git, as in an unpacked archive, all files."""
+    """Return the files that git tracks. Without git, as in an unpacked archive, return all files."""
     if shutil.which("git") and (ROOT / ".git").exists():
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
         paths = [ROOT / name for name in listed.stdout.split("\0") if name]
@@ -49,7 +49,7 @@ def tracked_files() -> tuple[Path, ...]:
 
 @cache
 def texts_under(*folders: str) -> str:
-    """Return the text of all files of the folders, concatenated."""
+    """Return the concatenated text of all files in the folders."""
     roots = [ROOT / folder for folder in folders]
     paths = [path for path in tracked_files() if any(path.is_relative_to(root) for root in roots)]
     return "\n".join(path.read_text(errors="replace") for path in paths)

@@ -1,7 +1,7 @@
-"""JSON texts of events with unusual keys and values of every kind, including texts that `json.dumps` cannot produce.
+"""JSON texts of events with unusual keys and values, including texts that `json.dumps` cannot produce.
 
-`crafted_events` is a fixed list, `random_events` combines the same parts by a seed, and `events_of_other_types` replaces values of
-ordinary events with values of other types.
+`crafted_events` yields a fixed list of events. `random_events` combines such keys and values at random, by a seed.
+`events_of_other_types` replaces values of ordinary events with values of other types.
 """
 
 import copy
@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-# JSON texts of single values.
+# JSON texts of single values that a parser or an engine may handle wrongly.
 SCALARS: Final = (
     *("null", "true", "false", "0", "-0", "-0.0", "1", "1e999", "-1e999", "1e-999", "5e-324", "1.7976931348623157e308"),
     *("9" * 300, "-" + "9" * 300, "0." + "3" * 300, "1E+400", "18446744073709551615", "18446744073709551616"),
@@ -28,7 +28,7 @@ CONTAINERS: Final = (
     json.dumps(list(range(2000))),
     json.dumps([{f"k{index}": index} for index in range(120)]),
 )  # fmt: skip
-# JSON texts of keys.
+# JSON texts of keys that a parser or an engine may handle wrongly.
 KEYS: Final = (
     *('""', '"."', '".."', '"a."', '".a"', '"a.b"', '"$"', '"$.a"', '"[0]"', '"[*]"', '"*"', '"\'"', r'"\""', r'"\\"', '"`"'),
     *(r'"\u0000"', r'"a\u0000"', r'"\ud800"', r'"\ud800\ud800"', r'"\n"', '" "', '" a"', '"a "', r'"\ufeff"', '"\u202e\u05d0"'),
@@ -68,7 +68,7 @@ _KEY_FRAGMENTS: Final = (
 
 
 def crafted_events(project: str) -> Iterator[str]:
-    """Yield events that place each value and key at the top level, in the metadata and nested."""
+    """Yield events that have each unusual value and key at the top level, in the metadata and nested."""
     values = (*SCALARS, *CONTAINERS)
     yield from (event(project, {'"v"': value}) for value in values)
     yield from (event(project, {key: "1"}) for key in KEYS)
@@ -99,7 +99,9 @@ _EVENT_FIELDS: Final = ('"id"', '"timestamp"', '"event_message"', '"metadata"')
 
 
 def event(project: str, metadata: Mapping[str, str], other_fields: Mapping[str, str] | None = None) -> str:
-    """Return an event with these keys and values, as JSON texts, and with the project in each field that may set it."""
+    """Return an event with these keys and values, given as JSON texts, and with the project in each field that may set
+    it.
+    """
     top_level_fields = {'"project"': json.dumps(project), '"project_ref"': json.dumps(project)}
     fields = {
         '"project"': top_level_fields['"project"'],
@@ -152,7 +154,7 @@ def _value(rng: random.Random, depth: int) -> str:
     return _object({_key(rng): _value(rng, depth - 1) for _ in range(rng.randrange(5))})
 
 
-# Values that replace those of ordinary events, in rotation.
+# Values of other types, with which `events_of_other_types` replaces the values of ordinary events.
 REPLACEMENT_VALUES: Final[tuple[Any, ...]] = (
     *("poison", 41, 1.5, True, None, {}, [], {"poison": {"deep": [1]}}, [{"poison": 1}, "x", [2], None], [[1], ["y"]], ["z"]),
     *([{"poison": "p"}], [7, 8], {"poison": 3}, ""),
@@ -160,8 +162,10 @@ REPLACEMENT_VALUES: Final[tuple[Any, ...]] = (
 
 
 def events_of_other_types(events: Iterable[Mapping[str, Any]], project: str) -> Iterator[str]:
-    """Yield each event once per value of REPLACEMENT_VALUES, with the value at one of its paths, in rotation, and once
-    with it at all of its paths.
+    """Yield each event once for each value of REPLACEMENT_VALUES.
+
+    One of these values replaces the values at all paths of the event. Each other value replaces the value at only one
+    path.
     """
     for number, ordinary in enumerate(events):
         paths = list(_paths(ordinary.get("metadata"), ()))
@@ -192,7 +196,7 @@ def _paths(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
-    """Set the value at the path, unless an earlier replacement removed a parent object."""
+    """Set the value at the path, unless a parent is no longer an object because an earlier replacement changed it."""
     for key in path[:-1]:
         tree = tree.get(key) if isinstance(tree, dict) else None
     if isinstance(tree, dict):

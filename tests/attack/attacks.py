@@ -1,10 +1,11 @@
-"""Forbidden queries by what they try to read; data only. Most entries are a query with the code of its error. The test
-repeats the parts of the entries of DEEPLY_NESTED.
+"""Forbidden queries, grouped by what they try to read; data only.
+
+Most entries are a query with its error code. The test repeats the parts of the entries of DEEPLY_NESTED.
 """
 
 REFUSED, UNKNOWN, SYNTAX, UNSUPPORTED = "query.refused", "query.unknown-name", "query.syntax", "query.unsupported"
 
-# Places where a query may name a table. `X` is replaced by each of TABLES_OUTSIDE_SCOPE.
+# Queries with a table name in every place of the grammar. `X` is replaced by each of TABLES_OUTSIDE_SCOPE.
 TABLE_PLACES = (
     "select * from X",
     "select * from edge_logs, X",
@@ -42,7 +43,7 @@ TABLES_OUTSIDE_SCOPE = (
     "`/etc/passwd`",
 )
 
-# Names of tables and table functions with a special meaning in an engine.
+# Names that an engine would read as system tables, table functions or files.
 TABLE_NAMES = (
     "duckdb_tables", "duckdb_settings", "duckdb_secrets", "duckdb_functions", "pragma_database_list", "pragma_table_info",
     "sqlite_master", "pg_catalog.pg_tables", "pg_tables", "main.edge_logs", "memory.main.edge_logs", "system.numbers",
@@ -73,7 +74,7 @@ FUNCTIONS = (
     "`$is_record`(1)", "safe.getenv('HOME')", "net.getenv('HOME')", "safe.query('x')",
 )  # fmt: skip
 
-# `F` is replaced by a function that cannot be called.
+# Queries that call a function in every place of the grammar. `F` is replaced by each forbidden function.
 CALL_PLACES = (
     "select F",
     "select upper(cast(F as string))",
@@ -113,7 +114,7 @@ STATEMENTS = (
     "create function f() returns int64 as (1)", "export data options(uri='gs://x') as select 1", "load data into x from files(uris=['a'])",
 )  # fmt: skip
 
-# Further queries that must be refused, with the code of the fault.
+# Further queries that must be refused, each with its error code.
 OTHER_REFUSED_QUERIES = (
     ("select * from read_csv('/etc/passwd')", REFUSED),
     ("select * from edge_logs, read_parquet('x')", REFUSED),
@@ -176,7 +177,8 @@ OTHER_REFUSED_QUERIES = (
     ("\u200bselect 1", SYNTAX),
 )
 
-# Deeply nested queries: the text before, in and after the centre, which the test repeats.
+# Deeply nested queries: the text before the centre, the centre, and the text after it. The test repeats the first and
+# last.
 DEEPLY_NESTED = {
     "parentheses": ("(", "1", ")"),
     "functions": ("abs(", "1", ")"),

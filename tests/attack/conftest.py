@@ -1,5 +1,6 @@
-"""Fixture that fails an attack if the isolation check refuses a statement, because the compiler must not emit any such
-statement.
+"""Fixture that fails a test if the isolation check refuses a statement.
+
+The compiler must not emit any statement that the isolation check refuses, not even for an attack.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Queries that grow exponentially: every construct of the grammar, nested so that each level repeats the previous one.
 
-Run as a program, it compiles and runs each for one engine and prints a line of JSON with the time and memory taken.
-Exhaustion of memory or time is confined to this process.
+Run as a program, the module compiles and runs each query on one engine. For each query, it prints a line of JSON with
+the time and memory taken. If a query exhausts memory or time, only this process is affected.
 """
 
 import importlib
@@ -31,10 +31,11 @@ from cordwood.sql.compile import compile_sandbox_query
 from cordwood.sql.stages import Statement
 
 NESTING_LEVELS = (12, 40)
-# Otherwise each text is compiled and run for only one of the engines, because most of the work is the same for both.
+# In the full run, each query runs on both engines; otherwise on only one, because most of the work is the same for
+# both.
 IS_FULL = os.environ.get("TORTURE") == "full"
 
-# A CTE over the previous one, `p`, which has the columns x and m.
+# Templates of a CTE that reads the previous CTE, `p`. Each CTE has the columns x and m.
 CTE_TEMPLATES: Mapping[str, str] = {
     "join": "select a.x, a.m from {p} a, {p} b where a.x = b.x",
     "join using": "select x, a.m from {p} a join {p} b using (x)",
@@ -68,8 +69,8 @@ CTE_TEMPLATES: Mapping[str, str] = {
     "own with": "with q as (select x, m from {p}) select a.x, b.m from q a, q b",
 }
 
-# Templates of an expression that contains the expression `e`; each nesting level puts the previous expression into the
-# template.
+# Templates of an expression that contains the expression `e`. Each nesting level replaces `e` by the previous level's
+# expression.
 EXPRESSION_TEMPLATES: Mapping[str, str] = {
     "nullif": "nullif({e}, '')",
     "coalesce": "coalesce(nullif({e}, ''), '')",
@@ -129,7 +130,7 @@ PIPE_TEMPLATES: Mapping[str, str] = {
 }
 
 
-# Expressions in ClickHouse's dialect.
+# Templates of expressions in ClickHouse's dialect.
 CLICKHOUSE_EXPRESSION_TEMPLATES: Mapping[str, str] = {
     "type": "Dynamic({e})",
     "other type": "Struct({e})",
@@ -160,14 +161,14 @@ CLICKHOUSE_EXPRESSION_TEMPLATES: Mapping[str, str] = {
 
 
 def construct_queries_for(engine: str, levels: int) -> Iterator[tuple[str, str]]:
-    """Yield all constructs in the full run; otherwise the half of them that a hash assigns to the engine."""
+    """Yield all queries in the full run; otherwise the half of them that a hash assigns to the engine."""
     for name, text in construct_queries(levels):
         if IS_FULL or (crc32(f"{name}, {levels}".encode()) % 2 == 0) is (engine == "duckdb"):
             yield name, text
 
 
 def construct_queries(levels: int) -> Iterator[tuple[str, str]]:
-    """Yield the name and the query of each construct."""
+    """Yield the name and the query of each construct of the grammar."""
     for name, body in CTE_TEMPLATES.items():
         ctes = [f"c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1)]
         first = "c0 as (select id as x, event_message as m from edge_logs)"
@@ -279,7 +280,9 @@ class NeverCancelled:
 
 
 class QueryMeter:
-    """A compiler and an engine that run queries over empty streams and measure their time and memory."""
+    """A compiler and an engine that run queries over empty streams and measure the time and memory that each query
+    takes.
+    """
 
     def __init__(self, engine: Engine) -> None:
         file = resources.files("cordwood") / "endpoints" / "logs.all.sql"

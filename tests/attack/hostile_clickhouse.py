@@ -1,11 +1,11 @@
-"""Hostile ClickHouse statements for the isolation check, where only the stream `own` may be read; data only.
+"""Hostile ClickHouse statements for the isolation check; data only.
 
-The test appends the settings that every statement has.
+The statements may read only the stream `own`. The test appends the settings that every statement has.
 """
 
 OWN_TABLE = "`own`"
 
-# A relation that must not be read.
+# Relations that a statement must not read.
 FORBIDDEN_RELATIONS = (
     "other",
     "`other`",
@@ -72,7 +72,7 @@ FORBIDDEN_RELATIONS = (
     "(EXPLAIN SELECT 1)",
 )
 
-# Statements that read a relation; `X` is replaced by each of FORBIDDEN_RELATIONS.
+# Statements that read a relation in every place of the grammar; `X` is replaced by each of FORBIDDEN_RELATIONS.
 RELATION_PLACES = (
     "SELECT * FROM X",
     "SELECT 1 FROM own, X",
@@ -118,7 +118,7 @@ RELATION_PLACES = (
     "SELECT 1 FROM own /* harmless */ WHERE 1 -- yes\n AND (SELECT count() FROM X) > 0",
 )
 
-# Functions that no rule emits.
+# Calls of functions that no rule of the compiler emits.
 FORBIDDEN_CALLS = (
     "currentUser()", "currentDatabase()", "hostName()", "version()", "getSetting('x')", "getServerPort('tcp_port')",
     "file('/etc/passwd')", "dictGet('d', 'a', 1)", "dictHas('d', 1)", "joinGet('j', 'a', 1)", "sleep(3)",
@@ -131,10 +131,10 @@ FORBIDDEN_CALLS = (
     "rowNumberInAllBlocks()", "partitionId(1)", "defaultValueOfTypeName('Int8')",
 )  # fmt: skip
 
-# Functions that the engine may lack; a missing one is reported as unsupported.
+# A call of a function that the engine may lack, which the check reports as unsupported.
 MISSING_FUNCTION_CALL = "redacted_text_other('a')"
 
-# Statements that call a function; `F` is replaced by each of FORBIDDEN_CALLS.
+# Statements that call a function in every place; `F` is replaced by each of FORBIDDEN_CALLS.
 CALL_PLACES = (
     "SELECT F",
     "SELECT 1 FROM own WHERE F IS NULL",
@@ -150,7 +150,7 @@ CALL_PLACES = (
     "SELECT * FROM own ARRAY JOIN [F] AS e",
 )
 
-# Hostile statements without their settings.
+# Further hostile statements. The test appends their settings.
 STATEMENTS = (
     "SELECT 1; SELECT 2",
     "SELECT 1 FROM own; DROP TABLE own",
@@ -175,7 +175,7 @@ STATEMENTS = (
     "DETACH TABLE own",
     "RENAME TABLE own TO x",
     "EXCHANGE TABLES own AND other",
-    # ClickHouse reads a name after IN as a table.
+    # After IN, ClickHouse reads a plain name as a table.
     "SELECT 1 FROM own WHERE id IN other",
     "SELECT 1 FROM own WHERE id NOT IN other",
     "SELECT 1 FROM own WHERE id GLOBAL IN other",
@@ -183,7 +183,7 @@ STATEMENTS = (
     "SELECT 1 FROM own WHERE notIn(id, system.tables)",
     "SELECT 1 FROM own WHERE id IN own",
     "SELECT 1 FROM own WHERE id IN {t:Identifier}",
-    # Names of CTEs outside the scope that the engine gives them.
+    # Names of CTEs that are used where the engine does not have them in scope.
     "WITH other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT 1 AS n FROM other UNION ALL SELECT n FROM other) SELECT * FROM other",
@@ -196,10 +196,11 @@ STATEMENTS = (
     "SELECT (WITH other AS (SELECT 1) SELECT count() FROM other), (SELECT count() FROM other)",
     "SELECT 1 FROM own UNION ALL (WITH other AS (SELECT 1) SELECT * FROM other) UNION ALL SELECT 1 FROM other",
     "SELECT 1 FROM (WITH other AS (SELECT 1) SELECT * FROM other) AS a, other",
-    # ClickHouse resolves the body of a CTE at each use, where another CTE may have the same name.
+    # ClickHouse resolves the names in a CTE's body wherever the CTE is used, and there another CTE may have the same
+    # name.
     "WITH a AS (SELECT 1 AS x), other AS (SELECT x FROM a) SELECT x FROM (WITH a AS (SELECT x FROM other) SELECT x FROM other)",
     "WITH other AS (SELECT 1 AS x) SELECT x FROM (WITH b AS (SELECT x FROM other), other AS (SELECT x FROM b) SELECT x FROM b)",
-    # Settings, names and forms that no rule emits.
+    # Settings, names and syntax that no rule of the compiler emits.
     "SELECT (SELECT 1 SETTINGS max_threads = 1)",
     "SELECT 1 FROM (SELECT 1 SETTINGS readonly = 0)",
     "WITH a AS (SELECT 1 SETTINGS max_threads = 1) SELECT * FROM a",
@@ -216,7 +217,7 @@ STATEMENTS = (
     "SELECT 1 FROM own AS a PASTE JOIN own AS b",
 )
 
-# Text that replaces the settings at the end of each statement.
+# Texts that replace the settings at the end of each statement.
 ENDINGS = (
     "",
     " SETTINGS readonly = 0",
@@ -233,7 +234,7 @@ ENDINGS = (
     " SETTINGS {settings}; SELECT 1",
 )
 
-# A relation, a call and statements that the check accepts.
+# A relation, a call and statements that the isolation check must accept.
 HARMLESS_RELATION, HARMLESS_CALL = OWN_TABLE, "upper('a')"
 HARMLESS = (
     "SELECT * FROM own",

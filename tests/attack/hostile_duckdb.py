@@ -2,7 +2,7 @@
 
 OWN_TABLE = 'store.main."own"'
 
-# A relation that must not be read.
+# Relations that a statement must not read.
 FORBIDDEN_RELATIONS = (
     'store.main."other"',
     'memory.memtable."other"',
@@ -89,7 +89,7 @@ FORBIDDEN_RELATIONS = (
     f"{OWN_TABLE} AT (VERSION => 1)",
 )
 
-# Statements that read a relation; `X` is replaced by each of FORBIDDEN_RELATIONS.
+# Statements that read a relation in every place of the grammar; `X` is replaced by each of FORBIDDEN_RELATIONS.
 RELATION_PLACES = (
     "SELECT * FROM X",
     "FROM X",
@@ -143,7 +143,7 @@ RELATION_PLACES = (
     "SELECT * EXCLUDE (a) FROM (SELECT 1 AS a, count(*) AS n FROM X)",
 )
 
-# Functions that no rule emits.
+# Calls of functions that no rule of the compiler emits.
 FORBIDDEN_CALLS = (
     "current_setting('threads')", "current_database()", "current_schema()", "current_schemas(true)",
     "current_query()", "current_user()", "version()", "nextval('s')", "currval('s')", "txid_current()",
@@ -156,10 +156,10 @@ FORBIDDEN_CALLS = (
     "current_localtimestamp()", "get_current_time()", "transaction_timestamp()", "add_parquet_key('a', 'b')",
 )  # fmt: skip
 
-# Functions that the engine may lack; a missing one is reported as unsupported.
+# A call of a function that the engine may lack, which the check reports as unsupported.
 MISSING_FUNCTION_CALL = "redacted_text_other('a')"
 
-# Statements that call a function; `F` is replaced by each of FORBIDDEN_CALLS.
+# Statements that call a function in every place; `F` is replaced by each of FORBIDDEN_CALLS.
 CALL_PLACES = (
     "SELECT F",
     f"SELECT 1 FROM {OWN_TABLE} WHERE F IS NULL",
@@ -175,7 +175,7 @@ CALL_PLACES = (
     f"SELECT id FROM {OWN_TABLE} LIMIT F",
 )
 
-# Hostile statements.
+# Further hostile statements.
 STATEMENTS = (
     "SELECT 1; SELECT 2",
     f"SELECT 1 FROM {OWN_TABLE}; DROP TABLE {OWN_TABLE}",
@@ -211,7 +211,7 @@ STATEMENTS = (
     f"PIVOT {OWN_TABLE} ON id",
     f"WITH a AS (INSERT INTO {OWN_TABLE} VALUES (1) RETURNING *) SELECT * FROM a",
     f"WITH a AS (DELETE FROM {OWN_TABLE} RETURNING *) SELECT * FROM a",
-    # Names of CTEs outside the scope that the engine gives them.
+    # Names of CTEs that are used where the engine does not have them in scope.
     "WITH other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT 1 AS n FROM other UNION ALL SELECT n FROM other) SELECT * FROM other",
@@ -225,7 +225,7 @@ STATEMENTS = (
     'WITH "\u00e9" AS (SELECT 1) SELECT * FROM "\u00c9"',
     'WITH "own" AS (SELECT * FROM store.main."other") SELECT * FROM own',
     'WITH "store.main.other" AS (SELECT 1) SELECT * FROM store.main.other',
-    # Values of the session, and names of types, stars and parameters that no rule emits.
+    # Session values, type names, stars and parameters that no rule of the compiler emits.
     "SELECT current_user",
     "SELECT current_schema",
     "SELECT CURRENT_CATALOG",
@@ -251,7 +251,7 @@ STATEMENTS = (
     "SELECT '\0'",
 )
 
-# A relation, a call and statements that the check accepts.
+# A relation, a call and statements that the isolation check must accept.
 HARMLESS_RELATION, HARMLESS_CALL = OWN_TABLE, "upper('a')"
 HARMLESS = (
     'SELECT * FROM memory.memtable."own"',

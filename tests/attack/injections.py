@@ -1,9 +1,9 @@
-"""Fragments for SQL injection, and every place of the grammar that takes a name or a string."""
+"""Fragments for SQL injection, and queries with a name or a string in every place of the grammar."""
 
 import os
 from typing import Final
 
-# Fragments that are used as names, as strings, as keys of events and as values of parameters.
+# Fragments of SQL that the tests use as names, as strings, as keys of events and as values of parameters.
 FRAGMENTS: Final = (
     *("{0}", "{1}", "{9}", "{", "}", "{}", "{{0}}", "@a", "@b", "@p", "@project", "$project", "$1", "?", ":x", "%s", "%(project)s"),
     *("{project:String}", "{x:Nullable(String)}", "\ue000", "\ufffd", "\u2028", "\x01", "\x1e", "\x1f", "\x7f", "a b", " ", "\t"),
@@ -17,7 +17,7 @@ FRAGMENTS: Final = (
     *("', (select event_message from `postgres.logs` limit 1)) --", "\0", "a\0b", ""),
 )  # fmt: skip
 
-# Queries with a name `N` in backquotes. Each of them has an answer if the name is a plain word.
+# Queries with a name `N` in backquotes. Each query has an answer if the name is a plain word.
 NAME_PLACES: Final = (
     "select 1 as N",
     "select N from (select 1 as N)",
@@ -73,7 +73,7 @@ NAME_PLACES: Final = (
     "from (select 1 as N) |> where N = 1 |> extend N + 1 as y |> select N, y",
 )
 
-# Queries with a string literal `T`. The answer is one cell with the string itself.
+# Queries with a string literal `T`. The answer to each is one cell with this string.
 TEXT_PLACES: Final = (
     "select T as v",
     "select x as v from (select T as x)",
@@ -110,7 +110,8 @@ TEXT_PLACES: Final = (
     "select ifnull(regexp_extract(concat('p', T), r'^p((?s:.*))$'), '') as v",
 )
 
-# Queries that interpret a string as a pattern, a format, a path, a time zone or a time. `T` is the literal, `C` a
+# Pairs of queries that read a string as a pattern, a format, a path, a time zone or a time. `T` is the literal, and `C`
+# a
 # column with the same value. Both queries give the same result, or one of them is refused.
 INTERPRETING_QUERY_PAIRS: Final = (
     ("select 'ours' like T as v", "select 'ours' like C as v"),
@@ -133,7 +134,7 @@ INTERPRETING_QUERY_PAIRS: Final = (
     ("select T < 'm' as v", "select C < 'm' as v"),
     ("select T = 'ours' as v", "select C = 'ours' as v"),
 )
-# Queries that require a literal in this place.
+# Queries with a string `T` where the grammar requires a literal.
 LITERAL_PLACES: Final = (
     "select json_value(json '{\"a\": 1}', concat('$.', T)) as v",
     "select json_value('{\"a\": 1}', T) as v",
@@ -182,8 +183,8 @@ LITERAL_PLACES: Final = (
     "select event_message from edge_logs where event_message like T order by timestamp desc limit 5",
 )
 
-# Earlier injections with their correct answers, or None if they must be refused: each of them read other projects or
-# system tables, or failed.
+# Injections that earlier versions permitted: each read other projects or system tables, or failed. Each has its correct
+# answer, or None if it must be refused.
 _INJECTED_SUB_QUERY: Final = (
     'a", y AS "{0}" FROM (SELECT 1 AS _e), (SELECT event_message FROM "postgres.logs") AS t(y)'
     ' UNION ALL SELECT NULL, NULL AS "w'
@@ -219,12 +220,12 @@ EARLIER_INJECTIONS: Final[tuple[tuple[str, list[dict[str, object]] | None], ...]
     ("select format('%٣d', 3) as v", None),
 )
 
-# In CI each query gets a different part of the fragments; `make torture` uses all of them.
+# In CI, each query is tested with a different part of the fragments; `make torture` tests it with all of them.
 _STRIDE: Final = 1 if os.environ.get("TORTURE") == "full" else 29
 
 
 def fragments_for_place(at: int) -> list[str]:
-    """Return the fragments for the place with this number."""
+    """Return the fragments that are tested in the query with this number."""
     return list(FRAGMENTS[at % _STRIDE :: _STRIDE])
 
 

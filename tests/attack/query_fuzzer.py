@@ -29,7 +29,7 @@ STREAM: Final = "cloudflare.logs.prod"
 PROJECT: Final = "default"
 NOW_US: Final = 1_790_000_000_000_000
 MAX_ADDRESS_SPACE_BYTES: Final = 12 * 10**9
-# Formats differ in the values that they can represent.
+# Media types of the answers. Each format can represent other values.
 ACCEPTED_MEDIA_TYPES: Final = (
     "application/json",
     "application/x-ndjson",
@@ -37,13 +37,13 @@ ACCEPTED_MEDIA_TYPES: Final = (
     "application/vnd.apache.arrow.stream",
     "application/vnd.apache.parquet",
 )
-# Terms of the engines that are not part of BigQuery's SQL, and names that only compiled SQL has.
+# Words of the engines that BigQuery's SQL does not have, and names that only compiled SQL contains.
 ENGINE_WORDS: Final = re.compile(
     r"VARCHAR|BIGINT|HUGEINT|\bDOUBLE\b|\bINT32\b|\bBLOB\b|STRUCT\(|_LITERAL|DECIMAL\(|Nullable|DB::|DateTime64|U?Int\d+\b|duckdb"
     r"|ClickHouse|Array\(|Tuple\(|Float(?:32|64)\b|FixedString|Dynamic\b|VARIANT|cordwood:|INTERNAL|\$\d|try_cast|TRY\(|list_\w+|__\w+"
     r"|SETTING|allow_\w+|max_\w{4,}|store\.main|memory\.",
 )
-# Codes of faults with status 500 or higher that are limits, not bugs.
+# Codes of faults that have status 500 or higher because of a limit. They are not bugs.
 LIMIT_CODES: Final = frozenset({"limit.time", "limit.memory", "limit.disk", "limit.cancelled", "limit.busy"})
 COMPILER_ERROR: Final = "The compiler broke on this query."
 
@@ -58,7 +58,7 @@ class FuzzedQuery(msgspec.Struct, frozen=True):
     response_text: str
 
     def defect(self) -> str | None:
-        """Return a description of the defect of the answer, or None."""
+        """Return a description of what is wrong with the answer, or None."""
         if self.status == 200:
             return None
         try:
@@ -75,7 +75,7 @@ class FuzzedQuery(msgspec.Struct, frozen=True):
 
 
 def _without_words_of(error_text: str, query_text: str) -> str:
-    """Remove the words of the query from the message."""
+    """Remove the words of the query from the message, because a message may quote them."""
     for word in sorted(set(re.findall(r"[\w.$:]+", query_text)), key=len, reverse=True):
         error_text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", error_text)
     return error_text

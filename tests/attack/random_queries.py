@@ -1,7 +1,8 @@
-"""Generator of random queries: every permitted function with unusual arguments, in every clause, pipe syntax and LQL.
+"""Generator of random queries: every permitted function with unusual arguments, in every clause, in pipe syntax and
+LQL.
 
-The same seed gives the same query. Functions come from `tests/unit/sql/function_calls.py`, which another test compares
-with the compiler's list of permitted functions, so that new functions are included.
+The same seed gives the same query. Functions come from `tests/unit/sql/function_calls.py`. Another test checks that
+this module has every permitted function, so that new functions are included.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Final
 
 from tests.unit.sql.function_calls import CALLS
 
-# Arguments by the type of the literal that they replace; any argument may also become NULL or a nested call.
+# Unusual arguments, by the type of the literal that they replace. Any argument may also become NULL or a nested call.
 NUMBERS: Final = (
     *("0", "-1", "2", "3.5", "-0.0", "1e308", "-1e-300", "9223372036854775807", "-9223372036854775808", "1000000"),
     *("cast('nan' as float64)", "cast('inf' as float64)", "cast('-inf' as float64)", "length(t.id)", "cast(x as float64)"),
@@ -153,7 +154,7 @@ _ARGUMENTS_BY_TYPE: Final = {
     "unit": UNITS,
 }
 _FUNCTION_NAMES: Final = sorted(CALLS)
-# Aggregate functions.
+# Aggregate functions that a random query may use.
 _AGGREGATE_NAMES: Final = tuple(
     name
     for name in _FUNCTION_NAMES
@@ -164,7 +165,7 @@ _MAX_DEPTH: Final = 2
 
 
 def random_query(seed: str) -> tuple[str, str]:
-    """Return the language, `sql` or `lql`, and the text of the query of this seed."""
+    """Return the language, `sql` or `lql`, and the text of the query for this seed."""
     rng = random.Random(seed)
     if rng.random() < 0.08:
         return "lql", _random_lql(rng)
@@ -206,8 +207,8 @@ def _random_call(rng: random.Random, depth: int) -> str:
 
 
 def _vary_arguments(call: str, rng: random.Random, depth: int) -> str:
-    """Replace arguments of the call; each is left unchanged with some probability, so that the call is evaluated with
-    valid arguments too.
+    """Replace arguments of the call at random. Some stay unchanged, so that the function also runs with valid
+    arguments.
     """
     written = _TYPED_LITERAL.sub(lambda literal_match: _vary_argument(literal_match, rng, depth), call)
     return f"safe.{written}" if rng.random() < 0.02 else written

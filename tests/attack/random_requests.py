@@ -144,7 +144,7 @@ def random_request(seed: str, keys: tuple[str, ...]) -> RawRequest:
     return RawRequest(method, path, _query(rng), tuple(headers.items()), chunks)
 
 
-# Parts of a route's pattern: an optional group, a capturing group, a name within it, and alternatives.
+# Patterns of the parts of a route: an optional group, a capturing group, a name in such a group, and alternatives.
 _OPTIONAL_GROUP: Final = re.compile(rb"\(\?:[^()]*\)\?")
 _CAPTURING_GROUP: Final = re.compile(rb"\(([^()]+)\)")
 _NAME_PATTERN: Final = re.compile(rb"\[\^/\]\+|\.\+")
@@ -152,7 +152,7 @@ _ALTERNATIVES: Final = re.compile(rb"\(\?:([^()]*\|[^()]*)\)")
 
 
 def _path(rng: random.Random) -> tuple[bytes, tuple[str, ...]]:
-    """Return a path of a random route and the methods of the route."""
+    """Return a random path that matches a route, with the methods of this route."""
     if rng.random() < 0.4:
         path = rng.choice(tuple(ROUTES_BY_PATH))
         methods = ROUTES_BY_PATH[path].methods

@@ -1,4 +1,4 @@
-"""Templates of expressions over private values, one or more for every permitted BigQuery function; data only.
+"""Templates of expressions over private values, at least one for every permitted BigQuery function; data only.
 
 A placeholder names a type: `{S}` string, `{I}` integer, `{F}` float, `{B}` boolean, `{T}` timestamp, `{D}` date,
 `{E}` datetime, `{M}` time, `{Y}` bytes, `{A}` array of strings, `{N}` array of integers, `{J}` JSON. Lower-case letters
@@ -355,7 +355,7 @@ SCALARS: Final = {
     """),
 }
 
-# Aggregate functions by result type.
+# Templates of aggregate functions, by result type.
 AGGREGATES: Final = {
     "S": _split_lines("""
         min({S})
@@ -414,7 +414,7 @@ AGGREGATES: Final = {
     """),
 }
 
-# Window functions; `{O}` is a window with ORDER BY, `{W}` one without.
+# Templates of window functions; `{O}` is a window with ORDER BY, `{W}` a window without it.
 WINDOWS: Final = {
     "S": _split_lines("""
         lag({S}) over ({O})
@@ -447,7 +447,7 @@ WINDOWS: Final = {
     """),
 }
 
-# Permitted functions and parser nodes that generated queries do not contain, with the reason.
+# Permitted functions and parser nodes that generated queries do not contain, each with the reason.
 FUNCTIONS_NOT_GENERATED: Final = {"GROUPING": "stands beside grouping sets, which the queries have"}
 NODES_NOT_GENERATED: Final = {
     **dict.fromkeys(
@@ -467,7 +467,7 @@ CONSTANTS_BY_PLACEHOLDER: Final = {
     "p": ("r'203'", "r'[0-9.]{7,}'", "r'([a-z]+)@'", "r'^h'", "r'[0-9]+'", "r'ED'", "r'horse$'", "@p"),
 }  # fmt: skip
 
-# Spellings of an ordinal of ORDER BY or GROUP BY, and expressions that resemble one; `#` is the number.
+# Spellings of an ordinal of ORDER BY or GROUP BY, and expressions that look like one. `#` is the number.
 ORDINAL_SPELLINGS: Final = (
     "#", "(#)", "((#))", "0#", "00#", "0x#", "0X0#", "(0x#)", "+#", "-(-#)", "- -#", "-#", "#.0", "#e0", "(# + 0)", "1 * #",
     "cast(# as int64)", "'#'", "true", "null", "(select #)", "if(true, #, 1)", "coalesce(#)", "~(-#-1)", "abs(-#)", "[#][offset(0)]",

@@ -1,6 +1,6 @@
 """Generator of random queries over private values, with every clause, join, set operation, window, pivot and pipe.
 
-The same seed gives the same queries; the n-th does not depend on how many are generated.
+The same seed gives the same queries. The n-th query does not depend on the number of generated queries.
 """
 
 import re
@@ -25,7 +25,7 @@ _MAX_DEPTH: Final = 3
 
 T = TypeVar("T")
 
-# Expressions over a relation, by their type.
+# Expressions that read the columns of a relation, by their type.
 _ExpressionsByType = dict[str, tuple[str, ...]]
 
 
@@ -114,7 +114,7 @@ class _QuestionMaker:
         return self._filled(self._one_of(SCALARS[kind]), depth - 1)
 
     def key(self) -> str:
-        """Return a key to sort, group or join by; in most cases it is a private value itself."""
+        """Return an expression to sort, group or join by. In most cases, it is a private value itself."""
         return self.value("S", self._one_of((0, 0, 0, 1)))
 
     def _filled(self, template: str, depth: int) -> str:

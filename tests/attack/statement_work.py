@@ -1,6 +1,7 @@
-"""The work of an engine for a statement, measured without a clock: plan, rows of each operator, number of redactions.
+"""Measure the engine's work for a statement without a clock: the plan, the rows of each operator, and redaction calls.
 
-It must be equal for two stores that differ only in private values; otherwise the time of a query leaks them.
+The work must be equal in two stores that differ only in private values. Otherwise the time of a query reveals these
+values.
 """
 
 import json
@@ -18,9 +19,9 @@ from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT_PREFIX, REDACT_EVENT_
 from cordwood.sql.stages import Question, Statement
 from tests.attack.twins import Twin
 
-# Fields of an operator that are estimates or times.
+# Properties of an operator that are estimates or times.
 _ESTIMATED_FIELDS: Final = frozenset({"Estimated Cardinality", "Total Time"})
-# Names in a plan that depend on the name of the database.
+# Names in a plan that contain the name of the database.
 _DATABASE_NAMES: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
 _REDACT_MODE: Final = RedactMode.REPLACE
 _COUNTED_FUNCTIONS: Final = (REDACT_TEXT_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)
@@ -40,7 +41,7 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
     from_engine = {name: str(value) for name, value in question.values.items()}
     try:
         plan = session.fetch_rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
-    except QueryFault as fault:  # Scalar sub-queries are computed while the plan is made.
+    except QueryFault as fault:  # ClickHouse runs scalar sub-queries while it plans.
         return fault.message
     return [_DATABASE_NAMES.sub("", str(row[0])) for row in plan]
 
@@ -48,8 +49,9 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
 def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
     """Yield the plan and the counted run of each variant of the statement, each with its number of redaction calls.
 
-    The variants are those for stores at rest or not, with or without optimistic redaction. Each runs in its own
-    transaction, because a failure aborts one.
+    The variants are those for stores that are at rest or not, with or without optimistic redaction. Each variant runs
+    in a
+    separate transaction, because a failed statement aborts its transaction.
     """
     storage = twin.components.engine._storage  # type: ignore[attr-defined]
     with twin.components.engine._session.cursor() as own_cursor:  # type: ignore[attr-defined]
@@ -58,7 +60,7 @@ def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
 
 
 def _define_counting_macros(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Define redaction macros that count their calls in a sequence, which no rollback resets."""
+    """Define redaction macros that count their calls in a sequence. A rollback does not reset a sequence."""
     cursor.execute("CREATE SEQUENCE IF NOT EXISTS memory.main.calls")
     for name in _COUNTED_FUNCTIONS:
         counted = f"CASE WHEN nextval('memory.main.calls') > 0 THEN {name}_{_REDACT_MODE}(t) END"
@@ -96,7 +98,7 @@ def _operator(step: dict[str, Any]) -> object:
 
 
 def _run_with_counting(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
-    """Run the statement with the counting macros; return the number of rows, or the engine's error message."""
+    """Run the statement with the counting macros. Return the number of rows, or the engine's error message."""
     result = _run(cursor, _REDACTION_CALL.sub(r"counted_\1(", sql), values)
     return result if isinstance(result, str) else len(result)
 

@@ -1,4 +1,4 @@
-"""A service whose responses can be compared with those of another one: times and request ids are removed."""
+"""A service whose responses can be compared with another service's: times and request ids are removed from them."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from cordwood.app.in_process import InProcessApp
 
 StoreAnswer = tuple[int, Mapping[str, str], str]
 
-# Headers that differ between two equal requests.
+# Headers whose values differ between two equal requests.
 _VARYING_HEADERS: Final = frozenset(
     {
         *("x-request-id", "cordwood-request-id", "server-timing", "date", "etag", "content-length"),
@@ -19,7 +19,7 @@ _VARYING_HEADERS: Final = frozenset(
 
 
 class Store:
-    """A service with keys; `pinned` and `pinned_private` are pinned to the project."""
+    """A service with three keys. The keys `pinned` and `pinned_private` are pinned to the project."""
 
     def __init__(self, app: InProcessApp, engine: str, project: str = "a") -> None:
         self.app = app

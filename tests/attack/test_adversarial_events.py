@@ -1,6 +1,6 @@
 """Events with unusual keys and values change no answer for other projects, and survive export, import and backup.
 
-The same queries are run before another project sends such events, afterwards, and after a restart. The answers must be
+The same queries run before another project sends such events, afterwards, and after a restart. The answers must be
 equal byte for byte, except for the order of rows where a query does not define it. `make torture` runs all queries and
 sends more random events, with the seed POISON_SEED.
 """
@@ -35,15 +35,15 @@ from tests.chdb_databases import fresh_database
 CLIENTS_FOLDER: Final = Path(__file__).resolve().parents[3] / "shared" / "clients"
 NOW_SECONDS: Final = 1_790_000_000
 IS_FULL: Final = os.environ.get("TORTURE") == "full"
-# Stride through the clients' queries; ClickHouse in this process takes longer for each.
+# The tests run every n-th of the clients' queries. ClickHouse in this process takes longer for each query than DuckDB.
 QUERY_STRIDE: Final = {"duckdb": 1, "clickhouse": 1} if IS_FULL else {"duckdb": 8, "clickhouse": 16}
-# The first stream gets all crafted events, each other stream every n-th of them.
+# The first stream gets all crafted events, and each other stream gets every n-th of them.
 OTHER_STREAMS_STRIDE: Final = 1 if IS_FULL else 24
 EVENT_SEED: Final = os.environ.get("POISON_SEED", "1")
 RANDOM_EVENT_COUNT: Final = 20_000 if IS_FULL else 120
 # Clients' queries with several correct results: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
 NONDETERMINISTIC: Final = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
-# Suffix of answers to the private key, as opposed to the pinned one.
+# Suffix that distinguishes the answers to the private key from those to the pinned key.
 PRIVATE_KEY_SUFFIX: Final = " for the private key"
 FIRST_STREAM: Final = "cloudflare.logs.prod"
 SUB_QUERIES: Final = {
@@ -73,7 +73,7 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def client_records(kind: str) -> list[dict[str, Any]]:
-    """Return the clients' events or queries, with times relative to NOW_SECONDS."""
+    """Return the clients' recorded events or queries, with times relative to NOW_SECONDS."""
     command = [sys.executable, str(CLIENTS_FOLDER / "oracle.py"), "--now", str(NOW_SECONDS), "--emit", kind]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in answer.splitlines()]
@@ -90,7 +90,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 class RestartableService(msgspec.Struct, frozen=True):
-    """A data folder with its database, which can be opened repeatedly."""
+    """A data folder and its database, on which a service can be opened repeatedly."""
 
     folder: Path
     engine: str
@@ -109,13 +109,16 @@ class RestartableService(msgspec.Struct, frozen=True):
 
 
 def answers_by_query(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswer]:
-    """Return the answers to the pinned keys of the project, and to the private key with the project as a parameter."""
+    """Return the answers to the keys that are pinned to the project, and the answers to the private key.
+
+    The clients' queries are sent with the private key too, with the project as a parameter.
+    """
     answers: dict[str, StoreAnswer] = {}
     for client_query in queries[:: QUERY_STRIDE[store.engine]]:
         path = f"/api/endpoints/query/{client_query['endpoint']}"
         parameters = {**client_query["params"], **({"sql": client_query["sql"]} if client_query["sql"] else {})}
         status, _, body = store.answer_with(client_query["headers"], path, store.private, parameters)
-        # Error messages to the private key may suggest field names of other projects.
+        # Error messages are omitted for the private key, because they may suggest field names of other projects.
         answers[client_query["id"] + PRIVATE_KEY_SUFFIX] = (status, {}, body if status == 200 else "")
         if parameters.get("project") == "default":
             answers[client_query["id"]] = store.answer_with(client_query["headers"], path, store.pinned, parameters)
@@ -133,7 +136,7 @@ def answers_by_query(store: Store, queries: list[dict[str, Any]]) -> dict[str, S
 
 
 def export_stream(store: Store, stream: str, key: str) -> list[str]:
-    """Return the lines of a stream's export, sorted."""
+    """Return the sorted lines of a stream's export."""
     path = f"/api/streams/{quote(stream)}/events"
     status, _, file = store.app.send("GET", path, b"", {"x-api-key": key})
     assert status == 200, file
@@ -164,14 +167,14 @@ def _rows(answer: StoreAnswer) -> list[str]:
 
 
 def _is_permitted_difference(query: str, before: list[str], after: list[str]) -> bool:
-    """Return whether the difference is permitted: most clients' queries sort by a key that is not unique."""
+    """Return whether a query may have both answers. Most clients' queries sort by a key that is not unique."""
     if query in NONDETERMINISTIC:
         return len(before) == len(after) > 0
     return not query.startswith(("select ", "f:")) and bool(before) and sorted(before) == sorted(after)
 
 
 def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
-    """Send the events; each must be stored, quarantined or a duplicate, or the whole batch refused with a message."""
+    """Send the events. Each must be stored, quarantined or a duplicate, or the batch be refused with a message."""
     status, answer = store.send_text(f"/api/logs?source_name={quote(stream)}", f"[{','.join(items)}]")
     if status != 200:
         assert 400 <= status < 500, (status, answer, items)
@@ -184,7 +187,7 @@ def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
 
 
 def send_crafted_events(store: Store, ordinary: Mapping[str, list[dict[str, Any]]]) -> Counter[str]:
-    """Send all crafted events to the first stream and some to the others; repeat refused batches event by event."""
+    """Send all crafted events to the first stream and some to the others. Repeat refused batches event by event."""
     outcome: Counter[str] = Counter()
     for place, (stream, events) in enumerate(ordinary.items()):
         items = [
@@ -206,7 +209,7 @@ def send_crafted_events(store: Store, ordinary: Mapping[str, list[dict[str, Any]
 
 
 def check_private_key(store: Store) -> None:
-    """Check that the private key, which reads all events, is answered with status 200."""
+    """Check that requests with the private key, which read the events of all projects, are answered with status 200."""
     for table, stream in SUB_QUERIES.items():
         for page in ("", "/schema", "/recent", "/schema?variant=dot"):
             assert store.answer(f"/api/sources/{stream}{page}", store.private)[0] == 200, (stream, page)

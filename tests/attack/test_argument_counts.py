@@ -1,4 +1,4 @@
-"""Each function with too few, too many and odd arguments is answered or refused, never with an internal error."""
+"""Each function with too few, too many or unusual arguments is answered or refused, never with an internal error."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.attack.query_fuzzer import open_fuzzed_service, run_query
 from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
 ARGUMENT_LISTS = ("", "1", "'a'", "null", "b'a'", "1, 1", "'a', ", "'a', 'a', 'a'", "1, 1, 1, 1, 1, 1, 1, 1")
-# Words that are functions only in one place, which admission does not list.
+# Words that are functions in only one place of the grammar, so that they are not among PERMITTED_FUNCTIONS.
 CONTEXTUAL_FUNCTIONS = ("ORDINAL", "SAFE_ORDINAL", "WEEK")
 
 

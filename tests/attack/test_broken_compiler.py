@@ -1,4 +1,4 @@
-"""A deliberately broken compiler: the isolation check refuses its statements, which are logged and never run."""
+"""The isolation check refuses the statements of a deliberately broken compiler, which are logged and never run."""
 
 import io
 import json
@@ -31,7 +31,7 @@ SQL = "select upper(id) as id from edge_logs"
 
 @pytest.fixture(autouse=True)
 def no_isolation_refusals() -> None:
-    """Disable the fixture of conftest.py: refusals are expected."""
+    """Disable the fixture of conftest.py, because these tests expect refusals."""
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
@@ -72,7 +72,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 def app(
     engine: str, statements_run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InProcessApp]:
-    """Open a service whose compiler translates UPPER into a query of another stream."""
+    """Open a service with a broken compiler, which translates UPPER into a query of another stream."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
     table: MutableMapping[type[exp.Expr], Rule] = rules
     monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN_TRANSLATION[engine]))
@@ -80,7 +80,7 @@ def app(
     with open_in_process_app(make_settings(tmp_path / "data", engine=address)) as app:
         for stream, mark in ((STREAM, "ours"), (OTHER_STREAM, FOREIGN_TEXT)):
             assert send(app, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
-        # The first query of a stream creates its memtable.
+        # Create the stream's memtable, which the first query of a stream does, before statements are recorded.
         assert run_query(app, "select count(*) as n from postgres_logs")[0] == 200
         statements_run.clear()
         log.truncate(0)
@@ -116,8 +116,9 @@ def test_each_refusal_is_counted(app: InProcessApp, engine: str) -> None:
 def test_without_the_check_the_statement_is_run(
     app: InProcessApp, engine: str, statements_run: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check that the isolation check is what refuses the statement. On ClickHouse the other stream is an empty table
-    while the query runs.
+    """Check that without the isolation check, the statement runs.
+
+    On ClickHouse, the other stream is an empty table while the query runs, so that its text is not returned.
     """
     disable_isolation_check(monkeypatch)
     status, body = run_query(app)

@@ -10,7 +10,7 @@ from cordwood.app.in_process import InProcessApp, open_in_process_app
 from tests.attack.test_pinned_queries import make_settings, send
 
 HONEST_QUERY = "select sum(n) as n from numbers"
-# Queries that compute a larger sum, but would equal the honest query if comments or strings were parsed by other rules.
+# Queries that compute a larger sum. With other rules for comments and strings, they would equal the honest query.
 SIMILAR_QUERIES = (
     "select sum(n) --\r+ 4711\n as n from numbers",
     "select sum(n) #\r+ 4711\n as n from numbers",

@@ -14,7 +14,7 @@ ENDPOINT = "/api/endpoints/query/logs.all.otel"
 PRIVATE_MAIL, PRIVATE_CARD, PRIVATE_SECRET = "jane.roe@example.org", "4111 1111 1111 1111", "hunter2swordfish"
 Row = dict[str, object]
 
-# Queries with a string literal `T`. The answer is one cell with the string itself.
+# Queries with a string literal `T`. The answer to each is one cell with this string.
 TEXT_PLACES = (
     "SELECT T AS v",
     "SELECT DISTINCT T AS v FROM logs",
@@ -38,7 +38,7 @@ TEXT_PLACES = (
     "SELECT if((T, 'a') = (T, 'a'), T, '') AS v",
 )
 
-# Queries that interpret the string as a pattern, a key or a type.
+# Queries that read the string `T` as a pattern, a key or a type.
 LITERAL_PLACES = (
     "SELECT id FROM logs WHERE event_message LIKE T",
     "SELECT id FROM logs WHERE event_message ILIKE T",
@@ -69,7 +69,7 @@ LITERAL_PLACES = (
     "SELECT dateDiff(T, timestamp, timestamp) AS v FROM logs",
 )
 
-# Queries with a quoted name `N`.
+# Queries with a quoted name `N` in each place of the grammar.
 NAME_PLACES = (
     "SELECT 1 AS N",
     "SELECT N FROM (SELECT 1 AS N)",
@@ -140,7 +140,7 @@ REFUSED_QUERIES = (
     "SELECT b AS a, a AS b FROM logs",
 )
 
-# Ways to read a string of an event.
+# Expressions that read a string of an event.
 READ_EXPRESSIONS = (
     "SELECT id, event_message AS v FROM logs",
     "SELECT log_attributes AS v FROM logs",
@@ -181,7 +181,7 @@ READ_EXPRESSIONS = (
     "SELECT v['deep.mail'] AS v FROM (SELECT log_attributes AS v FROM logs)",
     "(SELECT event_message AS v FROM logs) UNION ALL (SELECT log_attributes['request.mail'] FROM logs)",
 )
-# Conditions that would be true for the raw value; the answer must be that no row matches.
+# Conditions that are true for the raw value. With redaction, no row may match.
 GUESSING_QUERIES = (
     f"SELECT count() AS n FROM logs WHERE event_message LIKE '%{PRIVATE_MAIL}%'",
     f"SELECT count() AS n FROM logs WHERE log_attributes['request.mail'] = '{PRIVATE_MAIL}'",
@@ -205,7 +205,7 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def personal_event() -> dict[str, object]:
-    """Return an event of a third project with personal data in every part."""
+    """Return an event of a third project, with personal data in every field."""
     metadata: dict[str, object] = {
         "project": "jane",
         "project_ref": "jane",
@@ -226,7 +226,7 @@ def key(app: InProcessApp) -> str:
 
 
 def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
-    """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
+    """Return the rows, or None if the query is refused. Fail on an internal error or on data of the other project."""
     status, answer = send(app, ENDPOINT, {"sql": sql}, x_api_key=key)
     assert status in (200, 400, 422), (sql, answer)
     assert FOREIGN_TEXT not in answer, sql
@@ -292,5 +292,5 @@ def test_no_condition_matches_a_private_value_under_redaction(app: InProcessApp,
 
 
 def _replace_placeholder(place: str, placeholder: str, text: str) -> str:
-    """Replace the placeholder, a capital letter that is a word."""
+    """Replace the placeholder, a capital letter that is a separate word."""
     return re.sub(rf"\b{placeholder}\b", lambda _: text, place)

@@ -1,4 +1,4 @@
-"""The compiler without the isolation check: a pinned key still reads only its own project."""
+"""A key that is pinned to a project reads only this project, even without the isolation check."""
 
 import json
 from collections.abc import Iterator

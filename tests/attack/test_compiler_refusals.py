@@ -27,7 +27,7 @@ from tests.attack.attacks import (
 )
 from tests.machine_speed import scaled
 
-# Generous limit; compilation takes milliseconds.
+# Limit in seconds. Compilation takes only milliseconds.
 MAX_SECONDS = 10
 
 
@@ -41,7 +41,7 @@ TARGETS: tuple[Target, ...] = (DuckDBTarget(), ClickHouseTarget())
 
 
 def common_fault(program: Program, sql: str) -> QueryFault:
-    """Return the fault, whose code must be the same for both engines."""
+    """Return the fault of the query, after checking that both engines give the same code."""
     faults = [_fault_for(target, program, sql) for target in TARGETS]
     assert len({fault.code for fault in faults}) == 1
     return faults[0]

@@ -1,4 +1,4 @@
-"""Random nested CTEs with the names of tables: a statement that passes the isolation check reads none of the tables."""
+"""Random nested CTEs with the names of tables. A statement that passes the isolation check reads none of the tables."""
 
 import importlib
 import random
@@ -20,11 +20,14 @@ STATEMENT_COUNT = 600
 
 @pytest.fixture(autouse=True)
 def no_isolation_refusals() -> None:
-    """Disable the fixture of conftest.py: refusals are expected."""
+    """Disable the fixture of conftest.py, because these tests expect refusals."""
 
 
 class QueryGenerator:
-    """Generator of queries of one column x over names that are tables or CTEs; `in_scope` are the CTEs in scope."""
+    """Generator of queries with one column, x. The names in their FROM clauses are tables or CTEs.
+
+    `in_scope` are the CTEs in scope.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -72,7 +75,7 @@ Answer = Callable[[str], str | None]
 
 @pytest.fixture
 def answer_on_duckdb() -> Iterator[Answer]:
-    """Return a function that runs a statement: its rows or error, or None if the check refuses it."""
+    """Return a function that runs a statement. Its result is the rows or the error, or None if the check refuses it."""
     checker = StatementCheck(IsolationCheck("duckdb"))
     with duckdb.connect() as connection:
         for name in NAMES:

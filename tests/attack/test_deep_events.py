@@ -15,7 +15,7 @@ from tests.chdb_databases import fresh_database
 
 INGEST_ADDRESS = "/api/logs?source_name=cloudflare.logs.prod"
 MEBIBYTE = 2**20
-# Queries of the project without such events.
+# Queries of a project that sends no deeply nested events.
 QUERIES = (
     "select id, event_message, metadata from edge_logs order by id",
     "select m.* from edge_logs cross join unnest(metadata) as m order by m.a.b",
@@ -39,7 +39,7 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
 
 
 def post_events(app: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
-    """Send events with the JSON texts of their metadata, which may be too deep for `json.dumps`."""
+    """Send events whose metadata is given as JSON texts, because it may be too deep for `json.dumps`."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{value}}}' for value in metadata)
     body = f"[{','.join(events)}]".encode()
     status, _, answer = app.send("POST", INGEST_ADDRESS, body, {"content-type": "application/json"})
@@ -102,7 +102,10 @@ def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
 def test_a_data_folder_with_unlimited_paths_is_opened(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: without limits of paths, every ingest request after the deep event failed with status 500."""
+    """Open a data folder that was written when paths had no limits.
+
+    Regression: after a deep event in such a folder, every ingest request failed with status 500.
+    """
     with monkeypatch.context() as unbounded:
         unbounded.setattr("cordwood.model.event.MAX_STEPS", 10**6)
         unbounded.setattr("cordwood.model.event.MAX_PATH_CHARACTERS", 10**9)
@@ -120,7 +123,10 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
 
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
 def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str) -> None:
-    """Regression: a name that matches several keys at each step doubled the compiler's work with each step."""
+    """Compile a path in which each name matches several keys.
+
+    Regression: the compiler's work doubled with each step of the path.
+    """
     rng = random.Random(3)
     for _ in range(12):
         inner = "1"
@@ -131,8 +137,8 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
     sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
     status, answer = ask(app, app.key, project="poison", sql=sql)
     assert (status, len(json.loads(answer).get("result", ()))) == (200, 12), answer
-    # If each step is a sub-query of its own, each sub-query reads all keys of the previous one, which may exceed the
-    # size limit of a plan.
+    # With a sub-query for each step, each sub-query reads all keys of the previous one. The plan may exceed its size
+    # limit.
     ctes = ", ".join(f"c{at} as (select c.m.{step} as m from c{at - 1} as c)" for at in range(1, 31))
     status, answer = ask(
         app,
@@ -144,7 +150,7 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
 
 
 def count_below(steps: int, condition: str) -> str:
-    """Return the query that counts events with a condition on the path below these steps."""
+    """Return a query that counts the events whose value `steps` levels below the metadata meets the condition."""
     path = ".".join("a" for _ in range(steps))
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
@@ -179,7 +185,10 @@ def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(app:
 
 
 def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProcessApp, tmp_path: Path) -> None:
-    """Regression: a 110 KB event of empty objects under one long key took 190 MB on disk; 750 KB of nested objects took
+    """Store long keys and deep nesting in little space.
+
+    Regression: a 110 KB event of empty objects under one long key took 190 MB on disk, and 750 KB of nested objects
+    took
     530 MB.
     """
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})

@@ -1,4 +1,4 @@
-"""The work for an event grows at most polynomially with its nesting, counted in calls of Python functions."""
+"""The work for an event grows at most polynomially with its nesting, measured in calls of Python functions."""
 
 import sys
 from collections.abc import Callable
@@ -14,8 +14,9 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, Shape
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
-# Templates of a value that contains the previous level, `%s`. They include both kinds at one path, nulls, and keys that
-# differ in case or equal the step `[]`.
+# Templates of a nesting level; `%s` is the previous level. At one path there may be objects and arrays, or nulls. Some
+# keys
+# differ only in case, or equal `[]`, which in a path is the step into an array.
 LEVEL_TEMPLATES = (
     '{"a":%s}',
     "[%s]",
@@ -28,7 +29,7 @@ LEVEL_TEMPLATES = (
     '[{"a":null},%s,{"a":1}]',
     '{"a":[1,%s],"A":{"b":1}}',
 )
-# Twice the levels are four times the work if it is quadratic, and 64 times if it doubles with each level.
+# Doubling the levels quadruples quadratic work. If the work doubles with each level, it becomes 64 times as much.
 FEW, MANY, MAX_GROWTH = 6, 12, 10
 
 
@@ -59,7 +60,7 @@ def count_calls(outer: str, inner: str, levels: int) -> int:
 
 
 def learn_shape(text: str) -> None:
-    """Learn a shape as an engine does, until projects have decoders of their own."""
+    """Learn a shape from the event as an engine does before projects have their own decoders."""
     shape, projects = Shape(), ProjectShapes()
     reader = ShapeInferrer(lambda: {"s": shape}, lambda: {"s": projects})
     extras = text if text.startswith("{") else None

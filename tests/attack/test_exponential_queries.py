@@ -13,11 +13,11 @@ from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 from tests.machine_speed import scaled
 
 ROOT = Path(__file__).parents[2]
-# The most CPU time of a compilation. The compiler's own limit is two seconds, but it finishes the step that it has begun.
+# The maximum CPU time of a compilation. The compiler's limit is two seconds, and then it finishes the current step.
 COMPILE_SECONDS = 4.0
 PLAN_SECONDS = 4.0
 MAX_GROWTH_BYTES = 400 * 2**20
-# Limit of the address space, which protects the machine. ClickHouse maps gigabytes without using them.
+# Limits of the address space, which protect the machine. ClickHouse reserves gigabytes without using them.
 ADDRESS_SPACE_BYTES = {"duckdb": 4 * 2**30, "clickhouse": 12 * 2**30}
 ALLOWED_OUTCOMES = {"answered", "limit.plan", "limit.compile", "limit.memory", "limit.time"}
 

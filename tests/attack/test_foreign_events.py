@@ -1,4 +1,4 @@
-"""Answers to a pinned key are the same in a store with and in a store without events of other projects."""
+"""Answers to a pinned key are the same whether or not the store has events of other projects."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ STREAMS = {
     "function_logs": "deno-subhosting-events",
     "storage_logs": "storage.logs.prod.2",
 }
-# Paths with one type of value in all events, on which the compiler may rely.
+# Paths at which all events have the same type of value, on which the compiler may rely.
 VALUES_BY_FIELD: Mapping[str, object] = {
     "text": "/rest/v1",
     "number": 7,
@@ -35,7 +35,7 @@ VALUES_BY_FIELD: Mapping[str, object] = {
     "mixed": None,
 }
 MIXED_VALUES = ("text", 5, 1.5, False, {"m": 1}, [1, "2"], None)
-# Values of other types that other projects send at these paths.
+# Values of other types, which other projects send at the paths of FIELD_PATHS.
 FOREIGN_VALUES = ("poison", 41, True, {"poison_key": {"deep": 1}}, [{"poison_key": 1}, "x", 2], [[1], [2]])
 
 
@@ -69,7 +69,9 @@ def event(name: str, project: str, metadata: object, second: int = 0) -> dict[st
 
 
 def foreign_events() -> Iterator[list[dict[str, object]]]:
-    """Yield events with other types at the same paths, similar names, unusual names, deep and thousands of paths."""
+    """Yield events of another project: other types at the same paths, similar and unusual names, deep paths, many
+    paths.
+    """
     for number, kind in enumerate(FOREIGN_VALUES):
         at_paths: dict[str, object] = dict.fromkeys(VALUES_BY_FIELD, kind)
         at_paths |= {
@@ -228,9 +230,9 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 QUERIES = [*(template.replace("X", path) for template in QUERIES_OF_PATH for path in FIELD_PATHS), *OTHER_QUERIES]
-# Size of the sample of queries, which is the same in each run.
+# Number of queries in the random sample, which is the same in each run.
 SAMPLE_SIZE = {"duckdb": 160, "clickhouse": 30}
-# ClickHouse plans these only in some stores, depending on whether the record is unnested.
+# Queries that ClickHouse can plan only in some stores, depending on whether the record is unnested.
 GAPS_ON_CLICKHOUSE = {
     template.replace("X", path) for template in QUERIES_OF_PATH if "from unnest(X)" in template for path in FIELD_PATHS
 }
@@ -256,7 +258,10 @@ def test_answers_to_a_pinned_key_do_not_depend_on_other_projects(stores: tuple[S
 
 
 def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
-    """Compare answers to the private key; omit notices and `*`, which may show field names of other projects."""
+    """Compare answers to the private key in both stores.
+
+    Notices and queries with `*` are omitted, because they may show field names of other projects.
+    """
     store_of_own_events, store_with_foreign_events = stores
     for sql in (query for query in some_queries(stores) if query not in OTHER_QUERIES):
         (answer, _, body), (own, _, expected) = (
@@ -290,7 +295,7 @@ def test_paths_of_the_project_are_listed_though_others_filled_the_shape(stores: 
 
 
 PRIVATE_ADDRESS = "10.0.0.5"
-# Events in which a path through arrays has only numbers.
+# Events that have only numbers at a path through arrays.
 NUMERIC_PATHS: tuple[object, ...] = (
     {"in": {"address": 5}},
     [{"in": {"address": 5}}],

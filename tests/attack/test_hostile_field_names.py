@@ -1,4 +1,4 @@
-"""Field names that contain SQL, or that an engine cannot store: other projects' answers do not change."""
+"""Field names that contain SQL, or that an engine cannot store, do not change other projects' answers."""
 
 import json
 import os
@@ -37,7 +37,7 @@ KEYS = sorted(
         "object_paths",
     }
 )
-# Queries as clients send them, and queries with `*`.
+# Queries as clients send them, and queries with `*`, which list the fields.
 QUERIES = (
     "select * from edge_logs",
     "select id, timestamp, event_message, metadata from edge_logs order by timestamp desc limit 2",
@@ -80,7 +80,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Store events of two projects, one with hostile keys, and save the answers before and after them."""
+    """Store events of two projects, one with hostile keys, and save the answers from before and after these events."""
     folder = tmp_path_factory.mktemp("keys")
     with open_in_process_app(make_settings(folder / "data", engine=engine)) as app:
         assert send(app, INGEST_ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
@@ -98,7 +98,7 @@ INGEST_ADDRESS = f"/api/logs?source_name={STREAM}"
 
 @pytest.fixture(scope="module")
 def app(engine: str, folder: Path) -> Iterator[InProcessApp]:
-    """Reopen the data folder, so that all events are read from storage."""
+    """Reopen the data folder, so that queries read all events from storage."""
     with open_in_process_app(make_settings(folder / "data", engine=engine)) as app:
         yield app
 
@@ -137,7 +137,7 @@ def test_answers_of_another_project_are_unchanged(folder: Path, app: InProcessAp
 @pytest.mark.torture
 @pytest.mark.parametrize("key", KEYS[:: 1 if IS_FULL else 9])
 def test_values_are_read_by_a_hostile_key(app: InProcessApp, key: str) -> None:
-    """Read values by the key in backquotes; a name without them also matches similar keys."""
+    """Read values by the key in backquotes. Without backquotes, a name also matches similar keys."""
     name, value = quote_name(key), f"value of {key}"[:60]
     if key != "":
         assert query_other_project(
@@ -154,14 +154,14 @@ def test_values_are_read_by_a_hostile_key(app: InProcessApp, key: str) -> None:
 
 
 def test_a_star_shows_every_key(app: InProcessApp) -> None:
-    """Use another stream, because the number of paths that one project adds to a shape is limited."""
+    """Send the events to another stream, because one project may add only a limited number of paths to a shape."""
     flat = [
         {"event_message": FOREIGN_TEXT, "project": "other", "metadata": {key: f"value of {key}"[:60]}} for key in KEYS
     ]
     assert send(app, "/api/logs?source_name=postgres.logs", flat)[0] == 200
     answered = query_other_project(app, "select m.* from postgres_logs cross join unnest(metadata) as m")
     result_rows = [row for row in answered if isinstance(row, dict)]
-    # Keys that are too long for the shape are read only by name.
+    # Keys that are too long for the shape are omitted by `*`, and are read only by name.
     for key in (key for key in KEYS if is_listable(("metadata", key))):
         assert f"value of {key}"[:60] in [row.get(key) for row in result_rows], key
 
@@ -191,7 +191,7 @@ def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tm
 def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions())
     engine.prepare([stream("s")])
-    # Many events for each key, because the engine stores frequent paths as columns.
+    # The stream gets many events for each key, because the engine stores frequent paths as columns.
     events = [
         Event(
             f"{at} {number}",

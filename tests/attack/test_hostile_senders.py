@@ -1,4 +1,6 @@
-"""Hostile HTTP clients: endless headers, idle connections, stalled bodies, decompression bombs; others are served."""
+"""Hostile HTTP clients with endless headers, idle connections, stalled bodies or decompression bombs: others are
+served.
+"""
 
 import gzip
 import json
@@ -38,7 +40,7 @@ def limited_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servic
 
 @pytest.fixture
 def other_client(limited_service: Service) -> Iterator["OtherClient"]:
-    """Run another client during the test; fail if any of its requests failed or was slow."""
+    """Run another client during the test. Fail if any of its requests failed or was slow."""
     new_key = limited_service.client.post("/api/access-tokens", json={"scopes": "ingest query"}).json()
     watched = OtherClient(limited_service.url, new_key["token"])
     watched.start()
@@ -70,7 +72,7 @@ class OtherClient(threading.Thread):
             ):
                 began = time.monotonic()
                 try:
-                    # A new connection for each request, so that accepting connections is tested too.
+                    # Each request opens a new connection, which tests that the service still accepts connections.
                     answer = httpx.request(method, self._url + address, json=body, headers=self._headers, timeout=10)
                 except httpx.HTTPError as problem:
                     self.failures.append(f"{address}: {problem!r}")
@@ -273,7 +275,7 @@ def test_a_query_that_exceeds_its_limit_when_decompressed_is_refused(limited_ser
 
 
 def test_a_zstd_frame_with_a_window_of_one_gibibyte_is_refused(limited_service: Service) -> None:
-    # A frame header that asks for a window of 1 GiB (RFC 8878, 3.1.1.1.2).
+    # A frame header that requests a window of 1 GiB (RFC 8878, 3.1.1.1.2).
     frame = b"\x28\xb5\x2f\xfd" + bytes([0b00000000, (20 << 3)]) + b"\x01\x00\x00"
     answer = send(limited_service, frame, Content_Encoding="zstd")
     assert answer.status_code == 400

@@ -52,7 +52,7 @@ def test_a_quoted_name_is_used_as_a_name_in_every_place(
     assert plain is not None
     for name in fragments_for_place(at):
         result_rows = rows(app, key, place.replace("N", quote_name(name)))
-        # A column with an empty name is named by its position.
+        # The service names a column with an empty name by its position, so this answer is not compared.
         assert name == "" or result_rows in (None, replace_name(plain, name)), name
 
 
@@ -85,7 +85,7 @@ def test_an_interpreted_string_reads_nothing_of_another_project(
 
 
 def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
-    """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
+    """Return the rows, or None if the query is refused. Fail on an internal error or on data of the other project."""
     status, body = ask(app, key, sql=sql)
     assert status in (200, 400, 422), (sql, body)
     assert FOREIGN_TEXT not in body, sql
@@ -94,7 +94,7 @@ def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
 
 
 def replace_name(json_value: object, name: str) -> object:
-    """Replace the plain name in the answer by another."""
+    """Replace PLAIN_NAME by another name in the rows of an answer."""
     if isinstance(json_value, list):
         return [replace_name(item, name) for item in json_value]
     if isinstance(json_value, dict):

@@ -1,4 +1,4 @@
-"""SQL injection through endpoint files, names of streams, parameters, LQL, and the engine's client."""
+"""SQL injection through endpoint files, names of streams, parameters, LQL, and the client library of the engine."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.chdb_databases import fresh_database
 
 KEY_OF_DIGESTS = "s3cr3tk3y0fd1gests"
 STREAM = "a\"b'c{0}@a$x\\%s--/*;"
-# An endpoint with hostile names of the stream, fields and parameters.
+# An endpoint with hostile names of its stream, fields and parameters.
 ENDPOINT = f"""/*
 name = "hostile"
 description = '''{{0}} @a "q" -- $project'''
@@ -147,7 +147,9 @@ def test_lql_finds_fields_with_hostile_names(app: InProcessApp, key: str) -> Non
     ["%(cordwood_redaction_key)s", "x%(cordwood_redaction_key)s'", "{cordwood_redaction_key:String}", "%s", "100%"],
 )
 def test_the_engine_s_client_substitutes_nothing_in_a_string(app: InProcessApp, text: str) -> None:
-    """ClickHouse's client formats a text with `%` if it has none of the server's parameters."""
+    """Check texts with `%`, because ClickHouse's client formats a query that has no server parameters with Python's
+    `%`.
+    """
     sql = f"select {quote_text(text)} as v"
     assert query_endpoint(app, app.key, "hashed", sql=sql) == [{"v": text}]
     assert query_endpoint(app, app.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]

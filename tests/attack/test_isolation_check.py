@@ -1,4 +1,4 @@
-"""The isolation check alone, which uses the engine's parser, refuses hostile statements from any source."""
+"""The isolation check, which uses the engine's parser, refuses hostile statements from any source."""
 
 import importlib
 import re
@@ -17,7 +17,7 @@ from tests.attack import hostile_clickhouse, hostile_duckdb
 from tests.chdb_databases import fresh_database
 
 STREAMS = ("own",)
-# Errors of the engine's parser for text that is not valid SQL.
+# Errors of the engine's parser that mean that the text is not valid SQL.
 INVALID_SQL = (duckdb.ParserException, QueryUnsupported)
 
 Check = Callable[[str], None]
@@ -25,7 +25,7 @@ Check = Callable[[str], None]
 
 @pytest.fixture(autouse=True)
 def no_isolation_refusals() -> None:
-    """Disable the fixture of conftest.py: refusals are expected."""
+    """Disable the fixture of conftest.py, because these tests expect refusals."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def check_duckdb() -> Iterator[Check]:
 
 @pytest.fixture(scope="module")
 def check_clickhouse() -> Iterator[Check]:
-    """Yield the check of ClickHouse's statements, which appends the settings that every statement has."""
+    """Yield the isolation check of ClickHouse; it appends the settings that every statement must have."""
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
     checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
@@ -66,7 +66,7 @@ def substitute_in_places(mark: str, replacement: str, places: Sequence[str]) -> 
 
 
 def passed_statements(check: Check, texts: Sequence[str]) -> list[str]:
-    """Return the statements that passed the check."""
+    """Return the statements that the check accepts."""
     return [text for text in texts if check_outcome(check, text) == "passed"]
 
 
@@ -90,7 +90,7 @@ def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, 
         ] == []
         assert outcomes[0] == "refused", texts[0]
         refused += outcomes.count("refused")
-    # Refusals of invalid SQL would not test the check.
+    # Most statements must be refused, because statements with invalid SQL do not test the isolation check.
     assert refused > 0.9 * len(hostile_statements.FORBIDDEN_RELATIONS) * len(hostile_statements.RELATION_PLACES)
 
 
@@ -135,7 +135,7 @@ def test_other_settings_than_those_of_every_statement_are_refused(check_clickhou
     settings = add_settings_clause("").removeprefix(" SETTINGS ")
     refused = []
     for ending in hostile_clickhouse.ENDINGS:
-        # The comment removes the settings that the fixture appends.
+        # The trailing `--` turns the settings that the fixture appends into a comment.
         text = f"SELECT 1 FROM own{ending.format(settings=settings)} --"
         refused += [ending] if check_outcome(check_clickhouse, text) == "refused" else []
     assert refused == list(hostile_clickhouse.ENDINGS)

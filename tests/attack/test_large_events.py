@@ -1,4 +1,4 @@
-"""Hundreds of one-megabyte events of one project: other projects' queries still work, also after a restart."""
+"""After hundreds of one-megabyte events of one project, other projects' queries still work, also after a restart."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def answers_by_query(service: Service) -> list[object]:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Iterator[Service]]:
-    """Yield services on the same folder, one at a time; each is killed before the next starts."""
+    """Yield services on the same folder, one after the other. Each is killed before the next starts."""
     started: list[Service] = []
 
     def start_each_engine() -> Iterator[Service]:
@@ -82,7 +82,7 @@ def test_large_events_of_one_project_do_not_affect_queries_of_others(services: I
                 assert answers_by_query(service) == before
     assert set(statuses) == {200, 429}
     assert statuses.count(200) > 8
-    # Events of other projects are still stored.
+    # The service still stores events of other projects.
     assert service.send("postgres.logs", [{"event_message": "x", "project": "good"}]).status_code == 200
     assert answers_by_query(next(services)) == before
 

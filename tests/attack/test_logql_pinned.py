@@ -20,7 +20,7 @@ SELECTORS = (
     f'{{}} | mark="{FOREIGN_TEXT}"',
     f'{{}} |= "{FOREIGN_TEXT}"',
     '{source_name="edge_logs"} | project=~".*"',
-    # Names of other tables, and names with quotes and backslashes.
+    # Selectors with names of other tables, and with names that contain quotes and backslashes.
     '{source_name="cloudflare.logs.prod"}',
     '{source_name="edge_logs\\" or 1=1 --"}',
     "{source_name=~`.*'; select .*`}",

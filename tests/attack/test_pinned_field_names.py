@@ -1,4 +1,4 @@
-"""Field names of other projects are not shown to a pinned key, in answers, hints, notices or descriptions."""
+"""Answers, hints, notices and descriptions do not show field names of other projects to a pinned key."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from cordwood.app.in_process import InProcessApp, open_in_process_app
 from tests.attack.test_pinned_queries import make_settings, send
 from tests.chdb_databases import fresh_database
 
-# A field name of another project, which is similar to SIMILAR_NAME, so that a hint would suggest it.
+# A field name of another project. It is similar to SIMILAR_NAME, so that a hint could suggest it.
 FOREIGN_NAME = "kq9plan4711"
 SIMILAR_NAME = "kq9plan471"
 OPEN_ENDPOINT = """/*
@@ -99,7 +99,7 @@ def test_an_answer_names_no_path_that_only_other_projects_have(app: InProcessApp
 def test_a_notice_does_not_depend_on_paths_of_other_projects(app: InProcessApp) -> None:
     pinned = key(app, "query", project="mine")
     sql = f"select m.{FOREIGN_NAME} as a from postgres_logs cross join unnest(metadata) as m"
-    # The key without a pin asks first: its answer must not be cached for the pinned one.
+    # The key without a pin sends the query first. Its answer must not be cached for the pinned key.
     unpinned = fetch(app, "/api/endpoints/query/logs.all", key(app, "query"), sql=sql, project="mine")
     assert f"path never seen: metadata.{FOREIGN_NAME}" not in unpinned
     assert f"path never seen: metadata.{FOREIGN_NAME}" in fetch(app, "/api/endpoints/query/logs.all", pinned, sql=sql)

@@ -1,4 +1,4 @@
-"""Events sent with a pinned key are never read by another project, whichever field names the project."""
+"""Another project never reads events that were sent with a pinned key, even if their fields name this project."""
 
 import json
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from cordwood.app.in_process import InProcessApp, open_in_process_app
 from tests.attack.test_pinned_queries import make_settings, send
 
 OWN_PROJECT, VICTIM_PROJECT = "own", "victim"
-# The sub-query of each stream in logs.all, and its field of the project.
+# For each stream: its sub-query in logs.all, and the field that names the project.
 PROJECT_FIELDS = {
     "deno-relay-logs": ("function_edge_logs", "project_ref"),
     "deno-subhosting-events": ("function_logs", "project_ref"),
     "realtime.logs.prod": ("realtime_logs", "project"),
     "storage.logs.prod.2": ("storage_logs", "project"),
 }
-# JSON of metadata that claims another project; FIELD is replaced by the stream's field.
+# JSON texts of metadata that claims another project. FIELD is replaced by the stream's project field.
 CLAIMING_METADATA = [
     '{"FIELD": "victim"}',
     '{"FIELD": "own", "FIELD": "victim"}',

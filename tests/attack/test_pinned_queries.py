@@ -21,7 +21,7 @@ from tests.attack.attacks import (
 )
 from tests.chdb_databases import fresh_database
 
-# This text is in every field of every event of the other project.
+# A text that every field of the other project's events contains.
 FOREIGN_TEXT = "f0re1gn"
 SUB_QUERIES = ("edge_logs", "postgres_logs", "auth_logs", "function_logs", "realtime_logs")
 STREAMS = ("cloudflare.logs.prod", "postgres.logs", "gotrue.logs.prod", "deno-subhosting-events", "realtime.logs.prod")

@@ -1,6 +1,6 @@
-"""Random queries over every permitted function: none causes an internal error or a message in the engine's vocabulary.
+"""Random queries over every permitted function cause no internal error and no message in the engine's vocabulary.
 
-Each engine runs in its own process, so that a crash does not end the tests. `make torture` runs for an hour;
+Each engine runs in a separate process, so that a crash does not end the tests. `make torture` runs for an hour.
 QUERY_SEED selects other queries.
 """
 
@@ -20,11 +20,11 @@ from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
 IS_FULL: Final = os.environ.get("TORTURE") == "full"
 QUERY_SEED: Final = os.environ.get("QUERY_SEED", "1")
-# The number of queries in CI, which take about 18 seconds on each engine; the full number takes about half an hour.
+# Number of queries. In CI, they take about 18 seconds on each engine; the full number takes about half an hour.
 QUERY_COUNTS: Final = {"duckdb": 60_000, "clickhouse": 20_000} if IS_FULL else {"duckdb": 600, "clickhouse": 250}
 MAX_SECONDS: Final = 3 * 3600 if IS_FULL else 240
 
-# Queries that were once answered with 500 or raised an unexpected exception in the compiler.
+# Queries that an earlier version answered with 500, or for which its compiler raised an unexpected exception.
 EARLIER_FAILURES: Final = (
     "select x, max_by(x, array(select as struct id from edge_logs)) as v from edge_logs, unnest([1, 2]) as x group by grouping sets ((x), ())",
     "select v from (select 1 in unnest((select as struct 1 as a, 2 as b)) as v from edge_logs) where to_json_string(v) <> ''",
@@ -34,8 +34,9 @@ EARLIER_FAILURES: Final = (
     "select x, grouping(x) as g, min_by(date(0, 1, 31), x) as v from unnest([1, 2]) as x, edge_logs t group by rollup(x)",
 )  # fmt: skip
 
-# Queries with a placeholder `N` wherever the compiler reads a number, which is replaced by more digits than `int`
-# accepts; and digits outside ASCII.
+# Queries with a number in each place where the compiler reads one. `N` is replaced by more digits than `int` accepts.
+# Some
+# have digits that are not ASCII.
 _LONG_NUMBER: Final = "9" * 5000
 QUERIES_WITH_NUMBER: Final = (
     *("select N as v", "select N.5 as v", "select 1eN as v", "select 0xN as v", "select 1 as v limit N", "select 1 as v order by N"),

@@ -1,6 +1,6 @@
 """Random requests to every route: none causes an internal error or hangs, and the service works afterwards.
 
-`make torture` sends many more; REQUEST_SEED selects others.
+`make torture` sends many more requests. REQUEST_SEED selects other requests.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ IS_FULL: Final = os.environ.get("TORTURE") == "full"
 REQUEST_SEED: Final = os.environ.get("REQUEST_SEED", "1")
 REQUEST_COUNTS: Final = {"duckdb": 300_000, "clickhouse": 100_000} if IS_FULL else {"duckdb": 3000, "clickhouse": 800}
 MAX_SECONDS: Final = 60
-# The permitted statuses of server errors: not implemented, busy, and disk full.
+# Statuses of server errors that are permitted: not implemented, busy, and disk full.
 PERMITTED_ERROR_STATUSES: Final = frozenset({501, 503, 507})
 
 
@@ -64,7 +64,7 @@ def send(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
 
 
 async def _exchange(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
-    """Return the status and the body of the complete response."""
+    """Send the request to the application; return the status and the body of the complete response."""
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
@@ -80,7 +80,7 @@ async def _exchange(app: InProcessApp, requested: RawRequest) -> tuple[int, byte
 
     async def receive() -> Message:
         if not unread:
-            # A followed query is answered until the client disconnects.
+            # The answer to a followed query ends only when the client disconnects.
             await (has_begun if is_followed else asyncio.Event()).wait()
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": unread.pop(0), "more_body": bool(unread)}

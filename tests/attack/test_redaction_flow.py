@@ -1,7 +1,7 @@
-"""No information flows from redacted values to answers: services that differ only in private values answer alike.
+"""Check that services that differ only in private values give the same answers to redacted queries.
 
-Answers are equal byte for byte, with status, headers and cache state. So is the work of the engine: statement, plan,
-rows of each operator, and number of redactions.
+Answers must be equal byte for byte, with status, headers and cache state. The engine's work must be equal too: the
+statement, the plan, the rows of each operator, and the number of redactions.
 """
 
 import os
@@ -31,9 +31,9 @@ QUESTION_COUNT = 2500 if IS_FULL else 60
 
 _REQUEST = "logs l cross join unnest(l.metadata) m cross join unnest(m.request) r"
 
-# Queries that once distinguished private values.
+# Queries whose answers or work depended on private values in earlier versions.
 EARLIER_LEAKS = [
-    # Sort by the raw value, with an ordinal that is not spelt "1".
+    # These queries sort by the raw value, with an ordinal that is not spelt "1".
     *(
         f"select event_message, id from logs order by {place}{limit}"
         for place in ("(1)", "((1))", "01", "0x1", "0X01", "-(-1)", "- -1", "(1), (2)", "(1) desc", "true", "-2")
@@ -46,34 +46,34 @@ EARLIER_LEAKS = [
     "from logs |> select who, id |> order by 01 desc |> limit 1 |> select id",
     "select id from (select event_message, id from logs order by (1) limit 2) union all select id from again where false",
     "select count(*) from logs where id in (select id from (select who, id from logs order by (1) limit 1))",
-    # A join in parentheses that compares raw values.
+    # These queries have a join in parentheses that compares raw values.
     "select a.id from (logs a join again b on a.event_message = b.event_message) order by a.id",
     "select count(*) from (logs a join again b on a.event_message < b.event_message)",
     "select count(*) from logs a join (again b join again c on b.who > c.who) on a.id = b.id",
-    # A pipe operator that groups by raw values.
+    # These queries have a pipe operator that groups by raw values.
     "from logs |> aggregate count(*) as n group by who",
     "from logs l |> extend 1 as c |> aggregate count(*) as n group by event_message |> order by n",
     f"from {_REQUEST} cross join unnest(r.list) x |> extend 1 as c |> aggregate count(*) as n group by x",
-    # A value that is private because of its field name, under another alias.
+    # These queries read a value that is private because of its field name under another alias.
     f"select l.id, coalesce(r.nothing, r.password) as a from {_REQUEST} order by l.id",
     f"select l.id, coalesce(r.lacking, r.password) as a from {_REQUEST} order by l.id",
     f"select count(*) from {_REQUEST} where coalesce(r.lacking, r.password) = 'x'",
-    # An array element at an index computed from a raw value.
+    # These queries read an array element at an index that is computed from a raw value.
     f"select l.id, r.texts[safe_offset(length(r.password) - 1)] as a from {_REQUEST} order by l.id",
     f"select count(r.texts[safe_offset(length(r.password) - 1)]) as a from {_REQUEST}",
-    # Strings of an array that are private because of its field name.
+    # These queries read strings of an array that are private because of its field name.
     f"select l.id, r.api_key as a from {_REQUEST} order by l.id",
     f"select l.id, 'x' in unnest(r.api_key) as a from {_REQUEST} order by l.id",
-    # A correlated sub-query that the engine computes once per distinct raw value.
+    # These queries have a correlated sub-query that the engine computes once for each distinct raw value.
     "select id, (select count(*) from again q where q.id < l.event_message) as n from logs l order by id",
     "select l.id from again l where (select count(*) from again q where q.event_message = l.event_message) > 1 limit 3",
     "select l.id, (select max(q.id) from again q where q.who = l.who and l.id is not null) as a from again l limit 3",
     "select l.id, (select count(*) from flat q where q.ip = l.who) as n from logs l limit 3",
-    # Rows of an object whose key is private.
+    # This query counts the elements of an object whose key is private.
     f"select count(*) from {_REQUEST} cross join unnest(r.`10.9.9.9`) x",
 ]
 
-# Counts of rows that contain part of a private value.
+# Queries that count or list the rows that contain part of a private value.
 COUNTING_QUERIES = [
     "select count(*) n from logs where event_message like '%203.0.113.7%'",
     "select count(*) n from logs where event_message = 'nothing here'",
@@ -88,7 +88,7 @@ COUNTING_QUERIES = [
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     with ExitStack() as stack:
-        # An ordered run that is slow on a busy machine would be stopped for one twin, and finish for the other.
+        # With the default limit, a busy machine could stop an ordered run of only one twin.
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(paging, "_MIN_ORDERED_SECONDS", 60.0)
         opened = []
         for secrets in (FIRST_SECRETS, SECOND_SECRETS):
@@ -100,7 +100,7 @@ def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def compare(twins: Twins, question: RandomQuestion, *, with_work: bool = True) -> tuple[int, str]:
-    """Run the query twice, the second time cached; return the status and the first difference, or ""."""
+    """Run the query twice, the second time from the cache. Return the status and the first difference, or ""."""
     for _ in range(2):
         answer, other_answer = (twin.ask(question.text, language=question.language) for twin in twins)
         if answer != other_answer:

@@ -1,4 +1,4 @@
-"""Signed keys (JWT): claims are parsed strictly, and other claims only narrow what the scopes permit."""
+"""Signed keys (JWT): claims are parsed strictly, and additional claims only restrict what the scopes permit."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ from tests.attack.test_pinned_queries import event, make_settings, send
 
 SIGNING_SECRET = "a-secret-of-more-than-thirty-two-bytes"
 LOGS_ADDRESS = "/api/endpoints/query/logs.all"
-# Characters that some parser treats as white space or a delimiter; only U+0020 separates scopes.
+# Characters that some parser treats as white space or a delimiter. Only U+0020 separates scopes.
 ODD_SPACES = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\u200b\u200c\u200d\u2060\ufeff\u180e\x00,;|+/"
@@ -30,7 +30,7 @@ ODD_SPACES = (
 
 
 def sign_claims(claims: bytes, header: bytes = b'{"alg":"HS256","typ":"JWT"}') -> str:
-    """Return a token of exactly these bytes with a valid signature."""
+    """Return a token with a valid signature whose claims are exactly these bytes."""
     signed_text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
     signature = hmac.new(SIGNING_SECRET.encode(), signed_text, hashlib.sha256).digest()
     return f"{signed_text.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
@@ -41,7 +41,7 @@ def token_of_claims(**claims: object) -> str:
 
 
 def token_of_text(claims: str) -> str:
-    """Return a token whose claims are `exp` and this text."""
+    """Return a token whose claims are `exp` and this JSON text."""
     return sign_claims(f'{{"exp":{int(time.time()) + 60},{claims}}}'.encode("utf-8", "surrogatepass"))
 
 
@@ -175,7 +175,7 @@ def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
     "name", ["", " ", "project ", "\uff50roject", "pr\u043eject", "a.b", "1", "project\u0000", "*"]
 )
 def test_a_pin_with_an_invalid_parameter_name_is_refused(app: InProcessApp, name: str) -> None:
-    """Refuse it because ingest would write the value to a field that no query reads."""
+    """Refuse such a pin, because ingest would write the pin's value to a field that no query reads."""
     with pytest.raises(BadKey, match="pins"):
         caller_of_token(token_of_claims(scope="ingest", pins={name: "acme"}))
     assert send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422

@@ -1,4 +1,4 @@
-"""Expensive queries that the compiler permits are stopped by the engine, which serves others and frees the memory."""
+"""The engine stops expensive queries that the compiler permits, serves other queries, and frees the memory."""
 
 import importlib
 import resource
@@ -25,7 +25,7 @@ from tests.machine_speed import scaled
 
 MEMORY_BYTES = 256 * 1024 * 1024
 QUERY_SECONDS = 1.0
-# Stopping takes longer than the time limit of the query.
+# Maximum time until a query has ended. It is longer than the time limit of a query, because stopping takes time.
 MAX_STOP_SECONDS = 15
 
 EXPENSIVE_QUERIES = {
@@ -47,7 +47,7 @@ EXPENSIVE_QUERIES = {
     ),
 }
 
-# The engine's limits do not count the memory that one function call allocates, so each function has its own limit.
+# Queries with large results of functions. The engine's memory limit does not count them, so each function has a limit.
 LARGE_RESULT_QUERIES = (
     "select length(repeat('x', 3000000000)) as n",
     "select length(repeat(repeat('x', 1000000), 1000)) as n",
@@ -62,7 +62,7 @@ LARGE_RESULT_QUERIES = (
     "select edit_distance(repeat('a', 1000000), repeat('b', 1000000)) as n",
     "select approx_quantiles(x, 100000000) as v from unnest([1, 2]) x",
     "select parse_json(repeat('[', 1000000)) as v",
-    # Engines compute constants when they plan, whether or not a condition around them is true.
+    # Engines compute constants while they plan, even if a condition makes the result unnecessary.
     "select length(repeat(b'x', 3000000000)) as n",
     "select length(net.ip_net_mask(4, 3000000000)) as n",
     "select length(net.ip_net_mask(900000000, 0)) as n",

@@ -1,6 +1,7 @@
-"""A marker word in names and strings must never reach a template or tokenized SQL, because it could then be read as
-SQL. Templates consist of text of the rules only, and tokenized SQL of templates and tokens. New rules are covered by
-the pages of the spec.
+"""A marker word in names and strings never reaches a template or tokenized SQL, where it could be read as SQL.
+
+Templates consist only of text of the rules, and tokenized SQL only of templates and tokens. The pages of the spec cover
+new rules.
 """
 
 import os
@@ -44,7 +45,7 @@ from tests.spec_runner.page import read_cases
 CANARY = "qz9canary"
 PAGES = sorted(Path("spec").glob("*/*.md"))
 TARGETS: Mapping[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
-# Stride through the cases of a page; `make torture` uses all.
+# The test runs every n-th case of a page; `make torture` runs all.
 STRIDE = 1 if os.environ.get("TORTURE") == "full" else 6
 TOKENIZE = Dialect.get_or_raise("bigquery").tokenize
 
@@ -90,7 +91,7 @@ LQL_QUERIES = (
 
 @pytest.fixture
 def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Record the templates that are split and the tokenized SQL that is rendered; fail if one contains the canary."""
+    """Record the templates that are split and the tokenized SQL that is rendered. Fail if one contains the canary."""
     recorded_templates: list[str] = []
     split_template, render = fragments.split_template, TokenizedSql.replace_tokens
 
@@ -148,7 +149,7 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 @pytest.mark.usefixtures("recorded_templates")
 def test_no_template_contains_a_canary_from_the_queries_of_the_spec(page: Path) -> None:
-    """Put the canary into one literal after the other, and into all aliases of the query at once."""
+    """Put the canary into each literal in turn, and into all aliases of the query at once."""
     queries = [case.text("sql") or "" for case in read_cases(page) if not case.fences_of("stream")]
     for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
         for changed in queries_with_canaries(sql):

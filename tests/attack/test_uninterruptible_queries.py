@@ -1,4 +1,4 @@
-"""Queries that ignore interrupts are killed with the engine's process; others are served and memory is freed."""
+"""Queries that ignore interrupts are killed with the engine's process; other queries are served and memory is freed."""
 
 import threading
 import time
@@ -34,18 +34,21 @@ ALLOWED_CODES = {
     "limit.memory",
     "query.value",
     "limit.plan",
-    # `limit.time` results if the query is stopped at its time limit after a retry in another process.
+    # The service answers `limit.time` if it repeats a query in a new engine process, and the query reaches its time
+    # limit.
     "engine.unreachable",
 }
 
 QUARANTINED = "limit.quarantined-query"
-# The engine's process was ended during the query, because of this one or another one.
+# Codes of answers if the engine's process ended during the query, because of this query or of another one.
 ENDED_CODES = {"limit.killed", "engine.unreachable"}
 MAX_ATTACKS = 10
 
 
 class SavedQueryReader(threading.Thread):
-    """Thread that sends a saved query, never cached, and records statuses and durations."""
+    """Thread that repeats a saved query with a new project, so that it is never cached, and records statuses and
+    durations.
+    """
 
     def __init__(self, service: Service, key: str) -> None:
         super().__init__(daemon=True)
@@ -76,7 +79,7 @@ def send_attack(service: Service, key: str, sql: str) -> str:
 
 
 def attack_repeatedly(service: Service, key: str, sql: str) -> list[str]:
-    """Send the query again while the engine's process is ended during it; return the codes of all answers."""
+    """Repeat the query as long as the engine's process ends during it. Return the codes of all answers."""
     codes = [send_attack(service, key, sql)]
     while codes[-1] in ENDED_CODES and len(codes) < MAX_ATTACKS:
         codes.append(send_attack(service, key, sql))
@@ -108,8 +111,8 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
     assert probe.peak_bytes < 1.25 * MEMORY_CEILING_BYTES + base
     until(lambda: family_bytes(service.process.pid) < MEMORY_CEILING_BYTES, 30)
     probe.stopped.set()
-    # Beside others, a query is only suspected the first time. None ends the process again and again, and those that were
-    # killed are quarantined for every key.
+    # A query that ran beside others is at first only suspected of blocking the engine. No query may end the process
+    # repeatedly, and the killed queries are quarantined for every key.
     assert not {answers[-1] for answers in codes} & ENDED_CODES
     killed = [sql for sql, answers in zip(ATTACKING_QUERIES, codes, strict=True) if answers[-1] == QUARANTINED]
     assert {send_attack(service, create_key(service), sql) for sql in killed} == {QUARANTINED}
@@ -117,7 +120,7 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
 
 
 def test_a_killed_query_is_refused_although_its_caller_hung_up(start: Start) -> None:
-    """Otherwise one key could end the engine's process again and again."""
+    """Quarantine the query even if its caller hung up; otherwise one key could end the engine's process repeatedly."""
     service = start("--memory", "512MiB", env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"})
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200

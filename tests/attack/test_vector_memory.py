@@ -1,4 +1,4 @@
-"""Memory of function results for one vector of rows, which DuckDB's memory limit does not include, is bounded."""
+"""Bounded memory for the results of a function for one vector of rows, which DuckDB's memory limit does not include."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).parents[2]
 MAX_GROWTH_BYTES: Final = 600 * 10**6
 TIMEOUT_SECONDS: Final = 120
 
-# Results beyond the bound, which are refused.
+# Expressions whose results exceed the bound, so that they are refused.
 RESULTS_BEYOND_BOUND: Final = {
     "repeat": "length(repeat('a', 16385 + mod(x, 7)))",
     "repeat of bytes": "length(repeat(b'a', 16385 + mod(x, 7)))",
@@ -26,7 +26,7 @@ RESULTS_BEYOND_BOUND: Final = {
     "generate_timestamp_array": "array_length(generate_timestamp_array(timestamp '2020-01-01',"
     " timestamp_add(timestamp '2020-01-04', interval x second), interval 1 minute))",
 }
-# Results within the bound, alone and as arguments of other functions.
+# Expressions whose results are within the bound, alone and as arguments of other functions.
 RESULTS_WITHIN_BOUND: Final = {
     "repeat": "length(repeat('a', 16370 + mod(x, 7)))",
     "lpad": "length(lpad('a', 16370 + mod(x, 7)))",
@@ -78,7 +78,7 @@ os._exit(0)
 
 
 def growth_and_outcome(expression: str) -> tuple[int, str]:
-    """Compute the expression for 4,096 rows in a new process; return the growth of its memory and the outcome."""
+    """Compute the expression for 4,096 rows in a new process. Return the growth of its memory and the outcome."""
     sql = f"select sum({expression}) as n from unnest(generate_array(1, 4096)) as x"
     command = [sys.executable, "-c", PROGRAM, sql]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True, cwd=ROOT)

@@ -1,7 +1,7 @@
 """Two services whose events differ only in private values, so that any observable difference is a leak.
 
-The private values of the second are longer, shorter or as long, have other numbers of distinct values, and sort in
-reverse. Events, types, keys and clock are the same.
+The private values of the second service are longer, shorter or as long. They have other numbers of distinct values, and
+sort in reverse. Events, types, keys and clock are the same.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ with
 select id, timestamp, event_message, metadata from logs order by timestamp desc limit 100
 """
 
-# Private values by name; events use them in rotation.
+# Private values by name. The events use the values of each name in rotation.
 _Secrets = Mapping[str, Sequence[str]]
 FIRST_SECRETS: Final[_Secrets] = {
     "ip": ("203.0.113.7", "198.51.100.23", "192.0.2.99", "10.20.30.40", "9.9.9.9"),
@@ -71,7 +71,7 @@ SECOND_SECRETS: Final[_Secrets] = {
 }
 EVENT_COUNT: Final = 24
 
-# Headers that differ between two equal requests.
+# Headers whose values differ between two equal requests.
 _VARYING_HEADERS: Final = ("x-request-id", "server-timing", "date")
 
 
@@ -84,7 +84,7 @@ class ComparableAnswer(msgspec.Struct, frozen=True):
 
 
 class EngineRecord(msgspec.Struct):
-    """Record of the engine's questions, and the number of strings in each redaction of fetched rows."""
+    """The questions that the engine was asked, and the number of strings in each redaction of fetched rows."""
 
     questions: list[Question] = []
     redacted_counts: list[int] = []
@@ -107,7 +107,7 @@ class Twin(msgspec.Struct, frozen=True):
         headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
         status, response_headers, body = self.app.send("GET", path, b"", headers)
         lower_case_headers = {name.lower(): value for name, value in response_headers.items()}
-        # A cursor contains the time of its request, encrypted: only its length is compared.
+        # A cursor contains the encrypted time of its request, so only the cursor's length is compared.
         compared_headers = [
             (name, str(len(value)) if name == "cordwood-next" else value) for name, value in lower_case_headers.items()
         ]
@@ -204,7 +204,9 @@ def _record_questions(engine: Engine) -> EngineRecord:
 
 
 def _use_one_thread(engine: Engine) -> None:
-    """Use one thread, so that the order of rows is deterministic. For DuckDB that is a setting of the service."""
+    """Let ClickHouse use one thread, so that the order of rows is deterministic. DuckDB's threads are a setting of the
+    service.
+    """
     build_query: Callable[..., Any] = engine._build_query  # type: ignore[attr-defined]
 
     def query_in_one_thread(*arguments: object) -> object:

@@ -21,14 +21,15 @@ IS_FULL = os.environ.get("TORTURE") == "full"
 EXPECT_TIMEOUT_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
-# Each look is a width and a colour scheme. The first two run always; the other two run in full only, and in
+# Each look is a width and a colour scheme. The first two looks run always. The other two run only in the full run, and
+# in
 # test_accessible.py, which visits all pages.
 TORTURE_LOOKS = [pytest.param(*look, marks=pytest.mark.torture) for look in ((NARROW, "light"), (WIDE, "dark"))]
 ALL_LOOKS = pytest.mark.parametrize(
     ("width", "scheme"), [(NARROW, "dark"), (WIDE, "light"), *(TORTURE_LOOKS if IS_FULL else [])]
 )
 PICTURES = Path(__file__).parents[2] / ".pictures"
-# On a busy machine, rows may take longer than the five seconds for which expectations wait by default.
+# On a busy machine, rows may appear later than after five seconds, the default time for which expectations wait.
 expect.set_options(timeout=EXPECT_TIMEOUT_MS)
 
 
@@ -43,7 +44,7 @@ class Tab:
     expected: list[str] = field(default_factory=list)
 
     def open(self, place: str = "explore?range=7d", *, with_key: bool = True) -> Page:
-        """Return the page at an address of the service, after pasting the key as a person would."""
+        """Return the page at an address of the service, after pasting the tab's key as a person does."""
         self.page.goto(f"{self.demo.url}/#{place}")
         if with_key:
             self.page.get_by_label("Key", exact=True).fill(self.demo.key)
@@ -63,17 +64,18 @@ class Tab:
         self.post(f"/api/logs?source_name={quote(stream)}", list(events))
 
     def new_key(self, **terms: Any) -> str:
-        """Return a new key with these terms."""
+        """Create a key with these terms and return it."""
         return str(self.post("/api/access-tokens", terms)["token"])
 
     def expect_refusal(self, status: int) -> None:
-        """Expect the line that the browser logs for each answer with this error status."""
+        """Accept the line that the browser logs for each answer with this error status."""
         self.expected.append(f"the server responded with a status of {status}")
 
     @property
     def page_errors(self) -> list[str]:
-        """Return the unexpected errors that the page logged or raised, including breaches of its content security
-        policy.
+        """Return the errors that the page logged or raised, except expected ones. They include violations of its
+        content
+        security policy.
         """
         return [line for line in self.fault_at if not any(expected in line for expected in self.expected)]
 
@@ -82,9 +84,7 @@ class Tab:
 
 
 class HeldRequest:
-    """The first request of a page to an address, which is held until the test continues it. Later requests are not
-    held.
-    """
+    """The first request of a page to an address, held until the test lets it continue. Later requests are not held."""
 
     def __init__(self, page: Page, address: str | re.Pattern[str]) -> None:
         self._page = page
@@ -98,7 +98,7 @@ class HeldRequest:
             self._routes.append(route)
 
     def sent(self) -> Route:
-        """Wait until the request is sent, and return it."""
+        """Wait until the page sends the request, and return it."""
         while not self._routes:
             self._page.wait_for_timeout(20)
         return self._routes[0]
@@ -107,8 +107,8 @@ class HeldRequest:
 def wait_until_true(page: Page, expression: str, argument: object = None) -> None:
     """Wait until an expression or a function is true in the page.
 
-    Page.wait_for_function polls with eval in the page, which the content security policy blocks unless the first
-    evaluation is true already.
+    `Page.wait_for_function` cannot be used, because it polls with eval in the page, which the content security policy
+    blocks. It works only if the first evaluation is true.
     """
     while not page.evaluate(expression, argument):
         page.wait_for_timeout(20)
@@ -142,11 +142,11 @@ def demo_from_service(service: Service) -> Demo:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Yield a browser for one module, because its event loop occupies the thread that other modules need."""
+    """Yield a browser for one module, because the browser's event loop occupies the thread that other modules need."""
     chromium = require_program("chromium", "chromium")
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
-        # Chromium refuses to sandbox itself as root, the usual user in a container.
+        # Chromium's sandbox does not run as root, which is the usual user in a container.
         sandbox_options = ["--no-sandbox"] if os.geteuid() == 0 else []
         yield playwright.chromium.launch(
             executable_path=chromium,
@@ -182,13 +182,13 @@ def open_tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequ
 
 @pytest.fixture(scope="module")
 def shared_context(browser: Browser) -> BrowserContext:
-    """The browser context in which most tests open their tab, so that files of the page are fetched once."""
+    """Return the browser context in which most tests open their tab, so that the page's files are fetched once."""
     return open_context(browser, WIDE, "light")
 
 
 @pytest.fixture
 def tab(shared_context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    """Yield a tab with its own key and history. At the end of the test, the page must have reported no error."""
+    """Yield a tab with its own key and history. At its end, the test fails if the page reported an unexpected error."""
     opened = open_tab_in(shared_context, demo, request)
     yield opened
     opened.page.close()

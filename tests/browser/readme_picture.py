@@ -1,4 +1,7 @@
-"""Take the screenshots for the README and the guide from a demo: python -m tests.browser.readme_picture."""
+"""Take the screenshots for the README and the guide from a demo.
+
+`python -m tests.browser.readme_picture` runs it.
+"""
 
 import re
 import struct
@@ -66,7 +69,7 @@ def show_exploration(page: Page, demo: Demo) -> None:
 
 
 def show_incident(page: Page, demo: Demo) -> None:
-    """Show the last day by status, with the bars of the incident."""
+    """Show the events of the last day by status; the bars show the incident."""
     page.goto(f"{demo.url}/#explore?range=24h&by=m.response.status_code")
     expect(page.locator(".histogram rect.tone-error").first).to_be_visible()
     page.get_by_label("Find a field").fill("m.request.path")
@@ -82,7 +85,7 @@ def show_slowest_requests(page: Page, demo: Demo) -> None:
 
 
 def show_request(page: Page, demo: Demo) -> None:
-    """Show one failed request in all services."""
+    """Show the events of one failed request in all services."""
     page.goto(f"{demo.url}/#explore?range=24h&q={quote(FAILED_REQUESTS)}")
     expect(page.locator(".readout")).to_have_text(re.compile(r"^1[0-4]\d events$"))
     expect(page.locator(".events tbody tr.row").first).to_contain_text("checkout")
@@ -108,7 +111,7 @@ PICTURES: Mapping[str, tuple[Callable[[Page, Demo], None], bool]] = {
 
 
 def recompress(png: bytes) -> bytes:
-    """Compress the picture again as far as possible, because the browser compresses quickly instead."""
+    """Compress the picture at the highest level, because the browser compresses it for speed and not for size."""
     all_chunks = list(png_chunks(png))
     pixels = zlib.compress(zlib.decompress(b"".join(body for kind, body in all_chunks if kind == b"IDAT")), 9)
     chunks_to_write = [(kind, body) for kind, body in all_chunks if kind == b"IHDR"]

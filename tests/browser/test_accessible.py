@@ -1,4 +1,4 @@
-"""Axe finds no serious accessibility fault on any page, in any colour scheme and width."""
+"""Axe, a checker of accessibility, finds no serious fault on any page, in any colour scheme and width."""
 
 from importlib import resources
 from typing import Any

@@ -71,7 +71,7 @@ def test_markup_in_texts_of_events_is_shown_as_text(page: Page) -> None:
     expect(page.get_by_role("region", name="History").first).to_contain_text(HOSTILE)
     expect(page.locator("main img")).to_have_count(0)
     expect(page).to_have_title("Alerts · cordwood")
-    # A bidirectional override must end with its text.
+    # Each text is in a `bdi` element, so that a bidirectional override in it does not affect the text after it.
     assert page.locator(".alert-card td bdi").count() > 0
 
 

@@ -26,7 +26,7 @@ def sql(text: str, **values: str) -> str:
 
 
 def values_of(text: str, kind: str) -> str:
-    """Return a query of constant rows: pairs of a day or a word, and a number."""
+    """Return a query of constant rows; each row is a day or a word, with a number."""
     rows = ", ".join(
         f"struct({kind.format(name)} as x, {value} as n)" for name, value in (pair.split("=") for pair in text.split())
     )
@@ -42,7 +42,7 @@ def is_pressed(page: Page, name: str) -> Locator:
 
 
 def point_heights(page: Page, selector: str) -> list[float]:
-    """Return the heights of the points of a line above the bottom of the chart."""
+    """Return the height of each point of a line above the bottom of the chart."""
     points = page.locator(selector).first.get_attribute("points") or ""
     return [240 - 22 - float(pair.split(",")[1]) for pair in points.split()]
 
@@ -71,7 +71,7 @@ def test_groups_are_stacked_on_each_other(tab: Tab) -> None:
     expect(areas.first).to_be_visible()
     assert areas.count() >= 4
     first, second = (areas.nth(place).get_attribute("points") or "" for place in (0, 1))
-    # The bottom of the second series is the top of the first.
+    # The bottom edge of the second series is the top edge of the first series.
     middle = len(first.split()) // 2
     assert first.split()[:middle] == list(reversed(second.split()[middle:]))
     expect(is_pressed(page, "Stacked")).to_have_attribute("aria-pressed", "true")

@@ -1,4 +1,7 @@
-"""Endpoints, streams and alerts are edited as text. Each docstring counts the steps that a person takes, at most four."""
+"""The editor of endpoints, streams and alerts, which are edited as text.
+
+Docstrings of tests state the steps that a person takes, at most four.
+"""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +29,7 @@ select id from `postgres.logs`
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with five events in postgres.logs, and an endpoint in a file of the operator."""
+    """A running service with five events in postgres.logs, and an endpoint in a file of the operator."""
     folder = tmp_path_factory.mktemp("definitions")
     (folder / "files").mkdir()
     (folder / "files" / "of.a.file.sql").write_text(ENDPOINT_FILE)
@@ -43,7 +46,7 @@ def demo(service: Service) -> Demo:
 
 
 def create_endpoint(service: Service, name: str, **fields: Any) -> str:
-    """Create an endpoint with the events of postgres.logs, and return its name."""
+    """Create an endpoint that reads the events of postgres.logs, and return its name."""
     definition = {"name": name, "query": QUERY, "max_limit": 3, **fields}
     answer = service.client.post("/api/endpoints", json=definition)
     assert answer.status_code == 201, answer.text
@@ -82,7 +85,7 @@ def open_new_definition(tab: Tab, service: Service, name: str) -> Page:
 
 
 def test_a_changed_row_limit_is_saved_and_applied(tab: Tab, service: Service) -> None:
-    """Three steps: Edit, type, Save; the page itself runs the endpoint again."""
+    """Change the row limit in three steps: Edit, type, Save. The page then runs the endpoint again."""
     name = create_endpoint(service, "limited")
     page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
     expect(page.locator(".receipt")).to_contain_text("3 rows")
@@ -97,7 +100,7 @@ def test_a_changed_row_limit_is_saved_and_applied(tab: Tab, service: Service) ->
 
 
 def test_an_error_is_shown_at_its_place_while_it_is_typed(tab: Tab, service: Service) -> None:
-    """Two steps: type, and click the place."""
+    """Correct an error in two steps: type, and click the position that the message names."""
     tab.expect_refusal(422)
     page = open_new_definition(tab, service, "mistyped")
     replace_text(page, "`postgres.logs`", "`postgres.log`")
@@ -111,7 +114,7 @@ def test_an_error_is_shown_at_its_place_while_it_is_typed(tab: Tab, service: Ser
     replace_text(page, "max_rows = 3", "max_rows = 0")
     expect(page.locator(".definition .wrong").first).to_be_visible()
     expect(message).to_contain_text("max_rows")
-    # A refused text is not stored.
+    # A text that the check refuses is not stored.
     click_button(page, "Save endpoint")
     expect(message).to_contain_text("max_rows")
     assert service.client.get("/api/endpoints/mistyped").json()["max_limit"] == 3
@@ -128,14 +131,17 @@ def test_only_the_check_of_the_newest_text_counts(tab: Tab, service: Service) ->
 
 
 def put_text(page: Page, text: str) -> None:
-    """Set the text as a paste would, because the browser takes long to type thousands of lines."""
+    """Set the text at once, as pasting does, because the browser takes long to type thousands of lines."""
     text_area(page).evaluate(
         "(area, text) => { area.value = text; area.dispatchEvent(new Event('input', {bubbles: true})) }", text
     )
 
 
 def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Service) -> None:
-    """Regression: the time to colour a word, and to insert lines, grew with the square of their length."""
+    """Set texts with a long word and with many lines.
+
+    Regression: the time to colour a word, and to insert lines, grew with the square of their length.
+    """
     tab.expect_refusal(422)
     page = open_new_definition(tab, service, "long")
     short_text = text_area(page).input_value()
@@ -161,7 +167,7 @@ def name_and_save(page: Page, noun: str, first_name: str, name: str) -> None:
 
 
 def test_a_new_endpoint_is_written_from_its_initial_text(tab: Tab, service: Service) -> None:
-    """Four steps: New endpoint, its name, Save, Run. The initial text is valid."""
+    """Create an endpoint in four steps: New endpoint, its name, Save, Run. The initial text is valid."""
     page = tab.open("endpoints")
     name_and_save(page, "endpoint", "my.endpoint", "made.here")
     click_button(page, "Run")
@@ -171,7 +177,7 @@ def test_a_new_endpoint_is_written_from_its_initial_text(tab: Tab, service: Serv
 
 
 def test_a_shipped_endpoint_is_copied(tab: Tab, service: Service) -> None:
-    """Two steps: Copy as new, Save."""
+    """Copy a shipped endpoint in two steps: Copy as new, Save."""
     page = tab.open("endpoints?endpoint=usage.api-counts")
     expect(page.get_by_text("It ships with cordwood.")).to_be_visible()
     expect(page.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
@@ -184,7 +190,7 @@ def test_a_shipped_endpoint_is_copied(tab: Tab, service: Service) -> None:
 
 
 def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Service) -> None:
-    """Four steps: Edit, Add an alert, Save, Alerts. The added alert is valid for its endpoint."""
+    """Add an alert in four steps: Edit, Add an alert, Save, Alerts. The added alert is valid for its endpoint."""
     tab.expect_refusal(422)
     parameters = [{"name": "since", "type": "timestamp", "required": True}]
     query = "select t.id from `postgres.logs` as t where t.timestamp > @since"
@@ -194,7 +200,7 @@ def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Serv
     text_area(page)
     click_button(page, "Add an alert")
     expect(status_message(page)).to_contain_text("Valid. Changed: alert.")
-    # The condition is selected.
+    # The new alert's condition is selected, so that typing replaces it.
     page.keyboard.type("rowz > 100")
     expect(page.locator(".definition .editor-error")).to_contain_text("rowz")
     expect(page.locator(".definition .wrong").first).to_be_visible()
@@ -205,7 +211,7 @@ def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Serv
     card = page.get_by_role("region", name="Alert watched")
     expect(card).to_contain_text("rows > 100")
     tab.save_screenshot("alerts")
-    # The link back opens the editor with the caret at the alert.
+    # The alert's link to its endpoint opens the editor, with the alert selected.
     card.get_by_role("link", name="Edit watched").click()
     text_area(page)
     expect(page.get_by_role("button", name="Go to the alert")).to_be_visible()
@@ -214,7 +220,7 @@ def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Serv
 
 
 def test_an_alert_in_a_file_is_read_only_and_its_endpoint_is_copied(tab: Tab) -> None:
-    """Two steps: Copy as new, Save."""
+    """Copy the endpoint of an alert file in two steps: Copy as new, Save."""
     page = tab.open("alerts")
     card = page.get_by_role("region", name="Alert of.a.file")
     expect(card).to_contain_text("It is in a file of the operator.")
@@ -227,7 +233,7 @@ def test_an_alert_in_a_file_is_read_only_and_its_endpoint_is_copied(tab: Tab) ->
 
 
 def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
-    """Three steps: Edit, Add a transform, Save."""
+    """Add a transform in three steps: Edit, Add a transform, Save."""
     page = tab.open("streams?stream=pgbouncer.logs.prod")
     click_button(page, "Edit")
     text_area(page, "stream")
@@ -237,7 +243,7 @@ def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
     expect(page.locator("#told")).to_contain_text("The stream pgbouncer.logs.prod is saved.")
     events = [{"event_message": "e", "metadata": {"level": level}} for level in ("debug", "info")]
     assert service.send("pgbouncer.logs.prod", events).json()["dropped"] == 1
-    # A second transform is added in the form in which the first one is stored.
+    # The second transform is added in the TOML syntax in which the first transform is stored.
     expect(status_message(page)).to_contain_text("It does what is served.")
     click_button(page, "Add a transform")
     page.keyboard.type("m.level:trace")
@@ -253,14 +259,14 @@ def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
 
 
 def test_a_new_stream_is_created(tab: Tab, service: Service) -> None:
-    """Three steps: New stream, its name, Save."""
+    """Create a stream in three steps: New stream, its name, Save."""
     page = tab.open("streams")
     name_and_save(page, "stream", "my.app", "made.stream")
     assert service.client.get("/api/sources/made.stream").json()["retention_days"] == 30
 
 
 def test_an_earlier_version_is_viewed_and_restored(tab: Tab, service: Service) -> None:
-    """Three steps: Edit, Versions, Restore."""
+    """Restore an earlier version in three steps: Edit, Versions, Restore."""
     name = create_endpoint(service, "restored")
     assert service.client.put(f"/api/endpoints/{name}", json={"max_limit": 1}).status_code == 200
     page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
@@ -282,7 +288,7 @@ def test_an_earlier_version_is_viewed_and_restored(tab: Tab, service: Service) -
 
 @pytest.mark.parametrize("choice", ["Save mine over it", "Take theirs"])
 def test_a_concurrent_change_is_shown_and_no_text_is_lost(tab: Tab, service: Service, choice: str) -> None:
-    """Two steps after Save: view the other text, and choose one of the two."""
+    """Resolve a conflict in two steps after Save: view the other text, and choose one of the two texts."""
     tab.expect_refusal(412)
     name = "shared." + choice.split(" ", maxsplit=1)[0].lower()
     page = open_new_definition(tab, service, name)
@@ -323,7 +329,7 @@ def test_text_typed_during_a_save_stays(tab: Tab, service: Service) -> None:
 
 
 def test_a_definition_deleted_meanwhile_is_saved_again(tab: Tab, service: Service) -> None:
-    """Two steps: Save, and Save it again."""
+    """Save a deleted definition in two steps: Save, and Save it again."""
     tab.expect_refusal(404)
     page = open_new_definition(tab, service, "removed")
     replace_text(page, "max_rows = 3", "max_rows = 4")
@@ -360,7 +366,7 @@ def test_unsaved_text_is_kept_and_not_shown_for_another_key(tab: Tab, service: S
 
 
 def test_an_endpoint_is_deleted_after_confirmation(tab: Tab, service: Service) -> None:
-    """Three steps: Edit, Delete, Delete."""
+    """Delete an endpoint in three steps: Edit, Delete, and Delete again to confirm."""
     page = open_new_definition(tab, service, "unwanted")
     click_button(page, "Delete…")
     click_button(page, "Keep it")
@@ -421,7 +427,7 @@ def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -
     page.keyboard.press("Tab")
     page.keyboard.type(" as")
     expect(options.first).to_have_text("as")
-    # Completion does not change a complete word.
+    # Tab does not change a word that is already complete.
     page.keyboard.press("Tab")
     page.keyboard.type(" t cross join unnest(metadata) as m where m.datab")
     expect(options.first).to_contain_text("m.database")
@@ -443,7 +449,7 @@ def test_an_endpoint_is_changed_with_the_keyboard_alone(tab: Tab, service: Servi
     page.keyboard.press("Control+Enter")
     expect(page.locator("#told")).to_contain_text("The endpoint typed is saved.")
     assert "and true" in service.client.get(f"/api/endpoints/{name}").json()["query"]
-    # Tab moves the focus out of the text area.
+    # The Tab key moves the focus out of the text area, so that the keyboard alone suffices.
     page.keyboard.press("Tab")
     expect(text_area(page)).not_to_be_focused()
 
@@ -475,7 +481,7 @@ def test_the_editor_is_accessible_and_fits_the_screen(
         tab.save_screenshot(noun)
         assert serious_faults(page) == [], noun
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), noun
-        # The coloured text must lie exactly below the typed text, also at the end of a long text.
+        # The coloured text must lie exactly below the typed text, even at the end of a long text.
         text_area(page, noun).press("Control+End")
         page.keyboard.insert_text("a long line " * 40 + "\n" * 40 + "end")
         places = "[...document.querySelectorAll('.definition .editor-text, .definition .editor-paint')]"

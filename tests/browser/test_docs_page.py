@@ -40,7 +40,7 @@ def open_operation(page: Page, verb: str, path: str) -> Locator:
 
 
 def faults_in(page: Page, selector: str) -> Any:
-    """Return the faults that axe finds in a part of the page; the whole page would take seconds."""
+    """Return the faults that axe finds in a part of the page, because checking the whole page takes seconds."""
     load_axe(page)
     violations = page.evaluate(
         "selector => axe.run(document.querySelector(selector), {resultTypes: ['violations']})", selector
@@ -71,7 +71,7 @@ def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(
     page.get_by_role("button", name="Use a key").click()
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
-    # Only some operations are examined, because axe takes half a minute for all of them.
+    # Axe examines only some operations, because it takes half a minute for all of them.
     page.evaluate(
         "() => document.querySelectorAll('.operation + .operation:not(:has(form))').forEach(one => one.remove())"
     )
@@ -119,7 +119,7 @@ def test_the_page_loads_nothing_from_other_hosts_and_needs_no_key(open_tab_with_
 
 
 def run_code(language: str, code: str, key: str, folder: Path) -> Any:
-    """Run code as a reader would, in a shell, Python or Node.js, and return its output."""
+    """Run the code of an example in a shell, Python or Node.js, as a reader does, and return its output."""
     commands = {
         "curl": ["bash", "-c", code],
         "Python": [sys.executable, "-I", "-c", code],

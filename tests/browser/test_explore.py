@@ -30,7 +30,7 @@ def run_query(page: Page, text: str) -> None:
 
 
 def event_count(page: Page) -> int:
-    """Return the number of events in the histogram, once it is shown."""
+    """Return the number of events that the histogram shows, once it is visible."""
     readout = page.locator(".readout")
     expect(readout).to_have_text(re.compile(r"^[\d,]+ events$"))
     return int(re.sub(r"\D", "", readout.inner_text()))
@@ -142,7 +142,7 @@ def test_a_row_expands_to_its_event_whose_values_add_filters(tab: Tab) -> None:
     method = leaf.locator(".value").inner_text()
     leaf.locator(".value").click()
     expect(query_editor(page)).to_have_value(f"m.request.method:{method}")
-    # An expanded row stays expanded while it is among the rows.
+    # The row stays expanded, because it matches the new filter.
     leaf = page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^country$")))
     country = leaf.locator(".value").inner_text()
     leaf.hover()
@@ -204,7 +204,7 @@ def test_an_error_is_shown_at_its_position(tab: Tab) -> None:
     run_query(page, "error (m.request.method:GET")
     expect(page.get_by_role("alert")).to_contain_text("never closed")
     expect(page.locator(".editor-paint .wrong")).to_have_text("(")
-    # The previous rows stay, but in grey.
+    # The rows of the previous query stay visible, but grey.
     expect(page.locator(".explore.is-behind")).to_be_visible()
     expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.get_by_role("button", name="line 1, column 7").click()
@@ -327,7 +327,7 @@ def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
         page.get_by_role("button", name="Live").click()
     for text in ("first", "second"):
         event = {"event_message": text, "project": "followed", "metadata": {"response": {"status_code": 200}}}
-        # The page must not repeat the query before the row is shown.
+        # The page must show the row without repeating the query, so requests for queries get no answer.
         page.route("**/query/**", lambda _: None)
         page.request.post(
             f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event
@@ -446,7 +446,7 @@ def test_a_query_key_may_explore_and_sees_what_it_may_not_read(tab: Tab) -> None
     tab.demo = replace(tab.demo, key=tab.new_key(scopes="query", pins={"project": "acme"}))
     page = tab.open("explore?range=7d&p.project=acme")
     expect(page.locator(ROW_SELECTOR).first).to_be_visible()
-    # The service does not list fields for a pinned key, so the listed fields are those of the events that the key may
+    # The service does not list fields for a pinned key, so the page lists the fields of the events that the key may
     # read.
     expect(page.locator('[data-field="m.request.method"]')).to_be_visible()
     page.get_by_role("link", name="Endpoints").click()

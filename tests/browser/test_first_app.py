@@ -1,4 +1,4 @@
-"""The chart that the guide describes for events of the reader's own app."""
+"""The guide's chart for events of the reader's own app."""
 
 import re
 import time
@@ -17,7 +17,7 @@ GUIDE_FILES = {step.saved_as: step.text for step in steps_of("docs/guide/first-a
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """Start a service with the stream and the endpoint of the guide, and requests of three minutes."""
+    """Start a service with the guide's stream and endpoint, and with requests from three minutes."""
     folder = tmp_path_factory.mktemp("shop")
     for name in ("streams.toml", "queries/shop.paths.sql"):
         file = folder / name
@@ -42,7 +42,7 @@ def test_the_query_of_the_guide_is_drawn_with_a_line_for_each_path(tab: Tab) -> 
     page.get_by_label("Endpoint").select_option("shop.paths")
     page.get_by_role("button", name="SQL", exact=True).click()
     query = page.get_by_role("combobox", name="Query", exact=True)
-    # The query that is already shown is translated to SQL first.
+    # The page first translates the query that is already shown to SQL.
     expect(query).to_have_value(re.compile("^select", re.IGNORECASE))
     query.fill(GUIDE_FILES["slowest.sql"])
     query.press("Control+Enter")

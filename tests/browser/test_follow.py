@@ -1,4 +1,4 @@
-"""The Follow page: one request through all sub-queries, and the events before and after an event."""
+"""The Follow page: the events of one request in all sub-queries, and the events before and after an event."""
 
 import re
 import time
@@ -18,7 +18,12 @@ def new_project() -> str:
 
 
 def send_request(tab: Tab, project: str) -> str:
-    """Send a request in three streams, with its id in a different field of each: 40 ms, then 2.5 s apart."""
+    """Store the events of one request in three streams, each with the request's id in another field.
+
+    The second event is 40 ms after the first, and the third 2.5 s after the second. An event of another request is
+    stored
+    too.
+    """
     request, now = str(uuid.uuid4()), time.time_ns() // 1000 - 60_000_000
     common = {"project": project}
     edge = {"request": {"headers": {"x_request_id": request}}, "response": {"status_code": 500}}
@@ -48,7 +53,7 @@ def test_an_id_in_an_event_leads_to_all_its_events_in_two_clicks(tab: Tab) -> No
         expect(rows.nth(place)).to_contain_text(re.compile(words, re.DOTALL))
     expect(page.locator(".lanes circle")).to_have_count(3)
     expect(page.locator(".lanes rect.gap")).to_have_count(1)
-    # Clicking a dot expands its event in the table.
+    # A click on a dot expands the dot's event in the table.
     page.locator(".lanes circle").last.click()
     expect(page.locator(".tree")).to_contain_text("no connection")
     page.reload()

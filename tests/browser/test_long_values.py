@@ -10,14 +10,14 @@ from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 
 ROW_SELECTOR = ".events tbody tr.row"
 LONG_URL = "https://example.com/" + "/".join(f"part-{number}" for number in range(60))
-# Columns with fewer than six characters in a line, in cells of more than three lines.
+# Script that lists cells of more than three lines with room for fewer than six characters in a line.
 NARROW_CELLS_SCRIPT = """() => [...document.querySelectorAll(".events .row td")].filter((cell) => {
   const { width, height } = cell.getBoundingClientRect();
   const style = getComputedStyle(cell);
   const inner = width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
   return width > 0 && inner < 6 * 7 && height > 3 * 22;
 }).map((cell) => `${cell.dataset.label}: ${cell.textContent.slice(0, 40)}`)"""
-# Counts and exclude buttons that are not completely inside the card of fields.
+# Script that lists counts and exclude buttons that are not completely inside the card of fields.
 HIDDEN_COUNTS_SCRIPT = """() => {
   const card = document.querySelector(".side").getBoundingClientRect();
   return [...document.querySelectorAll(".top-values .faint, .top-values .value-not, .field-column")].filter((one) => {
@@ -40,7 +40,7 @@ def send_long_events(tab: Tab, project: str) -> None:
 
 
 def open_with_long_events(tab: Tab, address: str) -> Page:
-    """Open an address, after sending long events of a new project."""
+    """Send long events of a new project, then open the address."""
     project = f"long-{time.monotonic_ns()}"
     send_long_events(tab, project)
     page = tab.open(f"{address}&p.project={project}")

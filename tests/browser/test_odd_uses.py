@@ -14,7 +14,10 @@ SQL_OF_TAGS = "select%20id,%20m.tags%20from%20edge_logs%20cross%20join%20unnest(
 
 
 def test_a_page_whose_script_fails_to_load_is_loaded_later(tab: Tab) -> None:
-    """Pages other than Explore are loaded after Explore is shown, or when they are visited."""
+    """Load the script of a page again after a failure.
+
+    The scripts of all pages except Explore are loaded after Explore is shown, or when the page is visited.
+    """
     tab.expected.append("net::ERR_FAILED")
     page = tab.page
     page.route("**/alerts.js", lambda route: route.abort())
@@ -119,7 +122,7 @@ SET_HIDDEN_SCRIPT = "document.isHidden = {}; document.dispatchEvent(new Event('v
 
 
 def make_tab_hideable(page: Page) -> None:
-    """Return a tab that can be hidden, which headless tabs never are."""
+    """Let a script report the page's tab as hidden, because headless tabs are never hidden."""
     page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => document.isHidden === true })")
 
 
@@ -160,7 +163,10 @@ def test_invalid_values_in_an_address_are_ignored(tab: Tab) -> None:
 
 
 def test_a_query_typed_before_the_fields_are_known_is_run_later(tab: Tab) -> None:
-    """Regression: without known fields the suggestions for values failed, and Enter was ignored."""
+    """Run a query that was typed before the fields are known.
+
+    Regression: without known fields, the suggestions for values failed, and Enter was ignored.
+    """
     scope = HeldRequest(tab.page, "**/scope")
     page = tab.open("explore?range=7d")
     query = page.get_by_role("combobox", name="Query", exact=True)
@@ -211,7 +217,7 @@ def test_an_element_of_an_array_can_be_a_filter(tab: Tab) -> None:
     page.locator(".tree").get_by_role("button", name="two words", exact=True).click()
     expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     assert filter_line(page) == 'm.tags:@>"two words"'
-    # A value that no query can filter by is not a button.
+    # A value by which no query can filter is not a button.
     for key in ("none", "deep"):
         twig = page.locator(".tree .twigs > *", has=page.locator(".tree-key", has_text=re.compile(f"^{key}$"))).last
         expect(twig.get_by_role("button")).to_have_count(0)

@@ -15,7 +15,7 @@ def test_an_endpoint_is_run_with_parameters_and_drawn(tab: Tab) -> None:
     page.get_by_role("link", name=re.compile("usage.api-counts")).click()
     expect(page.get_by_text("Requests to the gateway per time bucket").last).to_be_visible()
     page.get_by_label(re.compile("^interval")).select_option("daily")
-    # No other test sends this query, so the first answer is not cached.
+    # No other test uses this project, so the first answer does not come from the cache.
     page.get_by_label(re.compile("^project")).fill("defaul.")
     page.get_by_role("button", name="Run").click()
     expect(page.locator(".line-chart polyline")).to_have_count(4)
@@ -56,7 +56,7 @@ def test_streams_show_size_rate_and_fields(tab: Tab) -> None:
     expect(page.get_by_role("heading", name="deno-subhosting-events")).to_be_visible()
     expect(page.get_by_text("in the newest 100 events")).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("metadata.level"))).to_contain_text("100 %")
-    # The demo's own events of this stream are minutes apart.
+    # Another event is needed, because the demo's events of this stream are minutes apart.
     event = {"event_message": "booted", "metadata": {"project_ref": "moving", "level": "info"}}
     address = f"{tab.demo.url}/api/logs?source_name=deno-subhosting-events"
     httpx.post(address, headers={"X-API-KEY": tab.demo.key}, json=[event]).raise_for_status()

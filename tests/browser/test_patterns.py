@@ -1,4 +1,4 @@
-"""Message patterns: the templates of a query's messages with counts, and filters by a template."""
+"""Message patterns: templates of a query's messages with counts, and filters by such a template."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab
 from tests.browser.test_accessible import load_axe, serious_faults
 
 ROW_SELECTOR = ".events tbody tr.row"
-# Texts that must stay plain text in the page, in the regular expression, and in the query that contains it.
+# Messages that must stay plain text in the page, in the regular expression, and in the query that contains it.
 HOSTILE_MESSAGES = [
     'say "hi" 1',
     'x") OR f:postgres_logs limit:1 ("',
@@ -51,12 +51,12 @@ def patterns_panel(page: Page) -> Locator:
 
 
 def template_button(page: Page, template: str) -> Locator:
-    """Return the button that filters by a template."""
+    """Return the button that filters the messages by this template."""
     return page.get_by_role("button", name=template, exact=True)
 
 
 def listed_templates(page: Page) -> dict[str, int]:
-    """Return the listed templates with their counts, once they are shown."""
+    """Return the listed templates with their counts, once the list is shown."""
     expect(page.locator(".pattern-bar [role=status]")).to_have_text(re.compile(r"pattern"), timeout=30_000)
     pairs = page.evaluate(
         """() => [...document.querySelectorAll(".pattern-list li[data-template]")].map(
@@ -91,7 +91,7 @@ def test_messages_are_grouped_by_pattern_and_filtered_in_two_steps(tab: Tab) -> 
     expect(page.locator(ROW_SELECTOR)).to_have_count(2)
     wait_for_events(page, 2)
     expect(filter_chips(page)).to_have_text([re.compile("disk <.> is <.> % full")])
-    # The typed query is not changed.
+    # The filter does not change the typed query.
     expect(query_text(page)).to_have_value("")
 
 
@@ -107,7 +107,7 @@ def test_a_filter_is_removed_and_another_pattern_is_excluded(tab: Tab) -> None:
     expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     expect(filter_chips(page)).to_have_text([re.compile("≠.*from")])
     assert listed_templates(page) == {"shutting down": 1}
-    # The filter is a part of the address, and so of links, views and the browser's history.
+    # The filter is in the page's address, and therefore also in links, views and the browser's history.
     page.reload()
     expect(filter_chips(page)).to_have_count(1)
     expect(page.locator(ROW_SELECTOR)).to_have_count(1)
@@ -182,7 +182,7 @@ def test_patterns_are_used_with_the_keyboard_alone(tab: Tab) -> None:
     page.keyboard.press("Enter")
     listed_templates(page)
     page.keyboard.press("Tab")
-    # Some browsers focus the scrollable list first.
+    # In some browsers, the Tab key first focuses the scrollable list.
     if page.evaluate("document.activeElement.tagName") == "OL":
         page.keyboard.press("Tab")
     expect(template_button(page, "alpha <*>")).to_be_focused()
@@ -211,7 +211,7 @@ def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, 
     send(tab, project, r"it's \d 1", r"it's \d 2", r"it's \d 3", "other")
     place = f"explore?range=1h&lang=sql&endpoint={endpoint}&p.project={project}&patterns=1&q={quote(text)}"
     page = tab.open(place)
-    # The limit applies to rows, not to patterns.
+    # The query's limit applies to the rows, but not to the messages that are grouped by pattern.
     assert listed_templates(page) == {r"it's \d <*>": 3, "other": 1}
     patterns_panel(page).first.locator(".pattern-only").click()
     expect(page.locator(ROW_SELECTOR)).to_have_count(3)
@@ -222,9 +222,9 @@ def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, 
 
 
 def use_key(tab: Tab, **terms: Any) -> None:
-    """Make a key with these terms, and use it in this tab."""
+    """Create a key with these terms, and use it in this tab."""
     tab.demo = replace(tab.demo, key=tab.new_key(**terms))
-    # Requests that such a key may not send are answered with 403.
+    # The service answers 403 to the page's requests for which the key lacks a scope.
     tab.expect_refusal(403)
 
 
@@ -281,7 +281,7 @@ def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
     expect(page.locator(".summary")).to_contain_text("0 rows")
     with page.expect_response(lambda answer: "/tail/" in answer.url and answer.status == 200):
         page.get_by_role("button", name="Live").click()
-    # The page must not repeat the query, because it follows these rows.
+    # The page must not repeat the query, because it receives the rows by following the query.
     page.route("**/query/**", lambda _: None)
     send(tab, project, "alpha 1", "beta 2", "alpha 3")
     expect(page.locator(ROW_SELECTOR)).to_have_count(2)

@@ -23,7 +23,7 @@ def run_query(page: Page, text: str) -> None:
 
 
 def wait_until_in_history(page: Page, count: int, text: str) -> None:
-    """Wait until the newest of `count` queries is in the history: a query that is run earlier is replaced."""
+    """Wait until the history has `count` queries, and the address of the newest contains the text."""
     wait_until_true(
         page,
         """([count, text]) => {
@@ -45,7 +45,7 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     run_query(page, SLOW_QUERY)
     expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
-    # The previous answer stays and is marked.
+    # The rows of the previous query stay visible and are marked.
     expect(page.locator(".summary")).to_have_text("Asking. What is shown is of the query before.")
     expect(page.locator(".explore.is-behind")).to_be_visible()
     expect(page.locator(ROW_SELECTOR)).to_have_count(1)
@@ -64,7 +64,7 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
 
 
 def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
-    """The test replaces the progress that the engine reports, because the engine decides when it reports any."""
+    """Replace the progress in the service's answer, because a real engine decides when it reports progress."""
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
     expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     expect(page.locator(".progress")).to_be_empty()
@@ -124,8 +124,10 @@ def test_rows_are_current_while_their_bars_are_awaited(tab: Tab) -> None:
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_the_layout_does_not_move_during_a_query(open_tab_with_look: OpenTab, width: int) -> None:
-    """Regression: the query bar became a line higher when it showed the time and Stop, so a click on a row below missed
-    it.
+    """Check that the layout does not move during a query.
+
+    Regression: the query bar became a line higher when it showed the time and Stop. A click on a row then missed the
+    row.
     """
     tab = open_tab_with_look(width)
     bars = HeldRequest(tab.page, re.compile("/query/.*sql="))
@@ -137,7 +139,7 @@ def test_the_layout_does_not_move_during_a_query(open_tab_with_look: OpenTab, wi
     bars.sent().continue_()
     expect(page.locator(".readout")).to_contain_text("events")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    # On a narrow page, the names of series are below the bars, in as many lines as needed.
+    # On a narrow page, the names of series are below the bars, in as many lines as they need.
     assert width == NARROW or (top_of(page, ".query-line"), top_of(page, ".table-box")) == positions
 
 
@@ -173,7 +175,7 @@ def test_earlier_queries_are_listed_and_restore_their_project(tab: Tab) -> None:
     page = tab.open("explore?range=7d&p.project=acme")
     expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     wait_until_in_history(page, 1, "acme")
-    # The same query is listed once.
+    # The history lists a repeated query only once.
     for text, count in (("DELETE", 2), ("PUT", 3), ("DELETE", 3)):
         run_query(page, f"m.request.method:{text}")
         wait_until_in_history(page, count, text)
@@ -275,7 +277,7 @@ def test_invalid_entries_in_the_browser_storage_are_ignored(tab: Tab) -> None:
 
 
 def copy_from_save_menu(page: Page, menu_item: str) -> str:
-    """Return the text that an entry of the menu Save copies."""
+    """Return the text that an entry of the Save menu copies."""
     page.get_by_role("button", name="Save", exact=True).click()
     text = copy_with(page, page.get_by_role("button", name=menu_item, exact=True))
     expect(page.locator("#told")).to_contain_text("is in the clipboard")

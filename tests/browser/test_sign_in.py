@@ -17,7 +17,7 @@ def test_the_printed_link_signs_in_and_leaves_no_key_in_the_address(tab: Tab) ->
     assert tab.page.url.removeprefix(tab.demo.url).startswith(("/#", "/"))
     assert "sign-in" not in tab.page.url
     assert tab.demo.key not in tab.page.url
-    # The browser reports the address with its fragment, as it was opened, for the first request only.
+    # A key may be only in the fragment of an address, which the browser reports here but does not send to the server.
     assert not [
         sent_request
         for sent_request in requests
@@ -34,14 +34,14 @@ def test_a_link_without_a_key_leads_to_the_key_page(tab: Tab) -> None:
 
 
 def test_the_incident_is_traced_to_one_request_in_every_service(tab: Tab) -> None:
-    """Follow the guide in four steps: the link, a query, the row, the id."""
+    """Follow the guide in four steps: open the link, run a query, expand a row, click the id."""
     page = tab.page
     page.goto(tab.demo.sign_in_url)
     query = page.get_by_role("combobox", name="Query", exact=True)
     query.fill("m.request.path:/functions/v1/checkout m.response.status_code:>=500")
     query.press("Enter")
     expect(page.locator(".readout")).to_have_text(re.compile(r"^1[0-4]\d events$"))
-    # The newest may be an ordinary request after the incident, which not every service has logged.
+    # The newest row may be an ordinary request after the incident, for which not every service has an event.
     page.locator(".events tbody tr.row .toggle").nth(40).click()
     page.get_by_role("link", name=re.compile("^Follow x_request_id")).first.click()
     expect(page.locator(".events tbody tr.row")).to_have_count(5)

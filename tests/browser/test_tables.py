@@ -19,7 +19,7 @@ def sql(text: str, **values: str) -> str:
 
 
 def open_many_rows(tab: Tab, rows: int) -> Page:
-    """Return the page with an answer of more rows than an endpoint returns at once."""
+    """Return the page with an answer that has more rows than an endpoint returns at once."""
     answer = {"result": [{"id_": n, "squared": n * n, "words": f"text {n}"} for n in range(1, rows + 1)]}
 
     def answer_with_rows(route: Route) -> None:
@@ -51,7 +51,7 @@ def test_a_click_on_a_header_sorts_and_the_order_is_in_the_address(tab: Tab) -> 
     assert column(page, 2)[0] == "144"
     squared.locator(".sort").click()
     expect(squared).to_have_attribute("aria-sort", "ascending")
-    # Numbers within texts are compared as numbers.
+    # Texts that contain numbers are sorted by these numbers.
     header(page, "words").locator(".sort").click()
     assert column(page, 3)[:3] == ["text 1", "text 2", "text 3"]
 
@@ -164,7 +164,7 @@ def test_thousands_of_rows_are_scrolled_and_few_are_drawn(tab: Tab) -> None:
     header(page, "squared").locator(".sort").click()
     frame.evaluate("one => one.scrollTop = 0")
     expect(page.locator(ROW_SELECTOR).first).to_contain_text("text 5000")
-    # An expanded row stays expanded when it is scrolled away and back.
+    # An expanded row is still expanded after scrolling away and back.
     page.locator(f"{ROW_SELECTOR} .toggle").nth(2).click()
     expect(page.locator(".tree")).to_contain_text("text 4998")
     frame.evaluate("one => one.scrollTop = one.scrollHeight / 2")

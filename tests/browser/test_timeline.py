@@ -1,6 +1,7 @@
-"""The Timeline page shows several whole streams together, for a private key. The tests count the steps of a person: to
-see events of one's own stream, 2 from Explore or 3 from Streams; to see them beside those of another stream, 4; to
-select one project, 2 more.
+"""The Timeline page, which shows several whole streams together, for a private key.
+
+The tests count the steps of a person. Seeing the events of one's own stream takes 2 steps from Explore, or 3 from
+Streams. Adding the events of another stream takes 4 steps. Selecting one project takes 2 more.
 """
 
 import re
@@ -21,7 +22,7 @@ SECOND_US = 1_000_000
 
 
 def new_stream(tab: Tab, *events: dict[str, Any], name: str = "") -> str:
-    """Create a stream that no endpoint reads, with events."""
+    """Create a stream that no endpoint reads, and store these events in it."""
     name = name or new_name("own.app")
     tab.post("/api/sources", {"name": name})
     if events:
@@ -34,7 +35,7 @@ def ten_minutes_ago() -> int:
 
 
 def events_of_lines(*texts: str, began: int | None = None, **fields: Any) -> list[dict[str, Any]]:
-    """Return events two seconds apart, the first ten minutes ago."""
+    """Return an event for each line. The first event is ten minutes old, and each next event is two seconds later."""
     first = began or ten_minutes_ago()
     return [{"event_message": text, "timestamp": first + n * 2 * SECOND_US, **fields} for n, text in enumerate(texts)]
 
@@ -56,7 +57,7 @@ def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     panel.get_by_label(re.compile(other)).check()
     rows = page.locator(ROW_SELECTOR)
     expect(rows).to_have_count(5)
-    # Rows are sorted newest first, each with its stream.
+    # Rows are sorted with the newest first, and show their stream.
     for n, (text, stream) in enumerate(
         [("own 2", own), ("other 1", other), ("own 1", own), ("other 0", other), ("own 0", own)]
     ):
@@ -72,7 +73,7 @@ def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     expect(rows).to_have_count(3)
     page.go_forward()
     expect(rows).to_have_count(5)
-    # The filter keeps one of the projects.
+    # The filter shows only the events of one project.
     page.get_by_role("button", name="Known values").click()
     expect(listed_values(page)).to_have_text([f"{project}2"])
     listed_values(page).click()
@@ -147,7 +148,9 @@ def test_a_failing_stream_is_named_and_the_others_are_shown(tab: Tab) -> None:
 
 @pytest.mark.parametrize("span", ["99999999999999999d", f"{'1' * 31}~{'2' * 31}"])
 def test_a_range_with_too_many_digits_is_replaced_by_the_default(tab: Tab, span: str) -> None:
-    """Otherwise the loop over the ticks of its time axis would not end, so that a link could block the tab."""
+    """Ignore such a range, because a link with it could otherwise block the tab in an endless loop over the axis's
+    ticks.
+    """
     own = new_stream(tab, *events_of_lines("mine"))
     page = tab.open(f"timeline?streams={own}&range={span}")
     expect(page.locator(ROW_SELECTOR)).to_contain_text("mine")

@@ -1,6 +1,8 @@
 """Hints at events elsewhere: projects with their counts, and links from a view without rows to events at other times.
-The tests count the steps of a person: 2 to select another project; 1 from a view without rows to the events of a
-project, or to the time of the newest event.
+
+The tests count the steps of a person. Selecting another project takes 2 steps. From a view without rows, it takes 1
+step
+to reach the events of a project, or the time of the newest event.
 """
 
 import re
@@ -19,7 +21,7 @@ from tests.journey.conftest import PRIVATE, Service, start_service
 ROW_SELECTOR = ".events tbody tr.row"
 MARKUP = "<img src=x onerror=window.pwned=1>"
 DAY_US = 86_400_000_000
-# Counts that extend beyond their element.
+# Script that lists counts that extend beyond their panel or card.
 CUT_OFF_COUNTS_SCRIPT = """[...document.querySelectorAll('.value-choice .faint')].filter((one) =>
     one.getBoundingClientRect().right > one.closest('.panel, .card').getBoundingClientRect().right
 ).map((one) => one.textContent)"""
@@ -60,7 +62,7 @@ def test_projects_are_listed_by_number_of_events_up_to_a_limit(tab: Tab) -> None
     prefix = new_name("many")
     events_of_sixty_projects = [{"event_message": "x", "project": f"{prefix}-{n}"} for n in range(60)]
     tab.send("pgbouncer.logs.prod", *events_of_sixty_projects, {"event_message": "x", "project": f"{prefix}-7"})
-    # Events of this stream have their project in the metadata.
+    # In this stream, events name their project in the metadata.
     relay = {"metadata": {"project_ref": f"{prefix}-7"}}
     tab.send("deno-relay-logs", {"event_message": "x", **relay}, {"event_message": "y", **relay})
     page = tab.open("explore?range=1h")
@@ -114,7 +116,7 @@ def test_with_a_query_key_the_project_is_typed_without_a_list_of_projects(tab: T
 def test_the_list_for_one_key_is_not_shown_for_the_next_key(tab: Tab) -> None:
     tab.expect_refusal(403)
     project = new_name()
-    # The list has the projects with the most events, including those of other tests.
+    # The project needs many events, because the list has only the projects with the most events, also of other tests.
     tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(300)))
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
     expect(page.locator(".whereabouts").get_by_role("link", name=project)).to_be_visible()
@@ -127,7 +129,10 @@ def test_the_list_for_one_key_is_not_shown_for_the_next_key(tab: Tab) -> None:
 
 
 def test_a_late_refusal_of_a_forgotten_key_does_not_affect_the_next_key(tab: Tab) -> None:
-    """Regression: requests with the previous key continued, and their 401 closed the page of the next key."""
+    """Answer a request of the forgotten key with 401 after the next key is in use.
+
+    Regression: requests with the forgotten key continued, and their 401 closed the page of the next key.
+    """
     page = tab.open("explore?range=15m&sub=auth_logs")
     counts = HeldRequest(page, "**/api/query*")
     page.get_by_label("project", exact=True).fill("nobody")
@@ -180,7 +185,7 @@ def test_a_filter_without_matches_shows_the_newest_event_of_all(tab: Tab) -> Non
 
 @pytest.fixture(scope="module")
 def other_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start a service without events of the project with which the page begins."""
+    """Start a service that has no events of the project that the page selects first."""
     service = start_service(tmp_path_factory.mktemp("other") / "data")
     service.send("cloudflare.logs.prod", [{"event_message": "of the shop", "project": "shop"}]).raise_for_status()
     yield service

@@ -1,6 +1,6 @@
-"""The expected outcome of each conformance case on each engine, in `baseline.tsv`.
+"""The expected outcome of each conformance case on each engine, which is stored in `baseline.tsv`.
 
-`python -m tests.conformance.baseline` runs all cases and rewrites the file.
+`python -m tests.conformance.baseline` runs all cases and rewrites this file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ def read_baseline() -> Outcomes:
 
 
 def write_baseline(engine_outcomes: Sequence[EngineOutcomes]) -> None:
-    """Write the outcomes of all engines."""
+    """Write the outcomes of all engines to the file."""
     engines = [outcome.engine for outcome in engine_outcomes]
     rows = [
         "\t".join([name, *(outcome.outcomes[name] for outcome in engine_outcomes)])
@@ -41,7 +41,7 @@ def improvements(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str], sign: int) -> list[str]:
-    """Return each case whose outcome changed in that direction, with both outcomes."""
+    """Return a line for each case whose outcome became better or worse, as requested, with both outcomes."""
     common_names = [name for name in now if name in before]
     return [
         f"{name}: {before[name]} -> {now[name]}"

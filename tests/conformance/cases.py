@@ -1,4 +1,4 @@
-"""Access to the conformance cases and their comparison, which are in a folder beside the project."""
+"""Access to the conformance cases and to the code that compares answers. Both are in a folder beside the project."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ def read_cases() -> Sequence[Case]:
 
 @cache
 def load_comparison() -> Any:
-    """Load the module that decides whether an answer is right."""
+    """Load the module that decides whether an answer to a case is right."""
     spec = importlib.util.spec_from_file_location("conformance_compare", CASES_FOLDER / "compare.py")
     assert spec is not None
     assert spec.loader is not None

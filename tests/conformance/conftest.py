@@ -1,4 +1,4 @@
-"""Fixtures of the conformance tests; the cases are outside the project and are read from there."""
+"""Fixtures of the conformance tests, whose cases are in a folder outside the project."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -28,6 +28,6 @@ def _run_all_cases(runner: type[Runner]) -> EngineOutcomes:
 
 @pytest.fixture(params=[DuckDB, ClickHouse], ids=lambda runner: runner.name)
 def engine_outcomes(all_cases: Sequence[Case], request: pytest.FixtureRequest) -> EngineOutcomes:
-    """Return the outcomes of all cases on one engine; each engine runs once per process."""
+    """Return the outcomes of all cases on one engine. Each process runs the cases only once for each engine."""
     assert all_cases
     return _run_all_cases(request.param)

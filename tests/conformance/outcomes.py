@@ -2,10 +2,10 @@
 
 An outcome is one of:
 
-- `right`: the documented rows
-- `refused`: a fault of the query, raised before it runs
+- `right`: the engine returns the documented rows
+- `refused`: the compiler refuses the query with a fault, before it runs
 - `error`: the engine failed, or the compiler crashed (`bug.*`)
-- `wrong`: other rows than the documented ones
+- `wrong`: the engine returns other rows than the documented ones
 """
 
 import importlib
@@ -26,7 +26,7 @@ from tests.chdb_databases import bare_connection, fresh_database
 from tests.conformance.cases import Case, load_comparison
 
 RIGHT, REFUSED, ERROR, WRONG = "right", "refused", "error", "wrong"
-# The outcomes from best to worst. A wrong answer is worse than no answer.
+# The outcomes, ordered from best to worst. A wrong answer is worse than no answer.
 OUTCOMES = (RIGHT, REFUSED, ERROR, WRONG)
 
 
@@ -35,9 +35,9 @@ class EngineOutcomes(msgspec.Struct):
 
     engine: str
     outcomes: dict[str, str] = {}
-    # The reason by case if the outcome is not `right`: code and message, or the result of the comparison.
+    # For each case whose outcome is not `right`, the reason: code and message, or the result of the comparison.
     details: dict[str, str] = {}
-    # Statements that the isolation check refuses.
+    # For each statement that the isolation check refuses, the reason.
     breaches: dict[str, str] = {}
     unreadable: list[str] = []
 
@@ -54,7 +54,7 @@ class DuckDB:
     name = "duckdb"
 
     def __init__(self) -> None:
-        # The time zone is the only setting on which compiled SQL relies.
+        # Compiled SQL relies on no other setting of DuckDB than the time zone.
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET TimeZone='UTC'")
         self._check = StatementCheck(IsolationCheck("duckdb"))
@@ -76,7 +76,7 @@ class ClickHouse:
     name = "clickhouse"
 
     def __init__(self) -> None:
-        # Only the output format of JSON is set; other settings are part of the query.
+        # This setting is the format of JSON values in answers. All other settings are in the statement.
         self._connection = bare_connection()
         self._connection.query("SET output_format_binary_write_json_as_string = 1")
         self._session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
@@ -93,7 +93,7 @@ class ClickHouse:
         try:
             answer = self._connection.query(sql, "RowBinaryWithNamesAndTypes").bytes()
         except Exception:
-            # Run a trivial query, because the output of the failed one would precede the next answer.
+            # Without this trivial query, the output of the failed query would precede the next answer.
             self._connection.query("SELECT 1", "RowBinary")
             raise
         return load_comparison().rowbinary_rows(answer)[1]

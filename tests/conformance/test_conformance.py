@@ -1,4 +1,4 @@
-"""Conformance with BigQuery's documented answers on both engines, compared with the committed baseline."""
+"""Both engines give BigQuery's documented answers, except for the cases in the committed baseline."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import pytest
 from tests.conformance import baseline
 from tests.conformance.outcomes import ERROR, REFUSED, RIGHT, WRONG, EngineOutcomes
 
-# The minimum share of right and the maximum share of wrong answers in a baseline.
+# For each engine, the minimum share of right answers and the maximum share of wrong answers in the baseline.
 MIN_RIGHT_AND_MAX_WRONG = {"duckdb": (0.99, 0.004), "clickhouse": (0.97, 0.008)}
 
 
@@ -47,5 +47,5 @@ def test_changes_of_outcomes_are_listed() -> None:
 
 def test_compiled_statements_pass_the_isolation_check(engine_outcomes: EngineOutcomes) -> None:
     assert not engine_outcomes.breaches
-    # Statements that the engine cannot parse, which are also counted as errors.
+    # The engine cannot parse these statements. Their outcome is also `error`.
     assert len(engine_outcomes.unreadable) <= 1, engine_outcomes.unreadable

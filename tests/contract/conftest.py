@@ -27,7 +27,7 @@ def open_duckdb(folder: Path) -> DuckDBEngine:
 
 
 def open_clickhouse() -> Engine:
-    """Open an engine without TTL, because the events of these tests are old by the server's clock."""
+    """Open an engine without TTL, because by the server's clock the events of these tests are past their retention."""
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
     engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(has_ttl=False))
@@ -36,7 +36,7 @@ def open_clickhouse() -> Engine:
 
 
 def duckdb_process(link: socket.socket) -> None:
-    """Run the embedded engine with the clock of these tests in a forked process."""
+    """Run the embedded engine with the clock of these tests. The function is the entry point of a forked process."""
     run_engine(link, lambda folder, _: DuckDBEngine(Path(folder), DuckDBTarget(), clock_us=lambda: NOW_US))
 
 
@@ -53,7 +53,10 @@ def open_hosted(
     record: RecordObservation = ignore_observation,
     memory_limit_bytes: int = 10**9,
 ) -> HostedEngine:
-    """Open the embedded engine in its own process. With its settings for low memory, the folder ends with a slash."""
+    """Open the embedded engine in a separate process.
+
+    In the settings for low memory, the folder ends with a slash, so that a test can recognise them.
+    """
     plan = LaunchOptions(str(folder), memory_limit_bytes, lambda _: None, low_memory_settings=f"{folder}/")
     engine = HostedEngine(
         fork_server,

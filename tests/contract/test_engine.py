@@ -1,4 +1,4 @@
-"""The contract of the engine interface, for every engine."""
+"""The contract of the engine interface, tested with every engine."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, ask, b
 from tests.waiting import until
 
 SLOW_QUERY = "select count(*) as n from unnest(generate_array(1, 100000)) as a cross join unnest(generate_array(1, 100000)) as b where mod(a * b, 7) = 3"
-# Compares each of 20,000 events with 3,000 others.
+# A slow query that compares each of 20,000 events with 3,000 others.
 SLOW_JOIN = (
     "select count(*) as n from `s` as a cross join (select event_message from `s` limit 3000) as b"
     " where strpos(concat(a.event_message, b.event_message), 'in no message') > 0"
@@ -279,7 +279,7 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
         progress = token.progress()
         if progress is not None:
             progress_reports.append(progress)
-        # Progress grows by whole blocks of the engine, and these events fill only a few blocks.
+        # Progress grows in steps of whole blocks of the engine, and these events fill only a few blocks.
         return not thread.is_alive() or (
             bool(progress_reports)
             and (

@@ -1,7 +1,7 @@
 """Error messages and notices for mistakes that callers make, with code, position, message and hint.
 
-The table `mistakes.jsonl` has the `sql` or `lql` that is sent and the expected error, with or without events stored.
-Rows with a `notice` are answered, with that notice in the receipt.
+Each row of the table `mistakes.jsonl` has the `sql` or `lql` that is sent, and the expected error, with or without
+stored events. Queries of rows with a `notice` are answered, with this notice in the receipt.
 """
 
 import json
@@ -53,7 +53,7 @@ def send(app: InProcessApp, path: str, body: object) -> tuple[int, Any]:
 
 
 def query_logs(app: InProcessApp, **parameters: str) -> tuple[int, str, Any]:
-    """Return status, notice and body of an answer of logs.all."""
+    """Query logs.all; return the status, the notice and the body of the answer."""
     body = json.dumps({"project": "default", **parameters}).encode()
     path = "/api/endpoints/query/logs.all"
     status, headers, answer = app.send("POST", path, body, {"content-type": "application/json"})
@@ -129,7 +129,7 @@ ENGINE_WORDS = re.compile(
 
 
 def test_type_errors_contain_no_engine_terms(app: InProcessApp) -> None:
-    """Combine each form with pairs of values of different types: two hundred queries, most of which fail."""
+    """Combine each form with values of different types, which gives two hundred queries, most of which are refused."""
     texts = [
         form.format(*pair)
         for form in FORMS_OF_TWO_VALUES

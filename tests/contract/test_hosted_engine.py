@@ -1,4 +1,4 @@
-"""The engine in its own process: the process may end at any time and is replaced without losing events."""
+"""The engine in a separate process, which may end at any time and is replaced without loss of events."""
 
 import os
 import signal
@@ -36,7 +36,9 @@ LARGE_BYTES, GROWTH_BYTES = 400 * 10**6, 10**6
 
 
 def end_process(number: signal.Signals) -> None:
-    """Send a fatal signal to this process, and sleep until it ends, because another thread may receive the signal."""
+    """Send a fatal signal to this process, and sleep until the process ends, because another thread may handle the
+    signal.
+    """
     os.kill(os.getpid(), number)
     time.sleep(600)
 
@@ -182,7 +184,7 @@ def test_a_query_that_ends_the_process_twice_is_blamed_and_the_others_are_retrie
 def test_a_process_that_cannot_open_the_events_is_reported_with_its_reason(
     engine: HostedEngine, notes: list[object], tmp_path: Path
 ) -> None:
-    """Count each failure to open once, not also as a process that ended early."""
+    """Report each failure to open the events once, and not also as a process that ended early."""
     engine.append([batch(Event("a", NOW_US))])
     marker = tmp_path / "data" / "unreadable"
     marker.touch()
@@ -266,7 +268,9 @@ def test_a_query_that_exceeds_the_memory_ceiling_is_stopped_or_killed(
 
 
 def ignore_memory(*_: object) -> None:
-    """Replace the supervisor's check of the memory, as if the supervisor were waiting for the interpreter lock."""
+    """Check nothing. As a replacement of `MemoryCeiling.enforce`, it simulates a supervisor without the interpreter
+    lock.
+    """
 
 
 def test_the_watchdog_ends_a_process_that_the_supervisor_does_not_check_in_time(
@@ -311,7 +315,10 @@ def test_after_the_watchdog_ends_a_process_only_the_query_that_used_the_memory_f
 def test_a_query_is_blamed_if_the_process_does_not_answer_both_times(
     engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The supervisor kills a process that does not answer, so its exit signal is no evidence of an outside kill."""
+    """Stop the process with SIGSTOP, so that the supervisor kills it because it does not answer.
+
+    The supervisor sent the signal itself, so the exit status does not show that somebody else killed the process.
+    """
     engine.append([batch(Event("a", NOW_US))])
     monkeypatch.setattr(supervisor, "_PING_SECONDS", 0.1)
     monkeypatch.setattr(supervisor, "_SILENT_SECONDS", 1.0)
@@ -372,7 +379,7 @@ def test_a_process_whose_memory_stays_above_its_ceiling_is_replaced(
 def test_a_process_that_exceeds_its_ceiling_from_the_start_is_ended_only_once(
     tmp_path: Path, fork_server: ForkServer, notes: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check that the service answers although the ceiling is below the memory that the engine itself needs."""
+    """Check that the engine answers although its ceiling is below the memory that it needs itself."""
     monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
     engine = open_hosted(tmp_path / "data", fork_server, notes.append, memory_limit_bytes=10**6)
     try:
@@ -396,7 +403,10 @@ def test_a_process_killed_because_of_its_query_is_replaced_without_delay(
 
 
 def test_repeated_crashes_delay_the_next_process_only_briefly(engine: HostedEngine) -> None:
-    """Six queries end twelve processes; an exponential backoff would reach five seconds with the seventh."""
+    """Require a short delay after twelve processes that six queries ended.
+
+    An exponential backoff would delay the seventh process by five seconds.
+    """
     engine.append([batch(Event("a", NOW_US))])
     began_at = time.monotonic()
     for number in range(6):

@@ -1,4 +1,4 @@
-"""Export: every engine returns events as they are stored, so that they can be imported again."""
+"""Export: every engine returns events as they were stored, so that they can be imported again."""
 
 from uuid import UUID
 
@@ -23,7 +23,7 @@ def export_rows(engine: Engine, time_range: ExportRange) -> list[Row]:
 
 
 def receive_time_step(engine: Engine) -> int:
-    """Return the microseconds between the receive times of consecutive events of a batch."""
+    """Return the difference between the receive times of consecutive events of a batch, in microseconds."""
     return 0 if engine.newest_receipt_us() is None else 1
 
 

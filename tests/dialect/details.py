@@ -1,4 +1,4 @@
-"""Queries for single details: edge cases of functions, clauses of SELECT, and names in WITH."""
+"""Queries that each test one detail: edge cases of functions, clauses of SELECT, and names in WITH."""
 
 from typing import Final
 

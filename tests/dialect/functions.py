@@ -1,4 +1,4 @@
-"""Queries for functions of the dialect that no other query uses, and for times relative to the query's time."""
+"""Queries for the dialect's functions that no other query uses, and for times relative to the query's time."""
 
 from typing import Final
 
@@ -36,7 +36,8 @@ _NUMBERS: Final = (
     *(f"toFloat32{suffix}({_ODD_ATTRIBUTE})" for suffix in ("OrNull", "OrZero")),
     "toFloat32('1.5')",
     "toUInt64('12')",
-    # Shifts by more than 63 bits give 0, as the guide documents.
+    # An unsigned conversion gives 0 for a negative number. Numbers above 2^63 - 1 are not compared, because they
+    # differ.
     "toUInt64OrZero(log_attributes['response.status_code'])",
     "toUInt64OrZero('-1')",
     "toUInt64OrZero('9223372036854775807')",

@@ -1,4 +1,4 @@
-"""The same events in both engines, and in a table `logs` of ClickHouse for reference answers."""
+"""The same events in both engines, and in a table `logs` of ClickHouse that gives reference answers."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ NOW_US = int(NOW.timestamp()) * 1_000_000
 LIMITS = AnswerLimits(max_rows=1000, timeout_seconds=60)
 ENDPOINT_NAME = "logs.all.otel"
 
-# The stream of each source, and its field of the project; every fifth event has another project.
+# For each source: its stream, and the field that names the project. Every fifth event has another project.
 SOURCES = {
     "edge_logs": ("cloudflare.logs.prod", "project"),
     "postgres_logs": ("postgres.logs", "project"),
@@ -90,7 +90,7 @@ def _metadata(source: str, at: int) -> dict[str, Any]:
 
 
 def events_of(source: str, count: int = 40) -> list[dict[str, Any]]:
-    """Return the events of a source as they are sent, newest first."""
+    """Return events of a source as a sender sends them, newest first."""
     _, project_field = SOURCES[source]
     events = []
     for at in range(count):
@@ -129,7 +129,7 @@ def _message(source: str, at: int) -> str:
 
 
 def attributes(event: Mapping[str, Any]) -> dict[str, str]:
-    """Return the attribute map of an event, as the documentation of the dialect describes it."""
+    """Return the attribute map of an event, as the dialect's documentation defines it."""
     top = {key: value for key, value in event.items() if key not in ("id", "event_message", "timestamp", "metadata")}
     top = {key: value for key, value in top.items() if value is not None}
     return dict(_flatten({**event.get("metadata", {}), **top}, ""))
@@ -173,14 +173,14 @@ def project_of(event: Mapping[str, Any], source: str) -> str:
 
 
 def contents(folder: Path) -> CatalogContents:
-    """Return the contents of the service, with two streams of a file."""
+    """Return the contents of a catalog with the shipped definitions and two streams from a file."""
     streams = folder / "streams.toml"
     streams.write_text('[[stream]]\nname = "my.app"\n\n[[stream]]\nname = "never.sent"\n')
     return check_contents(CatalogSources(streams=streams))
 
 
 class Cordwood:
-    """An engine with the events, queried through the endpoint."""
+    """An engine with the events, which is queried through the endpoint."""
 
     def __init__(
         self, name: str, folder: Path, contents: CatalogContents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}

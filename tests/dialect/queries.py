@@ -1,4 +1,4 @@
-"""Queries that are compared with ClickHouse's answers: functions with various arguments, and queries of clients."""
+"""Queries whose answers are compared with ClickHouse's: functions with various arguments, and queries of clients."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ _STATUS = "log_attributes['response.status_code']"
 _METHOD = "log_attributes['request.method']"
 _IS_JSON = "event_message LIKE '{%'"
 
-# Expressions that read one event of edge_logs.
+# Expressions that are computed for each event of edge_logs.
 _TEXTS = (
     _METHOD,
     _STATUS,
@@ -309,7 +309,7 @@ def _row_queries() -> Iterator[str]:
 
 
 def _combined_columns(expressions: Sequence[str]) -> Iterator[str]:
-    """Yield the columns of queries with three expressions each, because a query costs more than an expression."""
+    """Yield select lists of three expressions each, because each additional query costs more than an expression."""
     for at in range(0, len(expressions), 3):
         yield ", ".join(f"{expression} AS v{number}" for number, expression in enumerate(expressions[at : at + 3]))
 

@@ -1,6 +1,4 @@
-"""Attribute maps that a query only returns are built after its rows are fetched, and equal the maps that the engine
-builds.
-"""
+"""Attribute maps that a query only returns are built after its rows are fetched, and equal the engine's maps."""
 
 import asyncio
 import random
@@ -46,7 +44,7 @@ TEXTS = (
     "NaN",
     "null",
 )
-# Values that resemble the engine's spelling of infinity, and unusual numbers.
+# Unusual numbers, and texts that look like the engine's spelling of infinity.
 ODD_VALUES = ("Infinity", "\ue000Infinity", "-Infinity", 1, -0.0, 1.50, 1e22, 2**63, 10**30, 0.1, True, False, None)
 
 
@@ -169,7 +167,7 @@ def test_a_page_of_maps_can_be_read_from_the_recent_cache(engine_with_events: Co
     assert "strftime" not in statement.sql
 
 
-# Metadata at the limits of expansion, and a key of its map.
+# Metadata just below or above a limit of expansion, each with a key that its attribute map must have.
 EXPANSION_LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"a" * 64: {"b" * 63: {"x": 1}}}, f"{'a' * 64}.{'b' * 63}.x"),
     ({"a" * 64: {"b" * 64: {"x": 1}}}, f"{'a' * 64}.{'b' * 64}"),
@@ -185,7 +183,7 @@ EXPANSION_LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_returned_maps_have_the_keys_of_map_keys_on_both_engines(tmp_path: Path, engine: str) -> None:
-    """Compare maps that are returned with the keys of `mapKeys`."""
+    """Check the returned maps, and the keys that `mapKeys` returns for the same events."""
     common = {"timestamp": NOW.isoformat(), "event_message": "m", "project": "default"}
     events = [{"id": str(at), **common, "metadata": metadata} for at, (metadata, _) in enumerate(EXPANSION_LIMITS)]
     engine_with_events = Cordwood(engine, tmp_path / engine, contents(tmp_path), {"my.app": events})
@@ -197,7 +195,7 @@ def test_returned_maps_have_the_keys_of_map_keys_on_both_engines(tmp_path: Path,
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_the_limit_of_object_members_ignores_white_space(tmp_path: Path, engine: str) -> None:
-    """Vary the white space, because ClickHouse stores events as they were sent."""
+    """Send JSON with various white space, because ClickHouse stores events as they were sent."""
     engine_with_events = Cordwood(engine, tmp_path / engine, contents(tmp_path))
     (stream,) = [stream for stream in contents(tmp_path).streams if stream.name == "my.app"]
     intake = Intake(engine_with_events.engine, lambda: NOW_US)
@@ -255,8 +253,11 @@ def _parse_cell(cell: Cell) -> bytes:
 
 
 def test_events_with_long_keys_of_nested_objects_are_expanded_in_bounded_memory() -> None:
-    """Events of 16 KB that would expand to ten megabytes each are not expanded, because a page of them would exhaust
-    the memory.
+    """Limit the memory for maps of events with long keys.
+
+    If the maps of a page exceed the limit, the fault is OutOfMemory. Events with keys of thousands of characters are
+    not
+    expanded.
     """
     leaves = ",".join(f'"{number:x}":1' for number in range(500))
     path = [f'{{"{letter * 63}":' for letter in "ab"]

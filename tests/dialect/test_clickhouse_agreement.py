@@ -1,4 +1,4 @@
-"""Answers in ClickHouse's dialect equal those of ClickHouse: the same queries on both engines and on chDB."""
+"""Answers in ClickHouse's dialect equal those of ClickHouse. The same queries run on both engines and on chDB."""
 
 import math
 import re
@@ -65,7 +65,7 @@ def _difference(compared_engines: _ComparedEngines, engine: str, sql: str) -> st
 
 
 def _sorted_rows(sql: str, rows: list[list[Any]]) -> list[list[Any]]:
-    """Sort the rows of a union, whose order is undefined."""
+    """Sort the rows of a union, because their order is undefined."""
     return sorted(rows, key=str) if "UNION ALL" in sql else rows
 
 

@@ -14,7 +14,7 @@ from tests.chdb_databases import fresh_database
 from tests.dialect.log_events import SENT_STATUSES, SOURCES, events_of
 
 QUERY_ADDRESS = "/api/endpoints/query/logs.all.otel"
-# The statuses of the project's server errors, newest first.
+# The statuses of the project's events that are server errors, newest first.
 ERROR_STATUSES = [SENT_STATUSES[at % 8] for at in range(40) if at % 5 != 4 and SENT_STATUSES[at % 8] >= 500]
 Answer = tuple[int, Any]
 
@@ -105,7 +105,7 @@ def test_pages_have_the_rows_of_one_answer(app: InProcessApp) -> None:
         result_rows += json.loads(body_text)["result"]
         following = headers.get("cordwood-next")
         cursor = {"page_size": "50", "cursor": following} if following else {}
-    # Several events have the same time, so their order may differ.
+    # Several events have the same time, so the order of their rows may differ.
     assert sorted(result_rows, key=str) == sorted(rows(app, sql), key=str)
     assert len(result_rows) == 192
 

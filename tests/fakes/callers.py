@@ -1,4 +1,4 @@
-"""A client that calls an ASGI application directly, without a server."""
+"""A client that calls an ASGI application directly, without an HTTP server."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A catalog in memory whose endpoints a test can replace, as a reload does."""
+"""A catalog in memory. A test can replace its endpoints, as a reload of the files does."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A fake engine with scripted answers that records its questions."""
+"""A fake engine that gives scripted answers and records the questions that it was asked."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +27,9 @@ COLUMNS = (Column("n", Datatype(Kind.INT64)),)
 
 
 class ScriptedEngine:
-    """An engine that answers with the number of questions asked so far; `hold` blocks answers until `release` or
-    cancellation.
+    """An engine whose answer is the number of questions asked so far, unless a test sets other rows.
+
+    After `hold`, answers wait until `release` is called or the query is cancelled.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A service in this process with a manual clock, and a configurable receiver of webhooks."""
+"""A service in this process with a manual clock, and a receiver of webhooks whose answers a test sets."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ START_US = 1_700_000_000 * SECOND_US
 
 
 class WebhookReceiver:
-    """An HTTP server for webhooks that answers with `status` after `delay` seconds."""
+    """An HTTP server for webhooks that answers each request with `status` after `delay` seconds."""
 
     def __init__(self, port: int = 0) -> None:
         self.received: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ class WebhookReceiver:
 
     @property
     def accepted_changes(self) -> list[tuple[str, str, dict[str, str]]]:
-        """Return alert, state and labels of each accepted change."""
+        """Return the alert, the state and the labels of each change that the receiver accepted."""
         return [
             (body["data"]["alert"], change["state"], change["labels"])
             for body in self.received
@@ -78,7 +78,7 @@ class WebhookReceiver:
 
 
 class ManualClockService:
-    """A service with alerts and a real engine, whose clock is changed only by `advance`."""
+    """A service with alerts and a real engine. Only `advance` changes its clock."""
 
     def __init__(self, folder: Path, targets: str, **settings: Any) -> None:
         self.folder = folder
@@ -139,7 +139,9 @@ class ManualClockService:
         assert self.http("POST", f"/api/logs?source_name={stream}", events)["accepted"] == len(events)
 
     def advance(self, seconds: float = 0.0, step: float = 1.0) -> None:
-        """Advance the clock in steps; after each step, evaluate alerts and send the notifications that are due."""
+        """Advance the clock in steps. At each step, evaluate the alerts that are due and send the notifications that
+        are due.
+        """
         end_us = self.now_us + round(seconds * SECOND_US)
         while True:
             self._runner.run(self._work())
@@ -154,7 +156,7 @@ class ManualClockService:
             await asyncio.gather(*tasks)
 
     def states(self) -> dict[str, list[str]]:
-        """Return the phases of the groups of each alert."""
+        """Return for each alert the phases of its groups."""
         return {
             alert.name: sorted(
                 str(instance.phase) for instance in self.parts.store.group_states(str(alert.id)).values()

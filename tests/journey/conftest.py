@@ -24,7 +24,7 @@ PROGRAM = ("-m", "cordwood")
 
 @dataclass
 class Service:
-    """A running process of cordwood, whose output goes to the file `output`."""
+    """A running process of cordwood. It writes its output to the file `output`."""
 
     process: subprocess.Popen[bytes]
     url: str
@@ -44,7 +44,7 @@ class Service:
         self.process.wait(STOP_SECONDS)
 
     def stop_and_read(self) -> str:
-        """Stop the process and return all of its output."""
+        """Stop the process, and return all of its output."""
         self.stop()
         return self.output.read_text()
 
@@ -68,7 +68,7 @@ Start = Callable[..., Service]
 def start_service(
     data_dir: Path, *arguments: str, env: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
 ) -> Service:
-    """Start `cordwood serve` on a free port and wait until it prints that it listens."""
+    """Start `cordwood serve` on a free port, and wait until it prints that it listens."""
     command = [sys.executable, *program, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
     keys = {"CORDWOOD_KEYS_PRIVATE": PRIVATE, "CORDWOOD_KEYS_PUBLIC": PUBLIC}
     output = data_dir.with_name(f"{data_dir.name}.{time.monotonic_ns()}.log")
@@ -96,14 +96,14 @@ def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _cancel_traceback_timer() -> None:
-    """Cancel the traceback dump of pytest's timeout, because `make torture` takes longer."""
+    """Cancel the traceback dump of pytest's timeout, because tests of `make torture` take longer than this timeout."""
     if os.environ.get("TORTURE") == "full":
         faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start one service for all tests of a module, which use different projects."""
+    """Start one service for all tests of a module, each of which uses another project."""
     running = start_service(tmp_path_factory.mktemp("journey") / "data")
     yield running
     if running.process.poll() is None:
@@ -112,7 +112,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts services, which are killed after the test if they still run."""
+    """Return a function that starts services. Services that still run after the test are killed."""
     started: list[Service] = []
 
     def start_one(
@@ -136,7 +136,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a client command in this process and returns its exit code and output."""
+    """Return a function that runs a client command in this process. It returns the exit code and the output."""
 
     def run_one(*arguments: str) -> tuple[int, str, str]:
         code = commands.run_command_line([*arguments, "--url", service.url, "--key", PRIVATE])
@@ -153,7 +153,7 @@ def create_key(service: Service, scopes: str, **terms: object) -> str:
 
 
 def stored_events(service: Service, stream: str) -> list[dict[str, object]]:
-    """Return the exported events of a stream, ordered by id."""
+    """Return the events of a stream from its export, ordered by id."""
     answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})
     assert answer.status_code == 200, answer.text
     return sorted(answer.json(), key=lambda event: str(event["id"]))

@@ -1,4 +1,4 @@
-"""A client of followed queries that reads Server-Sent Events in a thread."""
+"""A client of followed queries, which reads Server-Sent Events in a thread."""
 
 import json
 import socket
@@ -15,14 +15,14 @@ from tests.waiting import until
 
 @dataclass(frozen=True)
 class Message:
-    """One event of the stream."""
+    """One Server-Sent Event of an answer."""
 
     event: str
     data: Any
 
 
 class Follower(threading.Thread):
-    """A connection that follows a query; `last_id` is the event id from which it resumes."""
+    """A connection that follows a query. `last_id` is the event id from which it resumes."""
 
     def __init__(self, service: Service, last_id: str = "", key: str = PRIVATE, **parameters: str) -> None:
         super().__init__(daemon=True)
@@ -80,14 +80,14 @@ class Follower(threading.Thread):
         return [str(row["event_message"]) for row in self.rows]
 
     def start_and_wait(self) -> "Follower":
-        """Start, and wait for the first id."""
+        """Start the thread, and wait until it has received the first event id."""
         self.start()
         until(lambda: bool(self.refusal or (self.status == 200 and self.last_id)))
         assert self.status == 200, self.refusal
         return self
 
     def start_and_read_refusal(self) -> tuple[int, str, str]:
-        """Start, and return status, code and message of the refusal."""
+        """Start the thread; return the status, the code and the message of the refusal."""
         self.start()
         until(lambda: self.refusal is not None)
         return self.status, self.refusal["error"]["status"], self.refusal["error"]["message"]

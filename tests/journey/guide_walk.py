@@ -1,11 +1,12 @@
 """Run the README and the guide from top to bottom, with each command exactly as it is printed.
 
-Each page has its own empty folder, its own shell, and a service that `cordwood serve` starts in that folder. The words after the language of a fence say what to do with it:
+Each page has its own empty folder, its own shell, and a service that `cordwood serve` starts in this folder. The words
+after the language of a fence say how its text is used:
 
 - ```sh                 typed into the shell; it must succeed
-- ```sh background      typed, and left running: the service that the rest of the page is about
-- ```sh not run: WHY    read only; commands of ours in it must still be commands
-- ```LANGUAGE save FILE saved under that name
+- ```sh background      typed, and left running: the service that the rest of the page uses
+- ```sh not run: WHY    not typed; commands of cordwood in it must still exist
+- ```LANGUAGE save FILE saved as a file with this name
 """
 
 import os
@@ -24,15 +25,15 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide"
-# The pages in the order in which a new reader would read them.
+# The pages, in the order in which a new reader reads them.
 PAGES = (
     "README.md",
     *(f"docs/guide/{name}.md" for name in re.findall(r"\]\(([a-z-]+)\.md\)", (GUIDE / "README.md").read_text())),
 )
 SHELLS = ("sh", "bash", "console")
-# Programs that steps call besides cordwood and the tools of a shell, each in the Debian package of the same name.
+# Programs that steps need besides cordwood and a shell's tools. Each has a Debian package of the same name.
 PROGRAMS = ("curl", "gzip")
-# The port at which the receiver of alerts listens on the guide's page.
+# The port at which the guide's receiver of alerts listens.
 GUIDE_RECEIVER_PORT = "4080"
 MAX_STEP_SECONDS = 60
 
@@ -42,7 +43,7 @@ _DONE_MARKER = "the step is done"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A fence with an instruction for the reader."""
+    """A fence of a page that is typed or saved, or is marked as not run."""
 
     page: str
     number: int
@@ -76,7 +77,7 @@ def steps_of(page: str) -> list[Step]:
 
 
 def programs_until(step: Step) -> list[str]:
-    """Return the programs that a step needs, including those of the earlier steps of its page."""
+    """Return the programs that this step and the earlier steps of its page need."""
     commands = "\n".join(
         earlier_step.text for earlier_step in steps_of(step.page)[: step.number + 1] if earlier_step.is_typed
     )
@@ -112,7 +113,7 @@ class GuidePageRun:
         self._shell = self._open_shell()
 
     def run_until(self, number: int) -> str:
-        """Run everything up to a step and return the output of that step. A failed step is not run again."""
+        """Run all steps up to this one, and return its output. A step that has failed is not run again."""
         if not self._served and not any(step.note == "background" for step in self.steps):
             self._serve("cordwood serve --demo" if self.page == "README.md" else "cordwood serve")
         while self.done_steps <= number:
@@ -198,7 +199,7 @@ class GuidePageRun:
         self._run_command(f"export CORDWOOD_URL=http://127.0.0.1:{self.port}", self.steps[0])
 
     def _wait_until_healthy(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
-        """Wait until the service answers and has printed its key; return the key."""
+        """Wait until the service answers and has printed its key. Return the key."""
         deadline = time.monotonic() + MAX_STEP_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
             try:
@@ -217,7 +218,7 @@ class GuidePageRun:
         )  # fmt: skip
 
     def _environment(self) -> Mapping[str, str]:
-        """Return the environment of a reader, without this machine's variables of cordwood."""
+        """Return the environment of a reader, which lacks this machine's variables for cordwood."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CORDWOOD", "LOGFLARE"))}
         return {
             **inherited,

@@ -1,6 +1,6 @@
-"""A program that runs cordwood with changed constants, so that rare situations are frequent.
+"""A program that runs cordwood with changed constants, so that rare situations become frequent.
 
-The first argument names the changes, and the others are those of `cordwood`.
+The first argument names the set of changes. The other arguments are those of `cordwood`.
 """
 
 import sys
@@ -13,20 +13,20 @@ from cordwood.app import service
 from cordwood.engines.duckdb.storage import compaction, retention, session
 from cordwood.engines.duckdb.storage.locks import check_lock_order
 
-# Arguments of Python that run a service with constant retention sweeps and checkpoints, whose lock order is checked.
+# Arguments of Python that run a service with constant sweeps and checkpoints, and with a check of the lock order.
 CONSTANT_SWEEPS: Sequence[str] = (__file__, "constant-sweeps")
-# Arguments of Python that run a service with small blocks that are compacted at once, so that few events suffice.
+# Arguments of Python that run a service with small blocks, which are compacted at once, so that few events suffice.
 SMALL_BLOCKS: Sequence[str] = (__file__, "small-blocks")
 
 
 def replace_constant(module: ModuleType, name: str, value: float) -> None:
-    """Replace a constant by a value of the same type; KeyError if the module has no constant of this name."""
+    """Replace a constant by a value of the same type. Raise KeyError if the module has no constant with this name."""
     before = vars(module)[name]
     vars(module)[name] = type(before)(value)
 
 
 def sweep_constantly() -> AbstractContextManager[None]:
-    """Change the constants for `CONSTANT_SWEEPS`; return the context in which the service runs."""
+    """Change the constants for `CONSTANT_SWEEPS`, and return the context in which the service runs."""
     replace_constant(service, "_SWEEP_SECONDS", 0.1)
     replace_constant(session, "_MAX_LOG_BYTES", 1)
     replace_constant(retention, "ROW_GROUP_ROWS", 1)
@@ -34,7 +34,7 @@ def sweep_constantly() -> AbstractContextManager[None]:
 
 
 def use_small_blocks() -> AbstractContextManager[None]:
-    """Change the constants for `SMALL_BLOCKS`; return the context in which the service runs."""
+    """Change the constants for `SMALL_BLOCKS`, and return the context in which the service runs."""
     for module in (session, compaction):
         replace_constant(module, "ROW_GROUP_ROWS", 2048)
     replace_constant(compaction, "ROW_GROUPS_PER_RUN", 3)

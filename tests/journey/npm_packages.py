@@ -1,4 +1,4 @@
-"""Installation of npm packages from the package.json of a folder, without their install scripts."""
+"""Installation of npm packages that a folder's package.json lists, without running their install scripts."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ INSTALL_SECONDS = 300
 
 
 def install_packages(folder: Path) -> None:
-    """Install the packages; if that fails, skip the test or, in CI, fail it."""
+    """Install the packages. If that fails, skip the test or, in CI, fail it."""
     fail_or_skip = pytest.fail if os.environ.get("CI") else pytest.skip
     if not (shutil.which("node") and shutil.which("npm")):
         fail_or_skip("node or npm is not there")

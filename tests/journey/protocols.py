@@ -35,7 +35,7 @@ _pack = msgspec.msgpack.encode
 
 
 class Outcome(Enum):
-    """How a sender of the protocol reacts to the answer."""
+    """The reaction of a sender of the protocol to the answer."""
 
     STORED = auto()
     RETRY = auto()
@@ -43,7 +43,7 @@ class Outcome(Enum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The outcome for the sender, and the answer of the protocol as text."""
+    """The outcome for the sender, and the answer of the service as text."""
 
     outcome: Outcome
     detail: str
@@ -51,10 +51,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Protocol:
-    """An ingest protocol; `encode` makes a body of messages.
+    """An ingest protocol. `encode` makes a body of messages.
 
-    `broken` is a body with a malformed item between the messages `before` and `after`; where `is_read_whole`, an item
-    cannot be malformed alone, and the body breaks off after them.
+    `broken` is a body with a malformed item between the messages `before` and `after`. If `is_read_whole` is set, a
+    body is
+    parsed as a whole, so that no single item can be malformed. Such a `broken` body ends after both messages,
+    incomplete.
     """
 
     name: str
@@ -78,7 +80,10 @@ def over_http(
     stored: Callable[[httpx.Response], bool],
     retried: frozenset[int] = frozenset({429, 503, 507}),
 ) -> Callable[[Service, bytes, str], Answer]:
-    """Return a sender by POST; `headers` adds the key, `stored` tests whether the whole body is acknowledged."""
+    """Return a function that sends a body by POST.
+
+    `headers` returns the headers that carry a key. `stored` tests whether the whole body was acknowledged.
+    """
 
     def send(service: Service, body: bytes, key: str) -> Answer:
         try:
@@ -159,7 +164,7 @@ def journal(messages: Sequence[str]) -> bytes:
 
 
 def port_of(service: Service, listener: str) -> int:
-    """Return the port that the service printed: of `syslog tcp`, `syslog udp`, `fluent tcp` or `OTLP over gRPC tcp`."""
+    """Return the port that the service printed for `syslog tcp`, `syslog udp`, `fluent tcp` or `OTLP over gRPC tcp`."""
     match = re.search(rf"{re.escape(listener)}://127\.0\.0\.1:(\d+)", service.output.read_text())
     assert match is not None, service.output.read_text()
     return int(match[1])
@@ -171,7 +176,10 @@ def fluent(messages: Sequence[str]) -> bytes:
 
 
 def send_fluent(service: Service, body: bytes, _: str) -> Answer:
-    """Send a chunk and wait for its acknowledgement, longer for larger chunks; a sender repeats a chunk without one."""
+    """Send a chunk and wait for its acknowledgement; the time limit grows with the chunk.
+
+    A sender repeats a chunk that is not acknowledged.
+    """
     seconds = 3 + len(body) / 2**20
     try:
         with socket.create_connection(("127.0.0.1", port_of(service, "fluent tcp")), timeout=seconds) as connection:
@@ -183,7 +191,7 @@ def send_fluent(service: Service, body: bytes, _: str) -> Answer:
 
 
 def send_grpc(service: Service, body: bytes, key: str) -> Answer:
-    """Export once, and read the status as exporters of OpenTelemetry do."""
+    """Export a body once, and interpret the status as OpenTelemetry's exporters do."""
     options = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{port_of(service, 'OTLP over gRPC tcp')}", options) as channel:
         try:

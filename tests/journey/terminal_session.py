@@ -1,4 +1,4 @@
-"""A command in a pseudo-terminal of a given size, with its output and typed input."""
+"""A command in a pseudo-terminal of a given size: its output, and the input that a test types."""
 
 import fcntl
 import os
@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-# Matches the line about a slow query, which is overwritten.
+# Matches the progress line of a slow query, which the command overwrites.
 _PROGRESS_LINE = re.compile(r"\r\d+\.\d s[^\r\n]*\x1b\[K")
 _ESCAPE_SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
-# Makes standard input the controlling terminal, so that Ctrl-C sends a signal, and then runs the command.
+# A program that makes standard input the controlling terminal, so that Ctrl-C sends a signal, and then runs the
+# command.
 _RUN_WITH_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
     " os.execv(sys.executable, [sys.executable, '-m', 'cordwood', *sys.argv[1:]])"
@@ -66,7 +67,7 @@ class TerminalSession:
         os.write(self._terminal, text.encode())
 
     def read_until(self, *expected: str, last: str = "", seconds: float = 30.0) -> str:
-        """Wait until the output since the last call contains the expected texts and ends with `last`, and return it."""
+        """Wait for output with the expected texts that ends with `last`. Return the output since the last call."""
         deadline = time.monotonic() + seconds
         while not (all(text in self.unread for text in expected) and self.unread.endswith(last)):
             assert self._read(max(0.0, deadline - time.monotonic())), f"{expected}, {last!r}: not in {self.unread!r}"
@@ -74,7 +75,7 @@ class TerminalSession:
         return printed
 
     def wait_for(self, pattern: str, seconds: float = 60.0) -> None:
-        """Wait until the output, with its escape sequences, matches the pattern."""
+        """Wait until all output, including its escape sequences, contains a match of the pattern."""
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.raw):
             assert self._read(max(0.0, deadline - time.monotonic())), f"{pattern}: not in {self.raw!r}"
@@ -84,7 +85,7 @@ class TerminalSession:
         return self.text[self._consumed :]
 
     def end(self, seconds: float = 30.0) -> int:
-        """Read until the command ends; return its exit code."""
+        """Read output until the command ends, and return its exit code."""
         deadline = time.monotonic() + seconds
         while self._read(max(0.0, deadline - time.monotonic())):
             pass

@@ -1,4 +1,4 @@
-"""The MCP server with the official client, over both transports and with every kind of key."""
+"""The MCP server, used by the official client over both transports and with every kind of key."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ async def connect_client(
 
 
 class Agent:
-    """A session of the official client, used from this thread."""
+    """A session of the official MCP client, which this thread can use."""
 
     def __init__(self, portal: BlockingPortal, client: Client) -> None:
         self.portal = portal
@@ -90,13 +90,13 @@ class Agent:
         return {tool.name: tool for tool in self.portal.call(self.client.list_tools).tools}
 
     def call(self, tool: str, **arguments: Any) -> Any:
-        """Return the value that a tool answers."""
+        """Call a tool and return its answer."""
         text, is_error = self._result(tool, arguments)
         assert not is_error, text
         return json.loads(text)
 
     def refusal_of(self, tool: str, **arguments: Any) -> str:
-        """Return the text of a refusal."""
+        """Call a tool that must be refused, and return the text of the refusal."""
         text, is_error = self._result(tool, arguments)
         assert is_error, text
         return text
@@ -242,7 +242,7 @@ def test_the_command_ends_on_a_signal_while_it_waits_for_input(service: Service,
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        # After its answer, the server waits for the next message.
+        # After its answer to `ping`, the server waits for the next message.
         process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
         process.stdin.flush()
         assert '"id":1' in process.stdout.readline()
@@ -260,7 +260,7 @@ def run_command(service: Service, key: str, **env: str) -> "subprocess.Completed
 
 @ON_EACH_TRANSPORT
 def test_an_expensive_query_is_limited_as_over_http(service: Service, transport: str) -> None:
-    # Two keys, since a key whose query was killed is refused further queries.
+    # Each transport has its own key, because a key whose query was killed is refused further queries.
     key, headers = new_key(service, "--scope", "query"), {"X-API-KEY": new_key(service, "--scope", "query")}
     with agent(service, key, transport) as hostile:
         for sql in EXPENSIVE_QUERIES:
@@ -271,7 +271,7 @@ def test_an_expensive_query_is_limited_as_over_http(service: Service, transport:
             assert len(kinds) == 1 or kinds <= LIMIT_CODES, kinds
 
 
-# The error codes of the limits, any of which may be reached first.
+# Error codes of the limits. An expensive query may reach any of them first.
 LIMIT_CODES = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory", "engine.unreachable"}
 EXPENSIVE_QUERIES = (
     "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b",
@@ -454,7 +454,7 @@ async def _wait_until(condition: Callable[[], bool]) -> None:
 
 
 def post(service: Service, body: bytes, key: str = PRIVATE, **headers: str) -> httpx.Response:
-    """Send a raw message; an empty key means no key."""
+    """Send a raw message to the MCP route. An empty key means that the message has none."""
     sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "X-API-KEY": key}
     return service.client.post("/mcp", content=body, headers={**sent, **headers})
 

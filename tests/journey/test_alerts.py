@@ -1,4 +1,4 @@
-"""Alerts from events to webhooks, with a manual clock, failing receivers and restarts."""
+"""Alerts, from stored events to webhooks, with a manual clock, failing receivers and restarts."""
 
 import json
 import os
@@ -39,7 +39,7 @@ from `postgres.logs` as t
 where t.timestamp > @since
 group by t.project
 """
-# An alert on a sub-query of a built-in endpoint.
+# An alert on a sub-query of a built-in endpoint, which fires if there are no events.
 MISSING_EVENTS_ALERT = """endpoint = "logs.all"
 every = "10s"
 condition = "missing"
@@ -123,7 +123,7 @@ def test_a_receiver_that_recovers_gets_each_notification_once(folder: Path, rece
         receiver.status, receiver.delay = 200, 0.8
         service.advance(40)
         assert "no complete answer within 0.3 s" in service.http("GET", "/api/alerts")["targets"][0]["error"]
-        # The alert is resolved while the receiver fails; after a restart it is sent immediately.
+        # The alert is resolved while the receiver fails. After a restart, the notification is sent immediately.
         receiver.status, receiver.delay = 503, 0.0
         time.sleep(1)
         receiver.received.clear()
@@ -184,7 +184,7 @@ def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, 
 
         service.send(STREAM, error_events(2))
         service.advance(20)
-        # A change from zero is infinite, which JSON cannot represent.
+        # The change from zero is infinite, and JSON cannot represent this number.
         assert change() == [None]
         service.advance(50)
         assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
@@ -296,7 +296,7 @@ def test_evaluations_run_in_the_refresh_lane(folder: Path, receiver: WebhookRece
         assert all('lane="refresh",outcome="admitted"' in line for line in claims)
 
 
-# Real processes
+# The tests below start real processes.
 
 
 def start_with_receiver(start: Start, folder: Path, receiver: WebhookReceiver, data_dir: Path | None = None) -> Service:
@@ -315,7 +315,10 @@ def test_kill_9_in_every_state_neither_repeats_nor_loses_notifications(
     (folder / "queries" / "errors.sql").write_text(text.replace("now-1m", "now-20s"))
 
     def is_sent(service: Service) -> bool:
-        """Return whether the delivery is recorded durably; a kill before that repeats it with the same id."""
+        """Return whether the service has recorded the delivery durably.
+
+        A kill before that would repeat the delivery with the same id.
+        """
         return bool(service.client.get("/api/alerts").json()["targets"][0]["queued"] == 0)
 
     def state(service: Service) -> str:
@@ -330,7 +333,7 @@ def test_kill_9_in_every_state_neither_repeats_nor_loses_notifications(
     until(lambda: len(receiver.accepted_changes) == 1)
     until(lambda: is_sent(service))
     service.kill()
-    # The alert is resolved while the receiver fails, and the process is killed before it can be sent.
+    # The alert is resolved while the receiver fails. The process is killed before the notification is delivered.
     receiver.status = 503
     service = start_with_receiver(start, folder, receiver)
     until(lambda: state(service) == "inactive", 60)

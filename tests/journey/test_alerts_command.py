@@ -13,13 +13,13 @@ from tests.journey.test_cli_clients import Result, cordwood
 from tests.journey.watched_databases import ERRORS_NOW, UNREACHABLE_TARGET, create_endpoint, fire_alert
 from tests.waiting import until
 
-# Escape sequences that colour, retitle and clear a terminal, and a right-to-left override.
+# Escape sequences that colour, retitle and clear a terminal, and a right-to-left override character.
 HOSTILE_TEXT = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e gnp\r<b>&amp;"
 
 
 @pytest.fixture(scope="module")
 def service_with_alert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start a service with an alert that fires for two databases, one with a hostile name."""
+    """Start a service with an alert that fires for two databases, one of which has a hostile name."""
     service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=UNREACHABLE_TARGET)
     create_endpoint(service, ERRORS_NOW)
     quiet = "select 1 as n from `postgres.logs` where event_message = 'never'"

@@ -26,7 +26,7 @@ send_to = ["hook"]
 */
 select t.project, t.event_message as message, count(*) as n from `postgres.logs` as t group by project, message
 """
-# Texts with markup, control characters or templates.
+# Texts of events with markup, control characters or template syntax.
 HOSTILE_TEXTS = [
     "<!channel> <https://evil.example|click>",
     "</script><script>alert(1)</script>",
@@ -119,7 +119,7 @@ def test_the_number_of_groups_is_limited_and_reported(service_with_alert: Servic
 
 
 def test_slow_receivers_do_not_delay_callers(start: Start, tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """Slow receivers must not block the threads for DNS, regular expressions and keys."""
+    """Check that slow receivers do not occupy the threads that resolve host names, check keys and match patterns."""
     (tmp_path / "queries").mkdir()
     names = [f"hook{number}" for number in range(40)]
     text = ALERT_ENDPOINT.replace('send_to = ["hook"]', f"send_to = {json.dumps(names)}").replace(
@@ -136,7 +136,7 @@ def test_slow_receivers_do_not_delay_callers(start: Start, tmp_path: Path, recei
         },
     )
     assert service.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
-    # Python's default executor has at most 32 threads.
+    # Python's default executor, which callers' requests use too, has at most 32 threads for the 40 targets.
     until(lambda: receiver.under_way >= 6)
     time.sleep(0.5)
     began = time.monotonic()

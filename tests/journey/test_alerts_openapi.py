@@ -46,7 +46,7 @@ def service_with_alert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 
 
 def answer_schema(service: Service, path: str, verb: str, status: str) -> Any:
-    """Return the schema of an answer with the referenced components."""
+    """Return the schema of an answer together with the components that it references."""
     document = service.client.get("/api/openapi.json").json()
     answered = document["paths"][path][verb]["responses"][status]
     schema = copy.deepcopy(answered["content"]["application/json"]["schema"])
@@ -57,7 +57,7 @@ def answer_schema(service: Service, path: str, verb: str, status: str) -> Any:
 
 
 def without_additional_properties(schema: Any) -> Any:
-    """Return the schema with `additionalProperties` forbidden everywhere."""
+    """Return the schema with `additionalProperties` set to false for all of its objects."""
     if isinstance(schema, list):
         return [without_additional_properties(element) for element in schema]
     if not isinstance(schema, dict):
@@ -95,7 +95,7 @@ def test_an_answer_matches_its_schema(
 
 def test_the_alert_of_an_endpoint_is_returned_as_it_was_sent(service_with_alert: Service) -> None:
     definition = service_with_alert.client.get(f"/api/endpoints/{ENDPOINT_NAME}").json()
-    # The API omits fields with default values.
+    # The API omits `for`, because it is sent with its default value.
     assert definition["alert"] == {name: value for name, value in ALERT.items() if name != "for"}
     stored_definition = service_with_alert.client.put(f"/api/endpoints/{ENDPOINT_NAME}", json=definition).json()
     assert (stored_definition["revision"], stored_definition["alert"]) == (definition["revision"], definition["alert"])

@@ -1,4 +1,4 @@
-"""130,000 imported events: both built-in endpoints return what plain Python computes from the same events."""
+"""Both built-in endpoints return what plain Python computes from the same 130,000 imported events."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ import pytest
 from tests.journey.conftest import Service, start_service
 
 EVENT_GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
-# More than one row group of DuckDB.
+# Number of events, which fill more than one row group of DuckDB.
 EVENT_COUNT = 130_000
 AREAS = ("rest", "storage", "auth", "realtime")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ class Event(msgspec.Struct):
 
 @dataclass
 class ImportedEvents:
-    """The events, and a service that has imported them."""
+    """The events, and a service into which they were imported."""
 
     events: Sequence[Event]
     service: Service

@@ -1,4 +1,4 @@
-"""The audit log: a line for each action that needs a private key, and for each refused attempt."""
+"""The audit log has a line for each action that needs a private key, and for each refused attempt."""
 
 import json
 

@@ -40,7 +40,7 @@ def connection_options(service: Service) -> tuple[str, ...]:
 
 
 def rows_of(tmp_path: Path, *options: str, stream: str = STREAM) -> list[tuple[object, ...]]:
-    """Return all stored fields of a stream's events."""
+    """Return the events of a stream with all stored fields."""
     file = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
     exported = cordwood("export", str(file), "--stream", stream, *options)
     assert exported.returncode == 0, exported.stderr
@@ -51,7 +51,7 @@ def rows_of(tmp_path: Path, *options: str, stream: str = STREAM) -> list[tuple[o
 
 @pytest.fixture(params=["from a service", "from its folder"])
 def backup_and_service(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> tuple[Result, Path, Service]:
-    """Make a backup over HTTP, or from the folder of the stopped service."""
+    """Make a backup, either over HTTP or from the folder of the stopped service."""
     service = start()
     service.send(STREAM, EVENTS)
     cordwood("keys", "create", "--scope", "private", "--note", "kept", *connection_options(service))
@@ -126,7 +126,7 @@ def test_a_backup_under_load_is_a_consistent_snapshot(start: Start, tmp_path: Pa
     assert len(ids) == len(restored_rows)
     assert before <= ids
     all_rows = {row[0]: row for row in rows_of(tmp_path, "--data-dir", str(service.data_dir), stream=EDGE_STREAM)}
-    # Events beyond the retention are deleted from both independently.
+    # Events past their retention are deleted from both stores independently, so they are not compared.
     assert all(all_rows[row[0]] == row for row in restored_rows if not str(row[0]).startswith("old-"))
 
 
@@ -190,7 +190,7 @@ def test_a_damaged_backup_is_refused_and_the_folder_stays_empty(
 
 @pytest.fixture(scope="module")
 def complete_backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a backup of a folder with one event."""
+    """Make a backup of a data folder that has one event."""
     place = tmp_path_factory.mktemp("whole")
     (place / "one.ndjson").write_text('{"id": "one"}\n')
     folder = ("--data-dir", str(place / "data"))
@@ -233,7 +233,10 @@ def test_backup_and_restore_overwrite_nothing(start: Start, complete_backup: Pat
 
 @pytest.fixture
 def interrupted_restore(complete_backup: Path, tmp_path: Path) -> Path:
-    """Kill a restore after some files: it blocks on the next, a named pipe."""
+    """Kill a restore that has copied some of its files, and return its folder.
+
+    The restore waits at the next file, because the test replaced it by a named pipe.
+    """
     stalled, into = tmp_path / "stalled", tmp_path / "into"
     shutil.copytree(complete_backup, stalled)
     (stalled / "redaction.key").unlink()

@@ -1,4 +1,4 @@
-"""The guide's configurations of nginx and Caddy, unchanged except for addresses, certificates and folders."""
+"""The guide's configurations of nginx and Caddy, used unchanged except for addresses, certificates and folders."""
 
 import ssl
 import subprocess
@@ -62,7 +62,7 @@ import {folder}/otlp.Caddyfile
 
 @dataclass
 class Proxy:
-    """A running proxy: its addresses and its access log."""
+    """A running proxy, with its addresses and its access log."""
 
     folder: Path
     service: Service
@@ -176,7 +176,7 @@ def proxy(
         yield started_proxy
     finally:
         started_proxy.client.close()
-        # The tests have ended, so the proxy is killed: it might wait long for connections that are kept alive.
+        # After the tests, the proxy is killed, because a graceful stop might wait for connections that are kept alive.
         process.kill()
         process.wait(30)
 
@@ -253,7 +253,7 @@ def test_otlp_over_grpc_passes_the_proxy(proxy: Proxy, request: pytest.FixtureRe
 
 
 def test_headers_that_claim_a_client_address_are_ignored(proxy: Proxy) -> None:
-    """The service does not read headers about the client, so that their values cannot cause harm."""
+    """Check that headers that claim a client address have no effect, because the service does not read them."""
     claims = {"X-Forwarded-For": "not an address, 10.0.0.1", "X-Forwarded-Proto": "ftp", "Forwarded": "for=;;;"}
     answer = proxy.client.get(QUERY_PATH, params={"project": "through"}, headers=claims)
     assert answer.status_code == 200

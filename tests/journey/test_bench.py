@@ -53,7 +53,7 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
 
 
 def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sql(tmp_path: Path) -> None:
-    """Run in a new process, because chDB opens only one folder in a process."""
+    """Measure in a new process, because chDB opens only one folder in a process."""
     if not EVENT_GENERATOR.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
     if not chdb_databases.IS_INSTALLED:
@@ -77,7 +77,7 @@ def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sq
 
 
 def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
-    """Scale goals by the median slowdown of the peers: two questions take twice as long, one three times."""
+    """Scale the goals by the median slowdown of the peers: two questions take twice as long, and one three times."""
     first, second, third = QUESTIONS[:3]
     milliseconds = {
         first.name: 2 * first.goal.duckdb_ms,
@@ -110,7 +110,7 @@ def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
 
 
 def test_ratios_do_not_depend_on_changes_of_speed() -> None:
-    """Compute ratios per round, so that a change of speed between rounds adds no noise."""
+    """Compute a ratio for each round, so that a change of speed between rounds adds no noise."""
     report = Report(1)
     report.add("counts", {OURS: Times([1.5, 1.5]), HANDWRITTEN: Times([1.0, 1.0])})
     report.add("counts", {OURS: Times([4.5, 4.5, 1.5]), HANDWRITTEN: Times([3.0, 3.0, 1.0])})
@@ -132,7 +132,7 @@ def test_the_picture_has_a_bar_for_each_measurement() -> None:
     assert {"status >= 500", "new", "10.0", "100", "0.5"} <= {text.text for text in drawn.iter() if text.text}
 
 
-# A server with the routes of VictoriaLogs that the benchmark uses. It answers each query with the lines that it received.
+# A fake server with the routes of VictoriaLogs that the benchmark uses. Its answer to each query is all received lines.
 FAKE_VICTORIALOGS_PROGRAM = """
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer

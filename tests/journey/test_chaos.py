@@ -1,5 +1,6 @@
-"""Chaos test: attacks of all kinds and ordinary clients at the same time, while processes of the service are killed at
-random.
+"""Chaos test: all kinds of attacks and ordinary clients at the same time.
+
+Meanwhile, processes of the service are killed at random times.
 """
 
 import gzip
@@ -33,7 +34,7 @@ DURATION_SECONDS = 15 * 60.0 if IS_FULL else 15.0
 SECONDS_BETWEEN_KILLS = 10.0 if IS_FULL else 5.0
 MEBIBYTE = 2**20
 MEMORY_CEILING_BYTES = 512 * MEBIBYTE
-# The limits of the short form are wider, because it runs at the same time as other tests and has too few requests for a
+# The limits of the short form are wider, because other tests run at the same time, and there are too few requests for a
 # 99th percentile.
 MAX_SECONDS, QUANTILE, MIN_ANSWERED = (2.0, 0.99, 0.99) if IS_FULL else (5.0, 0.9, 0.95)
 SENDERS, READERS, ATTACKERS = 3, 3, 6
@@ -42,7 +43,7 @@ MEMORY_FLAGS = ("--memory", f"{MEMORY_CEILING_BYTES // MEBIBYTE}MiB")
 QUERY_LIMITS = {"CORDWOOD_LIMITS_QUERY_TIME": "5s"}
 UNLIMITED = AnswerLimits(max_rows=10_000_000, timeout_seconds=300.0)
 
-# Enough events of another project that a self join exceeds every limit.
+# Enough events of another project for a self join that exceeds every limit.
 OTHER_PROJECT_EVENTS = [
     {"project": "poison", "event_message": f"{number:06} {'ab' * 40}", "metadata": {"n": number}}
     for number in range(20_000)
@@ -50,14 +51,14 @@ OTHER_PROJECT_EVENTS = [
 
 
 def doubling_ctes(count: int = 40) -> str:
-    """Return a query in which each CTE reads the previous one twice."""
+    """Return a query in which each CTE reads the previous CTE twice."""
     parts = ["t0 as (select 1 as a)"]
     parts += [f"t{n} as (select x.a from t{n - 1} x join t{n - 1} y on x.a = y.a)" for n in range(1, count)]
     return f"with {', '.join(parts)} select count(*) as n from t{count - 1}"
 
 
 def doubling_expressions(count: int = 40) -> str:
-    """Return a query in which each CTE uses a column of the previous one twice."""
+    """Return a query in which each CTE uses a column of the previous CTE twice."""
     parts = ["t0 as (select 1 as a)", *(f"t{n} as (select a + a as a from t{n - 1})" for n in range(1, count))]
     return f"with {', '.join(parts)} select a from t{count - 1}"
 
@@ -85,7 +86,7 @@ EXPENSIVE_QUERIES: Sequence[Callable[[], str]] = (
 
 
 class RepeatingClient(threading.Thread):
-    """A client with its own key that repeats its action until the deadline."""
+    """A client with its own key that repeats `send_requests` until the deadline."""
 
     def __init__(self, service: Service, key: str, seed: int, until_time: float) -> None:
         super().__init__(daemon=True)
@@ -106,7 +107,7 @@ class RepeatingClient(threading.Thread):
         raise NotImplementedError
 
     def request(self, method: str, path: str, **kinds: object) -> httpx.Response | None:
-        """Send a request and record its status and duration; return None if there was no answer."""
+        """Send a request, and record its status and duration. Return None if there was no answer."""
         began = time.monotonic()
         try:
             answer = self._client.request(method, path, **kinds)  # type: ignore[arg-type]
@@ -121,7 +122,7 @@ class RepeatingClient(threading.Thread):
 
 
 class Sender(RepeatingClient):
-    """A sender of events that records acknowledged ids and repeats refused batches."""
+    """A sender of events that records the acknowledged ids and repeats refused batches."""
 
     def __init__(self, service: Service, key: str, seed: int, until_time: float) -> None:
         super().__init__(service, key, seed, until_time)
@@ -142,7 +143,7 @@ class Sender(RepeatingClient):
 
 
 class Reader(RepeatingClient):
-    """A reader of a built-in endpoint and of short sandbox queries."""
+    """A client that queries a built-in endpoint and sends short sandbox queries."""
 
     def send_requests(self) -> None:
         parameters = {"project": "ordinary"}
@@ -172,7 +173,7 @@ class Attacker(RepeatingClient):
 
     def _run_expensive_query(self) -> None:
         sql = self.rng.choice(EXPENSIVE_QUERIES)()
-        # One in four disconnects before the answer.
+        # Every fourth attacker on average disconnects before the answer.
         seconds = self.rng.choice([0.3, 30, 30, 30])
         self._client.post(
             "/api/endpoints/query/logs.all", params={"project": "poison"}, json={"sql": sql}, timeout=seconds
@@ -215,7 +216,7 @@ class Attacker(RepeatingClient):
 
 
 def nested_json(value: object) -> str:
-    """Return the JSON of a value that is nested too deeply for `json.dumps`."""
+    """Return the JSON text of a value that may be nested too deeply for `json.dumps`."""
     opened, closed = [], []
     while isinstance(value, dict | list):
         if isinstance(value, dict):
@@ -230,7 +231,7 @@ def nested_json(value: object) -> str:
 
 
 class Killer(threading.Thread):
-    """Thread that kills a random child process of the service every few seconds."""
+    """Thread that kills a randomly chosen child process of the service every few seconds."""
 
     def __init__(self, service: Service, seed: int, until_time: float) -> None:
         super().__init__(daemon=True)
@@ -259,7 +260,7 @@ def start_clients(service: Service, seed: int, until_time: float) -> Iterator[Re
 
 
 def stored_ids(data_dir: Path) -> list[str]:
-    """Return the ids of the ordinary events in the folder of a stopped service."""
+    """Return the ids of the ordinary events in the data folder of a stopped service."""
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(STREAM)])
     sql = f"select id from `{STREAM}` where event_message like 'event %'"
@@ -306,5 +307,5 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
     assert acknowledged, f"seed {seed}"
     assert len(stored) == len(set(stored)), f"seed {seed}"
     assert acknowledged <= set(stored), f"seed {seed}"
-    # Last, because it depends on the speed of the machine.
+    # Check the delays last, because they depend on the speed of the machine.
     assert quantile(delays, QUANTILE) < scaled(MAX_SECONDS)

@@ -1,4 +1,4 @@
-"""The query and import commands, over HTTP and directly on a data folder."""
+"""The commands `query` and `import`, over HTTP and directly on a data folder."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ RunCommand = Callable[..., Result]
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
 def run_command(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> RunCommand:
-    """Return a function that runs a client command on a data folder, with or without a service."""
+    """Return a function that runs a client command on a data folder, either with a service or without one."""
     if request.param == "over HTTP":
         service = start()
         return lambda *arguments: cordwood(*arguments, "--url", service.url, "--key", PRIVATE)

@@ -24,12 +24,12 @@ CLIENTS_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "clients"
 NONDETERMINISTIC = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
 
 REDACTION_HEADERS = {"LF-ENDPOINT-REDACT-PII": "true"}
-# Stride through the queries with redaction: test_redaction.py runs all of them with it on one engine.
+# Only every n-th query also runs with redaction, because test_redaction.py runs all of them with it on one engine.
 REDACTED_STRIDE = 1 if os.environ.get("TORTURE") == "full" else 3
 
 
 def client_records(kind: str, now: int) -> list[dict[str, Any]]:
-    """Return the clients' events or queries, with times relative to now."""
+    """Return the clients' recorded events or queries, with times relative to now."""
     completed = subprocess.run(
         [sys.executable, str(CLIENTS_FOLDER / "oracle.py"), "--now", str(now), "--emit", kind],
         capture_output=True,
@@ -40,7 +40,7 @@ def client_records(kind: str, now: int) -> list[dict[str, Any]]:
 
 
 def answers_by_query(engine: str, folder: Path, now: int) -> dict[str, Any]:
-    """Return the engine's answers to every query, and to every third or, in full, every query with redaction."""
+    """Return the engine's answers to all queries, and to every third (in the full run, every) query with redaction."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(ServeSettings(), data_dir=str(folder)))
     with forbid_isolation_refusals(), open_in_process_app(settings) as components:
         send(components, client_records("events", now))
@@ -67,7 +67,7 @@ def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
 def answer_of(
     components: InProcessApp, query: Mapping[str, Any], more_parameters: Mapping[str, str] | None = None
 ) -> Any:
-    """Return the sorted rows with normalised numbers, or the status of a refusal."""
+    """Return the sorted rows with normalised numbers, or the status if the query is refused."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"
     status, _, body = components.send("GET", path, b"", {**query["headers"], **(more_parameters or {})})

@@ -30,7 +30,7 @@ UNLIMITED = AnswerLimits(max_rows=10_000_000, timeout_seconds=300.0)
 
 
 class Writer(threading.Thread):
-    """A thread that posts batches of various sizes until the service is killed, and records the acknowledged ids."""
+    """A thread that sends batches of various sizes until the service is killed, and records the acknowledged ids."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def load_and_kill(service: Service, seconds: float, seed: int) -> list[str]:
     return [event_id for writer in writers for event_id in writer.acknowledged]
 
 
-# The retention is two days, so that some of the events are deleted meanwhile.
+# The retention is two days, so that retention deletes some of the events during the test.
 STREAMS_FILE = f"""
 [[stream]]
 name = "{EDGE_STREAM}"
@@ -106,7 +106,7 @@ def test_no_acknowledged_event_is_lost_or_duplicated_by_a_kill(start: Start, tmp
 
 
 def store_events(data_dir: Path, count: int) -> None:
-    """Store and flush events with incompressible texts."""
+    """Store events with texts that compress badly, and wait until they are flushed."""
     text_rng = random.Random(count)
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(EDGE_STREAM)])
@@ -120,7 +120,7 @@ def store_events(data_dir: Path, count: int) -> None:
 
 
 def bytes_read_to_start_after_a_crash(start: Start, data_dir: Path) -> int:
-    """Return what the processes of a service read until it listens, after a kill under load."""
+    """Return the number of bytes that a service reads from its start until it listens, after a kill under load."""
     load_and_kill(start(data_dir=data_dir), 0.4, 0)
     service = start(data_dir=data_dir)
     pids = (service.process.pid, *descendants(service.process.pid))
@@ -139,7 +139,7 @@ def test_a_start_after_a_crash_reads_a_constant_part_of_the_stored_events(start:
 
 
 def run_spilling_query(service: Service) -> None:
-    """Sort more than fits into the engine's memory, until the service is killed."""
+    """Run a query that sorts more than fits into the engine's memory. The query ends when the service is killed."""
     sql = f"select max(n) as n from (select row_number() over (order by event_message) as n, id from `{EDGE_STREAM}`)"
     with suppress(httpx.HTTPError):
         httpx.post(f"{service.url}/api/query", params={"sql": sql}, headers={"X-API-KEY": PRIVATE}, timeout=60)

@@ -1,4 +1,4 @@
-"""A damaged data folder, or one of a newer version, is refused with file, cause and remedy."""
+"""A data folder that is damaged or of a newer version is refused. The message names file, cause and remedy."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ _MASK_64 = 2**64 - 1
 
 @pytest.fixture(scope="module")
 def intact_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an intact data folder with one event."""
+    """Return an undamaged data folder with one event."""
     place = tmp_path_factory.mktemp("sound")
     (place / "events.ndjson").write_text('{"id": "one", "project": "p"}\n')
     result = cordwood(
@@ -80,14 +80,14 @@ def run_sql_in_event_store(*statements: str) -> Damage:
 
 
 def flip_bits(folder: Path) -> None:
-    """Flip a bit of each byte after the headers."""
+    """Flip one bit in each byte after the headers."""
     file = folder / "events.duckdb"
     data = file.read_bytes()
     file.write_bytes(data[:12_288] + bytes(byte ^ 1 for byte in data[12_288:]))
 
 
 def set_newer_engine_version(folder: Path) -> None:
-    """Change the storage version in the main header, with a correct checksum."""
+    """Set another storage version in the main header of the file, and correct the header's checksum."""
     file = folder / "events.duckdb"
     data = bytearray(file.read_bytes())
     struct.pack_into("<Q", data, 12, 5000)

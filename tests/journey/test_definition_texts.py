@@ -1,4 +1,7 @@
-"""Definitions of endpoints and streams are read and written over HTTP in the format of their files; dry runs change nothing."""
+"""Definitions of endpoints and streams are read and written over HTTP, in the format of their files.
+
+Dry runs change nothing.
+"""
 
 import json
 from importlib import resources
@@ -57,7 +60,7 @@ def read_text(service: Service, path: str) -> str:
 
 
 def definition_files(service: Service) -> dict[str, str]:
-    """Return all files of definitions and their history."""
+    """Return the contents of all files with definitions and with their history."""
     folder = service.data_dir
     places = [*folder.glob("endpoints/*"), *folder.glob("history/*"), *folder.glob("streams.toml*")]
     return {str(place.relative_to(folder)): place.read_text() for place in places}
@@ -75,7 +78,7 @@ def test_a_text_is_stored_and_returned_as_it_is(service: Service, kind: str, tex
     assert (created.status_code, created.json()["name"]) == (201, "text.whole"), created.text
     assert service.client.get(path).json() == created.json()
     assert read_text(service, path) == text
-    # Sending a text back changes nothing; sending another text replaces all settings.
+    # Sending the same text again changes nothing. Sending another text replaces all settings.
     before = definition_files(service)
     unchanged = send(service, "PUT", path, text, if_match=created.headers["etag"])
     assert (unchanged.status_code, unchanged.json()) == (200, created.json())
@@ -88,7 +91,7 @@ def test_a_text_is_stored_and_returned_as_it_is(service: Service, kind: str, tex
     assert expected.items() <= answer.json().items()
     assert read_text(service, path) == changed
     assert send(service, "PUT", path, text, if_match=created.headers["etag"]).status_code == 412
-    # The served definitions equal those that a restarted service reads.
+    # The definitions that the service uses equal those that it reads after a restart.
     assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
     assert service.client.get(path).json() == answer.json()
     assert read_text(service, path) == changed
@@ -102,7 +105,7 @@ def test_an_endpoint_keeps_its_id_when_a_text_renames_it(service: Service) -> No
     assert (answer.status_code, answer.json()["token"]) == (200, created["token"])
     assert f'id = "{created["token"]}"' in read_text(service, "/api/endpoints/text.new")
     assert service.rows("text.new") == [{"n": 2}]
-    # The old name is free, although the id that is derived from it is in use.
+    # The old name can be used again, although the id that is derived from it is still in use.
     recreated = send(service, "POST", "/api/endpoints", '/* name = "text.old" */\nselect 3 as n')
     assert recreated.status_code == 201
     assert recreated.json()["token"] != created["token"]
@@ -124,7 +127,7 @@ def test_shipped_definitions_have_texts(service: Service) -> None:
     path = "/api/sources/cloudflare.logs.prod"
     text = read_text(service, path)
     assert text.startswith('[[stream]]\nname = "cloudflare.logs.prod"\n')
-    # Sending it back does not make it a changed stream.
+    # Sending the text back does not turn the shipped stream into a changed one.
     assert send(service, "PUT", path, text).json()["origin"] == "shipped"
     changed = send(service, "PUT", path, f'{text}retention = "14d"\n')
     assert (changed.json()["origin"], changed.json()["retention_days"]) == ("managed", 14)
@@ -170,7 +173,7 @@ def test_a_dry_run_makes_every_check(service: Service) -> None:
         ("POST", "endpoints", {"name": "text.checked", "query": "select 1 as n"}, 422),
         ("POST", "endpoints", {"name": "text.more", "query": "select x from `nothing` as t"}, 422),
         ("POST", "sources", {"name": "postgres.logs"}, 422),
-        # Events of a deleted stream are stored under another spelling.
+        # The events of the deleted stream are stored under another spelling of its name.
         ("POST", "sources", {"name": "text.case"}, 422),
         ("PUT", "sources/postgres.logs", {"transform": [{"drop": "((("}]}, 422),
         ("PUT", "endpoints/logs.all", {"description": "x"}, 409),
@@ -291,7 +294,7 @@ def test_only_an_unrestricted_private_key_reads_and_sends_texts(service: Service
 
 HOSTILE_ENDPOINT = '/*\nname = "text.hostile"\n{}\n*/\nselect 1 as n'
 HOSTILE_STREAM = '[[stream]]\nname = "text.hostile"\n{}\n'
-# Texts that would cost a careless parser much time, much memory or a deep stack.
+# Texts on which a careless parser would spend much time, much memory or a deep stack.
 HOSTILE_VALUES = {
     "arrays": "late = " + "[" * 60_000,
     "tables": "late = " + "{a = " * 10_000,

@@ -1,4 +1,4 @@
-"""Deployment as a replacement of Logflare: image, compose file, systemd unit, and the clients of Logflare."""
+"""Deployment in place of Logflare: image, compose file, systemd unit, and the clients of Logflare."""
 
 import json
 import os
@@ -28,9 +28,9 @@ TOKENS = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "the-private-token", "LOGFLARE_PUBLIC
 PRIVATE = {"x-api-key": TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]}
 PUBLIC = {"x-api-key": TOKENS["LOGFLARE_PUBLIC_ACCESS_TOKEN"]}
 
-# The working folder of the image, where the Supabase CLI expects the launcher and writes its script.
+# The image's working folder, where the Supabase CLI expects the launcher and writes its script.
 LAUNCHER_FOLDER = "/opt/app/rel/logflare/bin"
-# Scripts that the Supabase CLI runs in the container instead of the image's default command.
+# Scripts that the Supabase CLI runs in the container, instead of the image's default command.
 CLI_SCRIPTS = {
     "plain": """cat <<'EOF' > run.sh && sh run.sh
 ./logflare eval Logflare.Release.migrate
@@ -47,7 +47,7 @@ EOF
 """,
 }
 
-# Logflare's environment variables, which remain when only the image is replaced.
+# Environment variables for Logflare, which remain if only the image of a deployment is replaced.
 LOGFLARE_VARIABLES = {
     "LOGFLARE_NODE_HOST": "127.0.0.1",
     "LOGFLARE_SINGLE_TENANT": "true",
@@ -64,7 +64,7 @@ LOGFLARE_VARIABLES = {
     "POSTGRES_BACKEND_SCHEMA": "_analytics",
 }
 
-# Queries whose answers differ from the recorded ones because cordwood derives the URL of events without one.
+# Queries whose answers differ from the recorded ones, because cordwood derives a URL for events that have none.
 QUERIES_BY_DERIVED_URL = {
     "base_api_counts_daily",
     "base_api_counts_hourly",
@@ -84,14 +84,14 @@ def image_variables() -> dict[str, str]:
 
 
 def compose_service() -> dict[str, Any]:
-    """Return the only service of the compose file, whose name dashboards and shippers use."""
+    """Return the compose file's only service, whose name dashboards and shippers use as its host name."""
     services: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY_FOLDER / "compose.yaml").read_text())["services"]
     assert list(services) == ["analytics"]
     return services["analytics"]
 
 
 def compose_variables() -> dict[str, str]:
-    """Return the environment of the service with tokens substituted as Compose does from `.env`."""
+    """Return the service's environment. Tokens are substituted, as Compose does from the file `.env`."""
     variables = compose_service()["environment"]
     return {
         name: re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda match: TOKENS[match[1]], variables[name]) for name in variables
@@ -121,7 +121,9 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Run the image's command with the variables of the image and of Compose, and none of this machine."""
+    """Run the image's command with the variables of the image and of Compose, and with none of this machine's
+    variables.
+    """
     folder, port = tmp_path_factory.mktemp("stand"), free_port()
     for name in ("home", "tmp", "cwd"):
         (folder / name).mkdir()
@@ -252,7 +254,10 @@ def test_an_error_has_the_form_that_dashboards_read(deployment: Deployment) -> N
 
 
 def test_a_foreign_data_wrapper_reads_rows_and_404(deployment: Deployment) -> None:
-    """A wrapper of Postgres sends a request without SQL, and expects an object with a list of objects, or 404."""
+    """Query as a foreign data wrapper of Postgres does.
+
+    The wrapper sends a request without SQL. It expects an object with a list of objects, or status 404.
+    """
     address = f"{deployment.url}/api/endpoints/query/usage.api-counts?project=shipped&interval=hourly"
     rows = httpx.get(address, headers=PRIVATE).json()["result"]
     assert all(isinstance(row["total_rest_requests"], int) for row in rows)
@@ -389,7 +394,7 @@ def test_the_image_started_by_the_supabase_cli_accepts_events_of_containers(scri
         wait_until_healthy(deployment, process)
         assert "no database to migrate" in deployment.output.read_text()
         assert httpx.head(f"{deployment.url}/health").status_code == 200
-        # An event of Vector's source docker_logs.
+        # This event has the form of Vector's source docker_logs.
         event = {
             "container_name": "supabase_db_demo",
             "host": "vector",

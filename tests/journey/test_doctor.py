@@ -1,4 +1,4 @@
-"""The command `cordwood doctor`, with and without a running service."""
+"""The command `cordwood doctor`, with a running service and without one."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ from tests.waiting import until
 
 STREAM = "postgres.logs"
 COUNT_QUERY = "select count(*) as n, count(distinct id) as ids from postgres_logs"
-# A query that ignores interrupts for minutes, because no pair of rows matches.
+# A query that runs for minutes and ignores interrupts, because no pair of rows matches.
 UNINTERRUPTIBLE_QUERY = (
     "select count(*) as n from postgres_logs a join postgres_logs b on a.timestamp < b.timestamp"
     " and a.event_message < b.event_message and regexp_contains(a.event_message, b.event_message)"
@@ -28,7 +28,7 @@ EVENTS = [{"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for numb
 
 
 def engine_pid(service: Service) -> int:
-    """Return the last child process of the service, which is a child of its fork server."""
+    """Return the id of the engine's process, the last child process of the service's fork server."""
     return descendants(service.process.pid)[-1]
 
 
@@ -38,7 +38,7 @@ def stored_counts(service: Service) -> tuple[object, object]:
 
 
 def query_with_retries(service: Service, **parameters: str) -> httpx.Response:
-    """Repeat the query while it is refused because the engine's process is being replaced."""
+    """Repeat the query while the service refuses it because the engine's process is being replaced."""
     answers: list[httpx.Response] = []
 
     def is_answered() -> bool:
@@ -50,7 +50,7 @@ def query_with_retries(service: Service, **parameters: str) -> httpx.Response:
 
 
 class Sender(threading.Thread):
-    """Thread that sends batches with ids and counts acknowledged events."""
+    """Thread that sends batches of events with ids, and counts the acknowledged events."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(daemon=True)
@@ -87,7 +87,7 @@ def test_counts_are_exact_after_repeated_kills_under_load(start: Start) -> None:
     assert sum(sender.duplicates for sender in senders) == 0
     assert stored_counts(service) == (accepted, accepted)
     assert all(number == ids for number, ids in counts)
-    # After a kill of the serving process, its folder is unlocked at once and complete.
+    # Even after a kill of the serving process, its data folder can be opened at once, and has all events.
     child_processes = descendants(service.process.pid)
     service.kill()
     until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in child_processes))
@@ -116,7 +116,7 @@ def test_a_query_that_does_not_stop_is_killed_quarantined_and_reported(start: St
     killed = service.query("logs.all", project="p", sql=UNINTERRUPTIBLE_QUERY)
     assert (killed.status_code, killed.json()["error"]["status"]) == (422, "limit.killed")
     until(lambda: engine_pid(service) != before)
-    # A query that differs only in literals counts as the same.
+    # A query that differs from the killed one only in literals is refused too.
     refused = query_with_retries(service, sql=f"{UNINTERRUPTIBLE_QUERY} and 7 = 7")
     assert (refused.status_code, refused.json()["error"]["status"]) in {
         (422, "limit.killed"),
@@ -125,7 +125,7 @@ def test_a_query_that_does_not_stop_is_killed_quarantined_and_reported(start: St
     second_answer = query_with_retries(service, sql=UNINTERRUPTIBLE_QUERY)
     assert (second_answer.status_code, second_answer.json()["error"]["status"]) == (422, "limit.quarantined-query")
     assert 1 <= int(second_answer.headers["retry-after"]) <= 600
-    # A key whose ad hoc queries are refused may still run saved ones.
+    # A key whose ad hoc queries are refused may still run saved queries.
     assert query_with_retries(service).status_code == 200
     metrics = service.client.get("/metrics").text
     assert 'cordwood_engine_process_ends_total{cause="time"}' in metrics
@@ -140,7 +140,7 @@ def test_a_query_that_does_not_stop_is_killed_quarantined_and_reported(start: St
 
 def test_the_service_stops_within_its_drain_time_during_a_flush_without_loss(start: Start) -> None:
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": "1s"})
-    # Flushing deep events takes the longest.
+    # These events are deeply nested, because they take the longest to flush.
     deep = [{"project": "p", "metadata": json.loads('{"a":' * 90 + "1" + "}" * 90)}] * 100
     for _ in range(100):
         assert service.send(STREAM, deep).status_code == 200

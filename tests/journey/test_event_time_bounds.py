@@ -1,4 +1,4 @@
-"""Events with timestamps beyond a stream's bounds are accepted, clamped or quarantined, and counted."""
+"""Events whose timestamps are beyond a stream's bounds are accepted, clamped or quarantined, and counted."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Export of a stream as Parquet, and import of that file without changes."""
+"""Export of a stream as Parquet, and import of this file without changes."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ Row = tuple[object, ...]
 
 @pytest.fixture(scope="module", params=["over HTTP", "on the folder"])
 def run_command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunCommand]:
-    """Return a function that runs commands which only read, over HTTP, or on the folder of the stopped service."""
+    """Return a function that runs read-only commands, either over HTTP or on the folder of the stopped service."""
     service = start_service(tmp_path_factory.mktemp("export") / "data")
     service.send(STREAM, EVENTS)
     options: tuple[str, ...] = ("--url", service.url, "--key", PRIVATE)
@@ -44,7 +44,7 @@ def run_command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 def rows_of_file(file: Path) -> list[Row]:
-    """Return all fields of the events of a file."""
+    """Return all fields of the events in a file."""
     relation = duckdb.read_parquet(str(file)).order("id")
     times = "epoch_us(timestamp) as timestamp, epoch_us(ingested_at) as ingested_at"
     return relation.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
@@ -100,7 +100,8 @@ def test_clickhouse_reads_the_file(run_command: RunCommand, tmp_path: Path) -> N
     run_command("export", str(file), "--stream", STREAM)
     columns = "id, toUnixTimestamp64Micro(timestamp) as timestamp, toUnixTimestamp64Micro(ingested_at) as ingested_at,"
     query = f"select {columns} event_message, project, metadata, extras, timestamp_inferred from file('{file}', Parquet) order by id"
-    # In a new process: chDB can open only one folder per process, and other tests have opened theirs in this one.
+    # Read the file in a new process. chDB opens only one folder in a process, and other tests have opened one in this
+    # process.
     command = [sys.executable, "-c", "import sys, chdb; print(chdb.query(sys.argv[1], 'JSONEachRow'))", query]
     read = [json.loads(line) for line in subprocess.check_output(command, text=True).splitlines() if line]
     assert [(int(row["timestamp"]), int(row["ingested_at"])) for row in read] == [

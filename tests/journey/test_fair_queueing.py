@@ -1,4 +1,4 @@
-"""Fair queueing: waiting times of a fourth caller and of saved queries while three callers overload the service."""
+"""Fair queueing: the time that a fourth caller and saved queries wait while three callers overload the service."""
 
 import itertools
 import threading
@@ -16,14 +16,14 @@ ATTACKER_COUNT = 3
 THREADS_PER_ATTACKER = 6
 DURATION_SECONDS = 8
 MAX_SECONDS = 2.0
-# A query that runs for seconds and can be interrupted.
+# A query that runs for seconds and can be interrupted. `{number}` makes each query distinct.
 CROSS_JOIN = (
     "with n as (select x from unnest(generate_array(1, 20000)) x)"
     " select count(*) as n from n a, n b where mod(a.x * b.x, {number}) = 1"
 )
-# A query that is compiled again for each number, and then answered quickly.
+# A query that runs quickly. With a new `{number}`, it must be compiled again.
 DISTINCT_QUERY = "select count(*) as n, {number} as m from edge_logs as t where t.event_message like '%x{number}%'"
-# A query that takes long to compile.
+# A query that takes long to compile. `{number}` makes each query distinct.
 SLOW_TO_COMPILE_QUERY = "select " + ", ".join(f"{{number}} + {place} as c{place}" for place in range(1000))
 
 
@@ -41,7 +41,7 @@ def create_key(service: Service, name: str) -> str:
 
 @contextmanager
 def flood_with_queries(service: Service, queries: tuple[str, ...]) -> Iterator[list[int]]:
-    """Send queries with three keys from many connections; yield the list of statuses."""
+    """Send queries with three keys from many connections during the block. Yield the list of their statuses."""
     numbers, stopped, statuses = itertools.count(2), threading.Event(), list[int]()
 
     def attack(secret: str, text: str) -> None:
@@ -80,7 +80,7 @@ def request_seconds(send_request: Callable[[], httpx.Response]) -> list[float]:
 
 
 def assert_answered_quickly(durations: list[float]) -> None:
-    """Check the 95th percentile; with few answers the slowest may take twice as long."""
+    """Check the 95th percentile of the durations. If the answers are few, the slowest may take twice as long."""
     ordered, limit = sorted(durations), scaled(MAX_SECONDS)
     assert ordered[int((len(ordered) - 1) * 0.95)] < limit, ordered[-10:]
     assert ordered[-1] < 2 * limit, ordered[-10:]

@@ -1,4 +1,4 @@
-"""Import of files in many formats by the command line."""
+"""Import of files in many formats from the command line."""
 
 import gzip
 import json
@@ -103,7 +103,7 @@ def test_an_interrupted_import_can_be_repeated(service: Service, tmp_path: Path)
     lines = [f'{{"n": {number}}}\n'.encode() for number in range(12_000)]
     command = [sys.executable, "-m", "cordwood", "import", "--stream", "postgREST.logs.prod"]
     command += ["--url", service.url, "--key", PRIVATE]
-    # A shell ignores SIGINT for background jobs, and child processes inherit that.
+    # Python's handler is set for the import, because the tests may run as a background job, which ignores SIGINT.
     ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [*command, "-", "--as", "ndjson"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -122,7 +122,7 @@ def test_an_interrupted_import_can_be_repeated(service: Service, tmp_path: Path)
     file = tmp_path / "all.ndjson"
     file.write_bytes(b"".join(lines))
     second_import = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
-    # A batch in flight when the import ended may have been stored after `before` was counted.
+    # A batch that the import had sent may be stored after `before` was counted.
     accepted, duplicates = (
         int(count.replace(",", "")) for count in re.findall(r"([\d,]+) (?:accepted|dup)", second_import.stdout)
     )
@@ -144,7 +144,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 def test_large_files_are_read_in_bounded_memory(tmp_path: Path) -> None:
-    """Read three files of 120 MB and one line of 240 MB."""
+    """Read three files of 120 MB each and one line of 240 MB."""
     text, count = "x" * 20_000, 6_000
     contents = {
         "a.ndjson": ("", f'{{"id": "1", "event_message": "{text}"}}\n', ""),

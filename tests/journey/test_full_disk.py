@@ -1,4 +1,4 @@
-"""A full disk: events are refused, queries are answered, no event is lost, and ingest resumes when there is space."""
+"""A full disk: events are refused, queries are answered, and no event is lost. Ingest resumes when there is space."""
 
 import json
 import os
@@ -18,13 +18,13 @@ COUNT_QUERY = "select count(*) as events, count(distinct id) as ids from postgre
 
 
 def send_random_events(service: Service) -> tuple[int, int]:
-    """Send a batch of random events; return the status and the number of events."""
+    """Send a batch of random events. Return the status and the number of events."""
     events = [{"id": str(uuid4()), "project": PROJECT, "metadata": {"text": os.urandom(400).hex()}} for _ in range(500)]
     return service.send(STREAM, events).status_code, len(events)
 
 
 def send_by_shippers(service: Service) -> dict[str, int]:
-    """Send random events by the protocols of shippers; return the statuses by path."""
+    """Send random events by the protocols of several shippers. Return the status for each path."""
     texts = [os.urandom(400).hex() for _ in range(500)]
     elastic = "".join(f'{{"create":{{}}}}\n{{"message":"{text}"}}\n' for text in texts)
     splunk = "".join(f'{{"event":"{text}","index":"{STREAM}"}}' for text in texts)

@@ -1,4 +1,4 @@
-"""Reads work while writes fail; writes are refused with 507 and resume afterwards."""
+"""Reads work while nothing can be written. Writes are refused with 507 and resume afterwards."""
 
 import os
 import resource
@@ -34,13 +34,13 @@ READ_PATHS = (
     "/api/quarantine",
     "/",
 )
-# A query of nine million distinct strings, more than fit into the engine's memory with the limit below.
+# A query of nine million distinct strings, which do not fit into the engine's memory with LIMIT_SETTINGS.
 SPILLING_QUERY = "select count(*) as n from (select distinct concat(a.id, b.id, a.id) as both from postgres_logs a cross join postgres_logs b)"
 LIMIT_SETTINGS = {"CORDWOOD_LIMITS_MEMORY": "300MB", "CORDWOOD_LIMITS_QUERY_TIME": "60s"}
 
 
 def send(service: Service, first: int, count: int = 500) -> int:
-    """Send events with ids from `first` on; return the status."""
+    """Send `count` events with ids from `first` on, and return the status."""
     events = [
         {"id": f"e{at}", "project": PROJECT, "event_message": f"m{at % 7}", "metadata": {"text": os.urandom(100).hex()}}
         for at in range(first, first + count)
@@ -49,7 +49,7 @@ def send(service: Service, first: int, count: int = 500) -> int:
 
 
 def send_and_flush(service: Service) -> None:
-    """Send events and wait until they are flushed, so that no disk space is freed later."""
+    """Send events and wait until they are flushed, so that no later flush frees disk space."""
     for first in range(0, EVENT_COUNT, 500):
         assert send(service, first) == 200
     deadline = time.monotonic() + 30
@@ -76,7 +76,7 @@ def assert_not_writable(service: Service) -> None:
 
 
 def assert_writable(service: Service, first: int) -> int:
-    """Check that ingest resumes within a minute; return the number of events."""
+    """Check that ingest resumes within a minute. Return the total number of events."""
     deadline = time.monotonic() + 60
     while (status := send(service, first)) != 200:
         assert status in {429, 507}
@@ -95,7 +95,7 @@ def assert_spilling_query_refused(service: Service) -> httpx.Response:
 
 @contextmanager
 def fill_disk(disk: Path) -> Iterator[None]:
-    """Fill the disk to the last byte."""
+    """Fill the disk to its last byte during the block."""
     with (disk / "filler").open("wb", buffering=0) as filler:
         for size in (65_536, 1):
             try:
@@ -109,7 +109,7 @@ def fill_disk(disk: Path) -> Iterator[None]:
 
 @contextmanager
 def forbid_writes(service: Service) -> Iterator[None]:
-    """Forbid the processes of the service to write files, by a resource limit."""
+    """Set a resource limit that forbids the service's processes to write files, during the block."""
     pids = (service.process.pid, *descendants(service.process.pid))
     before = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
     for pid, (_, hard) in zip(pids, before, strict=True):
@@ -121,7 +121,7 @@ def forbid_writes(service: Service) -> Iterator[None]:
 
 
 def check_reads_and_writes(service: Service, without_writes: Callable[[], AbstractContextManager[None]]) -> int:
-    """Check reads and refused writes while writing is impossible; return the number of events at the end."""
+    """Check that reads work and writes are refused without disk space. Return the number of events at the end."""
     send_and_flush(service)
     with without_writes():
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Every command of the README and the guide is run in order, against a real process."""
+"""Every command of the README and the guide, run in the order of the pages against a real process."""
 
 import argparse
 import importlib
@@ -19,7 +19,7 @@ HEADING_PATTERN = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def run_of_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], GuidePageRun]]:
-    """Return a function that returns the run of a page, after stopping that of the previous page."""
+    """Return a function that returns the run of a page. It stops the run of the previous page first."""
     runs: dict[str, GuidePageRun] = {}
 
     def enter(page: str) -> GuidePageRun:
@@ -56,7 +56,7 @@ def test_fences_that_are_not_run_state_a_reason_and_name_existing_commands(step:
 
 
 def _is_valid_command(words: list[str]) -> None:
-    """Return whether the command line accepts a command with its flags."""
+    """Check that the command line accepts a command with its flags; the parser raises an error otherwise."""
     commands = {name: command for group in COMMANDS.values() for name, command in group.items()}
     module = importlib.import_module(f"cordwood.cli.{commands[words[0]].module}")
     parser = argparse.ArgumentParser(exit_on_error=False)

@@ -41,7 +41,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def create_key(service: Service, **terms: object) -> tuple[str, str]:
-    """Create a key; return its secret and its id."""
+    """Create a key, and return its secret and its id."""
     created = service.client.post("/api/access-tokens", json=terms)
     assert created.status_code == 201, created.text
     return created.json()["token"], str(created.json()["id"])

@@ -1,4 +1,4 @@
-"""The downloadable client: checked by linters and type checkers, and used against the service."""
+"""The client that can be downloaded: linters and type checkers accept it, and it works with the service."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ CLIENT_PATH = "/api/client.py"
 
 @pytest.fixture(scope="module")
 def client_file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the client that a private key downloads."""
+    """Return the file of the client, as downloaded with a private key."""
     answer = service.client.get(CLIENT_PATH)
     assert answer.status_code == 200, answer.text
     path = tmp_path_factory.mktemp("client") / "cordwood_client.py"
@@ -34,7 +34,7 @@ def client_module(client_file: Path) -> ModuleType:
 
 
 def import_file(client_file: Path) -> ModuleType:
-    """Import the generated client file as a Python module, as a user's program would."""
+    """Import the generated client file as a Python module, as a user's program does."""
     spec = importlib.util.spec_from_file_location(client_file.stem, client_file)
     assert spec is not None
     assert spec.loader is not None
@@ -60,7 +60,8 @@ def test_the_client_is_a_download_that_does_not_change(service: Service, client_
     "command",
     [
         ("mypy", "--strict", "--no-incremental", "--python-version", "3.11"),
-        # The file is not a package, and names of its methods and parameters are those of the API.
+        # These rules are ignored because the file is not in a package, and the API determines its method and parameter
+        # names.
         (
             "ruff",
             "check",

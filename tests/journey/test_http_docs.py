@@ -1,4 +1,4 @@
-"""The page /docs: the OpenAPI document as HTML, complete without its script."""
+"""The page /docs, which is the OpenAPI document as HTML, and is complete without its script."""
 
 import os
 import re
@@ -17,7 +17,7 @@ VOID_ELEMENTS = {"meta", "link", "br", "img", "input", "hr"}
 
 
 class ParsedPage(HTMLParser):
-    """A parsed page: elements with attributes, texts by tag, and open elements."""
+    """A parsed page: its elements with their attributes, the texts by tag, and the elements that are open."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def test_curl_commands_that_only_read_can_be_run(service: Service, docs_page: Pa
     commands = [text for text in docs_page.texts["code"] if re.match(r'curl -sSG? "', text) and "{" not in text]
     assert len(commands) > 12
     for command in commands:
-        # A followed query does not end: curl exits with 28 at its time limit.
+        # The answer to a followed query does not end, so curl exits with 28 at its time limit.
         limit, ends = ("-m 1", 28) if "/tail/" in command else ("", 0)
         run = subprocess.run(
             ["bash", "-c", f"{command} {limit} -f -o /dev/null"], env=environment, capture_output=True, check=False

@@ -76,7 +76,9 @@ def test_files_of_unknown_versions_are_404(service: Service) -> None:
 
 
 def test_only_a_demo_has_the_page_that_takes_a_key_from_a_link(service: Service) -> None:
-    """Elsewhere a stranger's link could sign a reader in with the stranger's key."""
+    """Check a service that is not a demo. Its sign-in page would be dangerous, because a stranger's link could sign a
+    reader in with the stranger's key.
+    """
     assert httpx.get(service.url + "/sign-in", headers=BROWSER_HEADERS).status_code == 404
 
 
@@ -103,7 +105,7 @@ def test_the_scope_of_an_endpoint_lists_sub_queries_and_fields(service_with_even
     fields = {tuple(field["path"]): field["kinds"] for field in columns["metadata"]["fields"]}
     assert fields["request", "path"] == ["text"]
     assert fields["response", "status_code"] == ["number"]
-    # The fields of elements of an array have the path of the array.
+    # A field of an array's elements is listed directly below the path of the array.
     assert fields["request", "tags", "name"] == ["text"]
 
 

@@ -1,4 +1,4 @@
-"""Every ingest route with the formats of its senders."""
+"""Every ingest route, with the formats that its senders use."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def test_each_format_is_accepted(service: Service, path: str, media: str, body: 
 
 
 def test_a_batch_of_rsyslog_s_omhttp_is_stored_line_by_line(service: Service) -> None:
-    """Send lines as omhttp does with the guide's template and `batch.format="newline"`."""
+    """Send lines as rsyslog's omhttp does with the guide's template and `batch.format="newline"`."""
     line = '<139>1 2026-11-24T09:00:00.123456+00:00 web-1 backup 7 M7 [origin@1 ip="10.0.0.1"] disk {} is full'
     body = "".join(f"{line.format(number)}\n" for number in range(3))
     answer = _post(service, "/logs/syslog", body, "application/syslog")

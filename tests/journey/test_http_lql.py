@@ -11,7 +11,7 @@ from tests.journey.conftest import Service, start_service
 
 
 def events() -> list[dict[str, object]]:
-    """Return events one minute apart, the newest with the current time."""
+    """Return events that are one minute apart. The newest has the current time."""
     now = datetime.now(UTC).replace(microsecond=0)
     return [
         {

@@ -1,4 +1,4 @@
-"""Malformed JSON is refused with status 400 and its position on every route that reads JSON."""
+"""Every route that reads JSON refuses malformed JSON with status 400 and the position of the error."""
 
 import pytest
 

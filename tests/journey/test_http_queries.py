@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def project(service: Service) -> str:
-    """Return a new project with one edge event."""
+    """Return the name of a new project that has one edge event."""
     name = f"project{next(_numbers)}"
     event = {
         "id": f"event-of-{name}",
@@ -31,7 +31,7 @@ def project(service: Service) -> str:
 
 
 def checked_error(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
-    """Check that an error has the members of RFC 9457 and `error`, and return the latter."""
+    """Check that an error answer has the members of RFC 9457 and the member `error`, and return `error`."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     error = body["error"]
@@ -207,7 +207,7 @@ def test_a_preflight_request_needs_no_key_and_lists_our_headers(service: Service
 def send_raw_request(
     service: Service, request_line: str, *headers: str, body: bytes = b"", key: str = "journey-private"
 ) -> bytes:
-    """Send a raw request, which client libraries would not, and return the response."""
+    """Send a request that client libraries would not send, and return the response."""
     lines = [request_line, "Host: x", f"X-API-KEY: {key}", "Connection: close", *headers, "", ""]
     host, _, port = service.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:

@@ -289,7 +289,7 @@ def test_every_format_has_the_same_rows(service: Service) -> None:
 
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
 def test_a_long_answer_is_streamed_in_bounded_memory(service: Service, form: str) -> None:
-    """Stream 100 MB; the first lines arrive long before the last are computed."""
+    """Stream an answer of 100 MB. Its first lines arrive long before the last are computed."""
     peak, received_bytes, first_after, began = 0, 0, 0.0, time.monotonic()
     request_parameters = {"format": form}
     with service.client.stream("GET", "/api/endpoints/query/long", params=request_parameters) as answer:
@@ -343,7 +343,7 @@ def test_50_endless_queries_do_not_block_other_queries_or_ingest(service: Servic
         assert service.query("logs.all", project="default", iso_timestamp_end=end).status_code == 200
         assert service.send("postgres.logs", {"event_message": "under load"}).status_code == 200
         seconds = time.monotonic() - began
-        # Measured under the same load as the requests.
+        # The limit of two seconds is scaled only if it is exceeded; the speed is then measured under the same load.
         assert seconds < 2 or seconds < scaled(2)
     for thread in threads:
         thread.join()
@@ -370,7 +370,7 @@ def test_a_get_with_a_content_type_and_no_body_is_answered(service: Service) -> 
 
 
 def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
-    """Cached answers are written immediately, but must not overtake an earlier one."""
+    """Check that the service, which writes cached answers immediately, does not write one before an earlier answer."""
     service.query("kept", project="default")
     request_parameters = [
         "GET /api/endpoints/query/kept?project=default HTTP/1.1",

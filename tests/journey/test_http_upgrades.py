@@ -1,4 +1,4 @@
-"""Requests with an Upgrade header are answered in HTTP/1.1, including their bodies."""
+"""Requests with an Upgrade header, including those with a body, are answered in HTTP/1.1."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def get_request(offer: str, path: str = "/livez") -> bytes:
 
 
 def exchange(service: Service, chunks: Sequence[bytes]) -> bytes:
-    """Send the chunks separately; return the bytes received until the connection is closed."""
+    """Send the chunks separately. Return the bytes received until the service closes the connection."""
     host, _, port = service.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -104,7 +104,7 @@ def test_a_body_with_chunked_transfer_encoding_is_read(service: Service) -> None
 
 
 def test_a_body_that_looks_like_a_request_is_not_a_request(service: Service) -> None:
-    """Prevent request smuggling past a proxy."""
+    """Read the bytes as the body of the first request; otherwise a client could smuggle a request past a proxy."""
     smuggled = f"POST {INGEST_PATH} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {PRIVATE}\r\nContent-Length: 2\r\n\r\n{{}}"
     received = exchange(service, [post_request(UPGRADE_HEADERS["h2c"], smuggled) + CLOSING_REQUEST])
     assert statuses(received) == [400, 200]
@@ -178,6 +178,6 @@ def test_the_client_of_the_jdk_sends_a_body_and_offers_http_2(service: Service, 
 
 
 def _require_java() -> str:
-    """Return the java command of a JDK, which can run a source file."""
+    """Return the java command of a JDK, because only a JDK can run a source file."""
     java = shutil.which("java") if shutil.which("javac") else None
     return java or require_program("javac", "default-jdk-headless").replace("javac", "java")

@@ -41,7 +41,7 @@ def arguments(tmp_path: Path) -> tuple[str, ...]:
 
 
 class Shipper:
-    """A shipper that repeats each batch until it is accepted, and respects Retry-After."""
+    """A shipper that respects Retry-After and repeats each batch until it is accepted."""
 
     def __init__(self, service: Service, stream: str) -> None:
         self.statuses: Counter[int] = Counter()
@@ -72,7 +72,7 @@ def batches(writer: int, number: int, size: int, filler: int = 0) -> list[list[d
 
 
 def ship_concurrently(shippers: list[Shipper], number: int, size: int, filler: int = 0) -> Counter[int]:
-    """Run the shippers concurrently; return the count of each status."""
+    """Run the shippers concurrently. Return the number of answers for each status."""
     threads = [
         threading.Thread(target=shipper.ship, args=(batches(writer, number, size, filler),))
         for writer, shipper in enumerate(shippers)

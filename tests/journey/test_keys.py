@@ -26,7 +26,7 @@ def run_keys(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
 
 
 def create_key(service: Service, *arguments: str) -> str:
-    """Create a key by running `cordwood keys` on the data folder of the running service."""
+    """Run `cordwood keys create` on the data folder of the running service, and return the new key."""
     result = run_keys("create", *arguments, "--data-dir", str(service.data_dir))
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()

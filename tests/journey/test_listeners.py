@@ -52,7 +52,7 @@ def messages(service: Service, pattern: str) -> list[str]:
 
 @contextmanager
 def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
-    """Run Debian's rsyslogd with an action of the guide; yield its UDP port."""
+    """Run Debian's rsyslogd with an action from the guide. Yield its UDP port."""
     program = require_program("rsyslogd", "rsyslog")
     port = free_port()
     listener = f'module(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n'
@@ -64,7 +64,7 @@ def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
 
 @contextmanager
 def syslog_ng(service: Service, tmp_path: Path) -> Iterator[int]:
-    """Run Debian's syslog-ng with the guide's destination; yield its UDP port."""
+    """Run Debian's syslog-ng with the guide's destination. Yield its UDP port."""
     program = require_program("syslog-ng", "syslog-ng-core")
     port = free_port()
     destination = guide_fence("syslog-ng.conf").replace("6514", str(port_of(service, "syslog tcp")))
@@ -96,7 +96,7 @@ def free_port() -> int:
 
 
 def log_until_stored(service: Service, port: int, tag: str, message: str, *options: str) -> dict[str, Any]:
-    """Log the message repeatedly until it is stored, because the sender may not listen yet."""
+    """Log the message repeatedly until it is stored, because the forwarding program may not listen yet."""
     logger = [require_program("logger", "bsdutils"), "--server", "127.0.0.1", "--udp", "--port", str(port), "-t", tag]
 
     def has_arrived() -> bool:
@@ -125,7 +125,7 @@ def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Pa
 
 
 def test_rsyslog_sends_elasticsearch_bulk_bodies(service: Service, tmp_path: Path) -> None:
-    """Test Debian's omelasticsearch with the guide's configuration."""
+    """Run Debian's omelasticsearch, the Elasticsearch output of rsyslog, with the guide's configuration."""
     require_rsyslog_module("omelasticsearch", "rsyslog-elasticsearch")
     port_of_service = str(urlsplit(service.url).port)
     action = guide_fence("rsyslog.conf, with Debian").replace("4000", port_of_service).replace("\u2026", PRIVATE)
@@ -173,7 +173,7 @@ def test_journal_upload_sends_entries(service: Service, tmp_path: Path) -> None:
 
 
 def test_acknowledged_chunks_survive_a_kill_without_duplicates(service: Service, start: Start) -> None:
-    """Send chunks until the process is killed, and all of them again after a restart."""
+    """Send chunks until the process is killed, and send all of them again after a restart."""
     acknowledged = 0
     with socket.create_connection(("127.0.0.1", port_of(service, "fluent tcp")), timeout=30) as sender:
         for number in range(20):

@@ -1,4 +1,4 @@
-"""Loki's read API with requests of Grafana and logcli, in the documented wire format."""
+"""Loki's read API, queried as Grafana and logcli do, in the documented wire format."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from tests.journey.conftest import PRIVATE, PUBLIC, Service, start_service
 
 SECOND_NS = 10**9
 NOW_SECONDS = int(time.time())
-# The time of the first entry, and a time after the last one.
+# START_NS is the time of the first entry. END_NS is after the last entry.
 START_NS = (NOW_SECONDS - 600) * SECOND_NS
 END_NS = NOW_SECONDS * SECOND_NS
 PAYMENT_LINE = '{"status": 500, "took": "2s", "path": "/pay", "user": {"id": 7}}'
@@ -67,7 +67,7 @@ def streams_to_push(project: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start a service with entries of two projects in Loki's format, and an event of one of them."""
+    """Start a service with entries of two projects in Loki's format, and with an event of one of these projects."""
     env = {"CORDWOOD_INGEST_DEFAULT_STREAM": "postgres.logs"}
     started = start_service(tmp_path_factory.mktemp("loki") / "data", env=env)
     for project in ("shop", "other"):
@@ -92,7 +92,10 @@ def create_key(service: Service, **terms: Any) -> str:
 
 @pytest.fixture(scope="module")
 def pinned(service: Service) -> Iterator[Loki]:
-    """Return a client with a key as Grafana sends it: as basic auth, with a tenant header that is ignored."""
+    """Return a client with a pinned key, sent as Grafana sends it.
+
+    The key is in basic auth, and the service ignores the tenant header.
+    """
     auth = ("any user", create_key(service, pins={"project": "shop"}))
     with httpx.Client(base_url=service.url, auth=auth, headers={"X-Scope-OrgID": "other"}, timeout=60) as client:
         yield Loki(client)
@@ -162,7 +165,8 @@ def test_line_format_renders_labels(pinned: Loki) -> None:
             1,
         ),
     ],
-    # Fixed ids, because the times differ between the processes of pytest-xdist.
+    # The ids are fixed, because the processes of pytest-xdist must collect the same ids, and START_NS differs between
+    # them.
     ids=["nanoseconds", "nanoseconds, end excluded", "seconds", "parts of seconds", "RFC 3339"],
 )
 def test_times_are_nanoseconds_seconds_or_rfc_3339(pinned: Loki, start: str, end: str, count: int) -> None:

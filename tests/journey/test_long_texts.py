@@ -14,7 +14,7 @@ from tests.machine_speed import scaled
 QUERY_PATH: Final = "/api/endpoints/query/logs.all"
 TEXT_BYTES: Final = 250_000
 HEAD_BYTES: Final = 12_000
-# Three caches of 1/32 of the ceiling, caches of fixed size, and freed memory that allocators keep.
+# The maximum growth covers three caches of 1/32 of the ceiling, caches of fixed size, and memory that allocators keep.
 MAX_GROWTH: Final = 120 * 10**6
 
 

@@ -13,7 +13,7 @@ SQL = "select t.event_message as m from `{}` as t order by 1"
 
 
 def put_definition(service: Service, kind: str, **fields: object) -> httpx.Response:
-    # A new connection for each request, because writers run concurrently.
+    # Each request opens a new connection, because several threads write concurrently.
     return httpx.post(f"{service.url}/api/{kind}", json=fields, headers={"X-API-KEY": PRIVATE}, timeout=60)
 
 
@@ -52,7 +52,7 @@ def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
         for name in (f"{kind}.{number}" for number in range(2)):
             last = max((number for kind_of, number in acknowledged if kind_of == name), default=0)
             responses = restarted.client.get(f"/api/{kind}/{name}").json()
-            # The change that was in flight during the kill may have been made or not.
+            # The service may or may not have made the change that was sent when it was killed.
             result_rows = restarted.rows(name)[0]["n"] if kind == "endpoints" else responses["retention_days"] or 0
             assert result_rows in (last, last + 1)
             assert len(restarted.client.get(f"/api/{kind}/{name}/versions").json()) >= min(last, 40)

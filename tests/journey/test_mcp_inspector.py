@@ -1,4 +1,4 @@
-"""The MCP inspector, on its command line and over both transports."""
+"""The MCP inspector, run from its command line over both transports."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_inspector(inspector: Path, service: Service, transport: str, *arguments: str) -> Any:
-    """Run the inspector and return its JSON output; fail if it prints to standard error."""
+    """Run the inspector and return its JSON output. Fail if it writes to standard error."""
     if transport == "http":
         target = [f"{service.url}/mcp", "--header", f"X-API-KEY: {PRIVATE}"]
     else:

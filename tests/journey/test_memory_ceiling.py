@@ -1,4 +1,4 @@
-"""Memory stays below the ceiling under constant load, with no worse statuses than 429 and 503."""
+"""Memory stays below the ceiling under constant load, and no status is worse than 429 and 503."""
 
 import os
 import random
@@ -32,7 +32,7 @@ READ_REQUESTS: Sequence[tuple[str, Mapping[str, str]]] = (
 
 
 class Client(threading.Thread):
-    """Thread that sends requests until a deadline and respects Retry-After."""
+    """Thread that sends requests until a deadline, and pauses as Retry-After asks."""
 
     def __init__(self, url: str, until: float, seed: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Client(threading.Thread):
 
 
 class Writer(Client):
-    """A client that sends batches of various sizes, of events of a kilobyte and more."""
+    """A client that sends batches of various sizes. Each event has a kilobyte or more."""
 
     accepted = 0
 
@@ -113,7 +113,7 @@ def edge_event(rng: random.Random) -> dict[str, object]:
 
 
 def summarize_latencies(kind: str, clients: Sequence[Client]) -> str:
-    """Return a summary of latencies of successful requests, and the count of each status."""
+    """Return a line with the latencies of successful requests and the number of answers for each status."""
     seconds = [duration for client in clients for duration in client.seconds.copy()]
     statuses = sum((client.statuses.copy() for client in clients), Counter[int]())
     at = statistics.quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
@@ -123,7 +123,7 @@ def summarize_latencies(kind: str, clients: Sequence[Client]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Running writers and readers, with a memory probe."""
+    """Writers and readers with a memory probe, which `run` starts."""
 
     writers: Sequence[Writer]
     readers: Sequence[Reader]
@@ -131,7 +131,7 @@ class Load:
     began: float
 
     def run(self, report: Callable[[str], None]) -> None:
-        """Run all clients to their end; report progress once a minute and at the end."""
+        """Run all clients until they end. Report progress once a minute and at the end."""
         clients: Sequence[threading.Thread] = (*self.writers, *self.readers)
         for thread in (self.probe, *clients):
             thread.start()

@@ -1,4 +1,4 @@
-"""Migration of Logflare's tables from PostgreSQL: complete and without duplicates despite interruptions."""
+"""Migration of Logflare's tables from PostgreSQL, complete and without duplicates despite interruptions."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The Prometheus alert rules and the Grafana dashboard in deploy use existing metrics and labels."""
+"""The Prometheus alert rules and the Grafana dashboard in `deploy` use only existing metrics and labels."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def expressions() -> list[str]:
 
 
 def labels_of_series(service: Service) -> dict[str, set[str]]:
-    """Return the labels of every series, including counters without samples."""
+    """Return the labels of every series, including those of counters that have no samples yet."""
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(service.client.get("/metrics").text):
         labels[family.name] = set()

@@ -1,4 +1,4 @@
-"""Creation of streams by events, if enabled: limits, permissions and durability."""
+"""Creation of streams by events, if it is enabled: limits, permissions and durability."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_only_permitted_keys_create_streams_with_valid_names(start: Start) -> No
     for name in ("_quarantine", "a`b", "x" * 201, "line\nbreak", "POSTGRES.LOGS", uuid):
         assert send(service, name).status_code == 404, name
     assert not (service.data_dir / "streams.toml").exists()
-    # Concurrent requests create one stream.
+    # Concurrent requests for the same new stream create it only once.
     with ThreadPoolExecutor(8) as senders:
         responses = list(senders.map(lambda number: send(service, NEW_STREAM, message=f"{number}"), range(8)))
     assert [response.status_code for response in responses] == [200] * 8
@@ -74,7 +74,9 @@ def test_only_permitted_keys_create_streams_with_valid_names(start: Start) -> No
 
 
 def test_no_key_exhausts_the_number_of_new_streams(start: Start) -> None:
-    """Each key that is not private may create half of the remaining streams, because public keys are not secret."""
+    """Check that each key that is not private may create only half of the remaining streams, because public keys are
+    not secret.
+    """
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "8"})
     another = create_key(service, scopes="ingest")
 
@@ -110,8 +112,11 @@ def test_a_created_stream_survives_backup_and_reload(start: Start, tmp_path: Pat
 
 
 def test_a_stream_with_the_name_of_an_endpoints_source_does_not_affect_the_endpoint(start: Start) -> None:
-    """Senders may be permitted to create streams. A stream with the name of a source must stop neither `logs.all.otel`
-    nor the API's description nor a start.
+    """Check `logs.all.otel`, the description of the API, and a restart.
+
+    Senders may be permitted to create streams. Therefore a stream with the name of an endpoint's source must break none
+    of
+    them.
     """
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "10"})
     event = {"event_message": "of the source", "project": "default", "metadata": [{}]}
@@ -136,7 +141,10 @@ def test_a_stream_with_the_name_of_an_endpoints_source_does_not_affect_the_endpo
 
 
 def test_six_hundred_streams_can_be_served(start: Start, tmp_path: Path) -> None:
-    """The built-in endpoint over all streams grows with their number; a query must name the sources that it reads."""
+    """Check that the built-in endpoint over all streams works, although its text grows with the number of streams.
+
+    A query of this endpoint must name the sources that it reads.
+    """
     lines = "\n".join(f'[[stream]]\nname = "app.logs.{number}"\n' for number in range(600))
     (tmp_path / "streams.toml").write_text(lines)
     service = start("--streams", str(tmp_path / "streams.toml"))

@@ -37,7 +37,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the clients in a temporary folder."""
+    """Install the clients in a temporary folder, and return the folder."""
     folder = tmp_path_factory.mktemp("npm")
     for name in ("package.json", "send.js", "send_loki.js", "send_fluent.js"):
         shutil.copy(CLIENTS_FOLDER / name, folder / name)

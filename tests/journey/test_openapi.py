@@ -81,7 +81,7 @@ def test_every_route_is_described_except_aliases(openapi_document: Any) -> None:
     }
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
     others = (described_paths - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
-    # Only a demo has this operation.
+    # Only a demo has this route.
     others |= {b"/sign-in"}
     assert {address.decode() for address in ROUTES_BY_PATH if address not in others} <= set(openapi_document["paths"])
 
@@ -202,7 +202,7 @@ PRIVATE_ADDRESSES = (
 def test_the_catalog_needs_a_private_key(service: Service, address: str) -> None:
     assert httpx.get(service.url + address).status_code == 401
     assert httpx.get(service.url + address, headers={"X-API-KEY": PUBLIC}).status_code == 403
-    # For a public key, unknown names are refused like known ones.
+    # With a public key, requests for unknown names are refused in the same way as for known names.
     assert httpx.get(f"{service.url}/api/sources/nobody", headers={"X-API-KEY": PUBLIC}).status_code == 403
 
 

@@ -1,4 +1,4 @@
-"""Schemathesis fuzzes every described operation: no internal error, and responses match the document."""
+"""Schemathesis fuzzes every described operation. It finds no internal error, and responses match the document."""
 
 from typing import Any
 
@@ -13,8 +13,9 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 from tests.journey.conftest import PRIVATE, Service
 
-# Whether input is accepted is tested elsewhere: a schema cannot express that a query must parse, and undeclared
-# parameters are ignored.
+# Schemathesis does not check whether input is accepted, because a schema cannot express that a query must parse, and
+# the
+# service ignores undeclared parameters. Other tests check it.
 load_all_checks()
 APPLIED_CHECKS: Any = CHECKS.get_by_names(
     [
@@ -37,7 +38,7 @@ def encode_value(_: Any, value: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def openapi_schema(service: Service) -> Any:
-    """Return the loaded document after sending an event to every stream."""
+    """Return the loaded document, after sending an event to every stream."""
     for stream in service.client.get("/api/sources").json():
         event = {"event_message": "m", "project": "default", "metadata": {"project": "default", "level": "info"}}
         assert service.send(stream["name"], [event]).status_code == 200
@@ -49,13 +50,13 @@ def test_every_operation_matches_its_description(openapi_schema: Any, mode: Gene
     operations = [result.ok() for result in openapi_schema.get_all_operations()]
     assert len(operations) > 25
     for operation in operations:
-        # A followed query does not end; test_openapi_statuses.py checks its status.
+        # The answer to a followed query does not end. test_openapi_statuses.py checks its status.
         if not operation.path.startswith("/api/endpoints/tail/"):
             _check(operation, mode)
 
 
 def _check(operation: Any, mode: GenerationMode) -> None:
-    # An operation that is described as not offered answers 501, which is otherwise a server error.
+    # For an operation that is not offered, the document describes status 501, which is otherwise a server error.
     checks = [
         applied
         for applied in APPLIED_CHECKS

@@ -1,4 +1,4 @@
-"""Unusual input to described operations is answered with a described status and no internal error."""
+"""Unusual input to described operations is answered with a described status and without an internal error."""
 
 import re
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def assert_described(answer: httpx.Response, operation: Any) -> None:
 
 
 def path_with(path: str, value: str) -> str:
-    """Replace the names of a path by the percent-encoded value."""
+    """Replace each name in a path by the value, percent-encoded."""
     return re.sub(r"\{\w+\}", lambda _: str(httpx.QueryParams({"": value}))[1:] or "x", path)
 
 
@@ -109,6 +109,6 @@ def test_without_a_key_every_operation_that_needs_one_answers_401(service: Servi
     for verb in ("get", "post", "put", "patch", "delete"):
         for path, operation in operations(paths, verb):
             answer = httpx.request(verb, service.url + path_with(path, "logs.all"))
-            # Open operations answer 404 for an unknown name.
+            # Operations that need no key answer 200, or 404 for an unknown name.
             expected = (200, 404) if operation.get("security") == [] else (401,)
             assert answer.status_code in expected, (verb, path, answer.text)

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: OpenTelemetry's exporters, and refusals as google.rpc.Status."""
+"""OTLP over HTTP: events of OpenTelemetry's exporters, and refusals in the format of google.rpc.Status."""
 
 import gzip
 import json
@@ -96,7 +96,7 @@ def decode_metadata(row: dict[str, Any]) -> dict[str, Any]:
 def test_the_sdk_retries_after_a_refusal_without_loss(
     service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Reset the exporter's logger, which other tests may have configured.
+    # The exporter's logger is reset, because other tests may have configured it.
     exporters = logging.getLogger(OTLPLogExporter.__module__)
     for name, value in {"disabled": False, "propagate": False, "filters": [], "handlers": [caplog.handler]}.items():
         monkeypatch.setattr(exporters, name, value)
@@ -115,7 +115,7 @@ def test_the_sdk_retries_after_a_refusal_without_loss(
         assert provider.force_flush(60_000)
         provider.shutdown()
     assert service.rows("slow", project="patient") == [{"n": 75}]
-    # The first batch uses the allowance of five seconds, so the second is refused and retried.
+    # The first batch uses up the rate limit's allowance of five seconds, so the second batch is refused and retried.
     assert refusal_count(service) >= 1
     assert "Transient error Too Many Requests" in caplog.text
     assert time.monotonic() - began >= 4
@@ -134,7 +134,7 @@ def post(service: Service, media: str, body: bytes = b"", **more: str) -> httpx.
 
 
 def parse_status(answer: httpx.Response) -> Status:
-    """Parse the google.rpc.Status of an answer."""
+    """Parse the body of a refusal as google.rpc.Status."""
     assert answer.headers["content-type"] in {PROTOBUF, JSON}
     if answer.headers["content-type"] == PROTOBUF:
         return Status.FromString(answer.content)

@@ -1,4 +1,4 @@
-"""OTLP over gRPC: OpenTelemetry's exporters, memory, kill and stop."""
+"""OTLP over gRPC: OpenTelemetry's exporters, memory, and events that survive a kill or a stop."""
 
 import logging
 import re
@@ -114,7 +114,7 @@ def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start:
             try:
                 future.result()
             except grpc.RpcError:
-                # After this status code, exporters retry.
+                # UNAVAILABLE is a status code after which exporters retry.
                 assert future.code() is grpc.StatusCode.UNAVAILABLE
                 break
             acknowledged.append(f"n{number}")

@@ -1,4 +1,4 @@
-"""Answers and exports written to files, completely or not at all."""
+"""Files to which answers and exports are written: a file is complete, or it does not exist."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from tests.journey.conftest import Run, Service, stored_events
 
 @pytest.fixture(scope="module")
 def service_with_events(service: Service) -> Service:
-    """Return the service after sending three events."""
+    """Return the service after sending three events to it."""
     for number in range(3):
         event = {
             "id": f"q{number}",

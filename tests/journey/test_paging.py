@@ -1,4 +1,4 @@
-"""Pages of an answer: `Cordwood-Next` and `cursor=`, on both engines, while events arrive."""
+"""Pages of an answer, with `Cordwood-Next` and `cursor=`, on both engines, while events arrive."""
 
 import base64
 import csv
@@ -132,7 +132,9 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def events(project: str, count: int = EVENT_COUNT, first: int = 0) -> list[dict[str, Any]]:
-    """Return events with few distinct times, as of senders with whole seconds, and arrays of up to three elements."""
+    """Return events with few distinct times, as senders with whole seconds have, and with arrays of one to three
+    elements.
+    """
     rng = random.Random(first)
     return [
         {
@@ -166,7 +168,7 @@ def fetch_pages(
     headers: Mapping[str, str] | None = None,
     between: Between = lambda _: None,
 ) -> list[list[dict[str, Any]]]:
-    """Return the rows of each page, following the cursors; `between` is called after each page."""
+    """Follow the cursors and return the rows of each page. `between` is called after each page."""
     fetched_pages = []
     cursor = None
     while True:
@@ -186,7 +188,7 @@ def all_rows(result_rows: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
 
 
 def query_all_rows(service: Service, project: str, sql: str, headers: Mapping[str, str] | None = None) -> list[str]:
-    """Return all rows of the query by one request."""
+    """Return all rows of the query from a single request."""
     answer = service.client.get(
         "/api/endpoints/query/logs.all", params={"project": project, "sql": sql}, headers=headers
     )
@@ -226,7 +228,7 @@ QUERIES_BY_NAME = {
 }
 
 
-# In these orders, an event that arrives later is on a page if it sorts after the rows already returned.
+# Queries whose pages contain an event that arrives later, if it sorts after the rows already returned.
 QUERIES_PAGED_BY_TIME = {
     "newest first",
     "oldest first",
@@ -243,7 +245,7 @@ QUERIES_PAGED_BY_TIME = {
 
 @pytest.mark.parametrize("name", QUERIES_BY_NAME)
 def test_pages_contain_each_row_once_while_events_arrive(service: Service, name: str) -> None:
-    """Send events with the same times after each page."""
+    """Send events with the same times as the stored ones after each page."""
     sql, expected = QUERIES_BY_NAME[name]
     project = f"arriving-{list(QUERIES_BY_NAME).index(name)}"
     send(service, project)
@@ -355,12 +357,12 @@ def test_a_limit_and_an_offset_that_are_parameters_count_for_all_pages(
     assert len(set(all_rows(fetched_pages))) == len(all_rows(fetched_pages)) == min(int(rows), EVENT_COUNT)
     grouped = fetch_pages(service, "parameter_offset", {"project": project, "rows": rows, "skipped": skipped})
     assert len(all_rows(grouped)) == expected
-    # An answer that is not cut needs no order.
+    # An answer that fits into one page need not be sorted.
     assert len(grouped) == 1 or all_rows(grouped) == sorted(all_rows(grouped))
 
 
 def read_streamed(connection: socket.socket, target: str, key: str) -> tuple[dict[str, str], str, dict[str, str]]:
-    """Return headers, body and trailers of an answer; httpx drops trailers."""
+    """Return the headers, the body and the trailers of an answer. This uses h11, because httpx drops trailers."""
     reader = h11.Connection(h11.CLIENT)
     head = [("Host", "127.0.0.1"), ("X-API-KEY", key)]
     connection.sendall(reader.send(h11.Request(method="GET", target=target, headers=head)) or b"")
@@ -385,7 +387,10 @@ def texts_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def test_a_streamed_answer_has_its_cursor_and_its_rows_in_trailers(service: Service) -> None:
-    """The cursor and the rows are known only after the last row. The connection serves the next request."""
+    """Read the cursor and the number of rows from trailers, because both are known only after the last row.
+
+    The connection must be usable for the next request.
+    """
     send(service, "trailers")
     target = "/api/endpoints/query/streamed?project=trailers&format=ndjson"
     with socket.create_connection(
@@ -397,7 +402,7 @@ def test_a_streamed_answer_has_its_cursor_and_its_rows_in_trailers(service: Serv
             lines = body.splitlines()
             assert int(trailers["cordwood-rows"]) == len(lines) > 5_000
             assert trailers["cordwood-truncated"] == "max_rows=10000"
-    # An answer with a page size is not streamed.
+    # A request with a page size is not answered as a stream.
     next_page = service.client.get(f"{target}&cursor={trailers['cordwood-next']}")
     assert next_page.headers["cordwood-rows"] == str(60 * EVENT_COUNT - len(lines))
     lines += next_page.text.splitlines()
@@ -461,7 +466,7 @@ def test_a_cursor_belongs_to_its_request(service: Service) -> None:
 
 
 def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
-    """A cursor is encrypted, because an endpoint may omit ids and times from its rows."""
+    """Check that a cursor is encrypted, because an endpoint may omit ids and times from its rows."""
     send(service, "hidden")
     parameters = {
         "project": "hidden",
@@ -475,8 +480,9 @@ def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
 
 
 def test_a_forged_or_changed_cursor_is_refused(service: Service) -> None:
-    """A cursor is authenticated, because it contains the time of the query: with a forged one a caller could read older
-    events.
+    """Check that a cursor is authenticated, because it contains the time of the query.
+
+    With a forged cursor, a caller could read older events.
     """
     send(service, "forged")
     sql = "select id from edge_logs"
@@ -488,7 +494,7 @@ def test_a_forged_or_changed_cursor_is_refused(service: Service) -> None:
         answer = service.query(
             "logs.all", project="forged", sql=sql, cursor=cursor[:place] + other + cursor[place + 1 :]
         )
-        # The last letter of base64 has unused bits.
+        # A change of the last base64 letter may affect only unused bits.
         assert answer.status_code == 400 or place == len(cursor) - 1
     for text in ("x", "=", "\u00e9", "A" * 5000, "kw", "\x00", cursor[:-2], cursor + cursor):
         assert "cursor" in refusal_message(service.query("logs.all", project="forged", sql=sql, cursor=text))

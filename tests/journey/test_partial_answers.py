@@ -1,4 +1,4 @@
-"""A repeated count over HTTP is answered from partial answers, with the right numbers after any kill."""
+"""A repeated count over HTTP is answered from partial answers, with the right numbers even after kills."""
 
 import random
 import time
@@ -25,7 +25,7 @@ DAY_SECONDS = 86_400
 
 
 class Sender:
-    """A sender of events of the last five days, which counts them by project, day and status."""
+    """A sender of events of the last five days. It counts its events by project, day and status."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -59,7 +59,7 @@ class Sender:
 
 
 def query_counts(service: Service, project: str) -> list[tuple[str, int, int]]:
-    """Return the endpoint's rows, computed anew."""
+    """Return the endpoint's rows, without using the cache of answers."""
     answer = service.client.get(
         "/api/endpoints/query/counts", params={"project": project}, headers={"Cache-Control": "no-cache"}
     )
@@ -87,7 +87,7 @@ def test_repeated_counts_are_right_while_blocks_are_compacted_and_after_kills(st
         return outcome_count(service, "reused") > 0
 
     until(is_reused, 120)
-    # More events are compacted while the question is repeated, and partial answers are written.
+    # Now partial answers are written. More events are stored and compacted while the question is repeated.
     for _ in range(4):
         sender.send(service, 2000)
         for project in ("p1", "p2"):

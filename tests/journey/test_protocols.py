@@ -1,6 +1,6 @@
-"""Every ingest protocol in the same situations, with the answers that the protocol defines.
+"""Every ingest protocol in the same situations, with the answers that each protocol defines.
 
-Syslog, which has neither acknowledgements nor keys, is tested in tests/unit/listeners.
+Syslog has neither acknowledgements nor keys. It is tested in tests/unit/listeners.
 """
 
 import os
@@ -36,7 +36,7 @@ from tests.small_disks import mount_small_disk
 from tests.waiting import until
 
 PROTOCOLS_WITH_KEYS = [protocol for protocol in PROTOCOLS if protocol.name != "fluent"]
-# Uploads of journald are endless: entries are stored as they arrive.
+# Protocols whose bodies are limited in size. Uploads of journald are endless: each entry is stored as it arrives.
 PROTOCOLS_WITH_BODIES = [protocol for protocol in PROTOCOLS if protocol.name != "journald"]
 SECONDS_UNTIL_THE_KILL = 3.0
 
@@ -50,9 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def stored_counts(service: Service, prefix: str) -> Counter[str]:
-    """Return the number of stored events by message, for messages that begin with `prefix`, such as the name of a
-    protocol.
-    """
+    """Return the number of stored events by message, for messages that begin with `prefix`."""
     sql = (
         f"select event_message as m, count(*) as n from `{STREAM}`"
         f" where starts_with(event_message, '{prefix}') group by m"
@@ -116,7 +114,7 @@ def test_a_body_that_is_too_large_is_not_acknowledged_and_stores_nothing(service
     mark = f"{protocol.name} {uuid4().hex}"
     body = protocol.encode([f"{mark} {os.urandom(500).hex()}" for _ in range(2 * protocol.max_body_bytes // 1000)])
     answer = protocol.send(service, body, PUBLIC)
-    # The Forward protocol has no negative answer: the connection is closed.
+    # The Forward protocol has no negative answer, so the listener closes the connection.
     assert answer.outcome is (Outcome.RETRY if protocol.name == "fluent" else Outcome.REFUSED), answer
     assert count_stored(service, mark) == 0
 
@@ -131,10 +129,10 @@ def test_a_malformed_item_is_quarantined_and_a_truncated_body_is_refused(service
         assert not added
         assert quarantined == 0
     else:
-        # Elasticsearch answers for each item; a sender repeats none of these.
+        # Elasticsearch's answer has a status for each item, and a sender does not repeat items with these statuses.
         assert answer.outcome is (Outcome.REFUSED if protocol.name == "elasticsearch" else Outcome.STORED), answer
         assert added == Counter(VALID_MESSAGES)
-        # Any line of raw text is an event.
+        # In raw text, no line is malformed: each line is an event.
         assert quarantined == (0 if protocol.name == "splunk raw" else 1)
 
 
@@ -178,7 +176,7 @@ def test_every_protocol_asks_for_a_retry_while_the_disk_is_full(
         for protocol in PROTOCOLS[1:]:
             with monkeypatch.context() as patched:
                 if protocol.name == "journald":
-                    # The upload is answered only after there is space again.
+                    # While the disk is full, the upload gets no answer, so the sender's timeout is short.
                     patched.setattr(protocols, "TIMEOUT_SECONDS", 3.0)
                 stored_until_full[protocol.name] = send_until_refused(service, protocol, filler)
         assert service.query("logs.all", project="any").status_code == 200
@@ -193,14 +191,14 @@ def test_every_protocol_asks_for_a_retry_while_the_disk_is_full(
 
 
 def fill_disk(filler: Path) -> None:
-    """Fill the rest of the disk; the service frees a part of its space when it flushes."""
+    """Fill the rest of the disk. Each flush of the service frees some space again."""
     with suppress(OSError), filler.open("ab", buffering=0) as file:
         while file.write(b"x" * 100_000):
             pass
 
 
 def send_until_refused(service: Service, protocol: Protocol, filler: Path | None = None) -> int:
-    """Send large events until the service asks to retry; return the number of stored events."""
+    """Send large events until the service asks to retry. Return the number of stored events."""
     for number in range(300):
         if filler:
             fill_disk(filler)
@@ -214,7 +212,10 @@ def send_until_refused(service: Service, protocol: Protocol, filler: Path | None
 
 
 def test_senders_that_read_answers_late_do_not_block_others(service: Service) -> None:
-    """Send bulk bodies, whose answers have a hundred bytes an item, and chunks, without reading the answers."""
+    """Send bulk bodies and Forward chunks without reading their answers.
+
+    The answer to a bulk body has a hundred bytes for each item.
+    """
     mark, bodies, chunks = uuid4().hex, 20, 1000
     body = elasticsearch_bulk([f"{mark} bulk"] * 1000)
     head = (

@@ -48,7 +48,7 @@ RunCommand = Callable[..., Result]
 
 @pytest.fixture
 def pinned_service(start: Start) -> Service:
-    """Start a service with two quarantined items, one because of the pin of its key."""
+    """Start a service with two quarantined items, one of which is there because of its key's pin."""
     service = start()
     terms = {"scopes": "ingest", "pins": {"project": "acme"}}
     key = service.client.post("/api/access-tokens", json=terms).json()["token"]
@@ -60,7 +60,7 @@ def pinned_service(start: Start) -> Service:
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
 def run_command(request: pytest.FixtureRequest, pinned_service: Service) -> RunCommand:
-    """Return a function that runs a client command over HTTP, or on the folder of the stopped service."""
+    """Return a function that runs a client command, either over HTTP or on the folder of the stopped service."""
     options: tuple[str, ...] = ("--url", pinned_service.url, "--key", PRIVATE)
     if request.param == "on the folder":
         pinned_service.stop()
@@ -69,7 +69,7 @@ def run_command(request: pytest.FixtureRequest, pinned_service: Service) -> RunC
 
 
 def listed_items(run_command: RunCommand, *more: str) -> dict[str, dict[str, object]]:
-    """Return the quarantined items by their first character."""
+    """Return the quarantined items by the first character of their text."""
     items = json.loads(run_command("quarantine", "list", "--format", "json", *more).stdout)
     return {str(item["beginning"])[:1]: item for item in items}
 

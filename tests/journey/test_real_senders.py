@@ -27,7 +27,7 @@ MAX_WAIT_SECONDS = 30
 
 
 def guide_fence(words: str) -> str:
-    """Return the text of the guide's only fence that contains these words."""
+    """Return the text of the only fence in the guide that contains these words."""
     (fence,) = [
         text for text in re.findall(r"^```[^\n]*\n(.*?)^```$", GUIDE_TEXT, re.MULTILINE | re.DOTALL) if words in text
     ]
@@ -49,14 +49,14 @@ def environment(service: Service) -> Mapping[str, str]:
 
 
 def wait_for_events(service: Service, count: int) -> list[dict[str, object]]:
-    """Wait for that many events, and return all of them."""
+    """Wait until this many events are stored, and return all events."""
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     while len(rows := service.rows("all")) < count and time.monotonic() < deadline:
         time.sleep(0.05)
     return rows
 
 
-# HTTPHandler does not close its connection.
+# The warning is ignored, because HTTPHandler does not close its connection.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_pythons_http_handler_sends_a_record_as_a_form(service: Service) -> None:
     address = f"/api/logs?source_name=postgres.logs&api_key={PUBLIC}"

@@ -1,4 +1,4 @@
-"""Unmodified clients of other services: events that are acknowledged to them survive a kill -9."""
+"""Unmodified clients of other services: events that were acknowledged to them survive a kill -9."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from opensearchpy import helpers as opensearch_helpers
 from tests.journey.conftest import PUBLIC, Service, Start
 
 STREAM = "postgres.logs"
-# As in the guide, with the key as the token.
+# A program like the one in the guide, with the key as the token.
 DATADOG_SENDER = """
 import sys
 from datadog_api_client import ApiClient, Configuration
@@ -72,7 +72,7 @@ def test_acknowledged_events_survive_a_kill(service: Service, start: Start) -> N
 
 
 def _through_elasticsearch(service: Service) -> list[str]:
-    """Send with both forms of the key, with and without the path prefix; a repeated document is a conflict."""
+    """Send with both forms of the key, with and without the path prefix. A repeated document is a conflict."""
     actions = [
         {"_op_type": "create", "_index": "nginx-1", "_id": f"{number}", "message": f"of elasticsearch {number}"}
         for number in range(20)
@@ -113,7 +113,7 @@ def _through_opensearch(service: Service) -> list[str]:
 
 
 def _through_splunk(service: Service) -> list[str]:
-    """Send with Splunk's logging handler, in a new process because it sends at exit."""
+    """Send with Splunk's logging handler, in a new process because the handler sends at exit."""
     address = urlsplit(service.url)
     command = [sys.executable, "-c", SPLUNK_SENDER, str(address.hostname), str(address.port), PUBLIC]
     subprocess.run(command, check=True, timeout=60)
@@ -121,7 +121,7 @@ def _through_splunk(service: Service) -> list[str]:
 
 
 def _through_datadog(service: Service) -> list[str]:
-    """Send the requests of the Datadog agent: a connection test, then a compressed batch."""
+    """Send the requests that the Datadog agent sends: a connection test, then a compressed batch."""
     headers = {"DD-API-KEY": PUBLIC, "Content-Type": "application/json", "DD-PROTOCOL": "agent-json"}
     events = [
         {
@@ -143,7 +143,7 @@ def _through_datadog(service: Service) -> list[str]:
 
 
 def _through_datadog_client(service: Service) -> list[str]:
-    """Send with Datadog's Python client, in a new process because it has no type annotations."""
+    """Send with Datadog's Python client, in a new process because the client has no type annotations."""
     command = [sys.executable, "-c", DATADOG_SENDER, service.url, PUBLIC]
     done = subprocess.run(command, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
     assert done.stdout == "forbidden\n"

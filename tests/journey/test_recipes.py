@@ -1,4 +1,4 @@
-"""The recipes of the guide: their settings start a service, and Docker and Fluent Bit send the described events."""
+"""The recipes of the guide: services start with their settings, and Docker and Fluent Bit send the described events."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ from tests.waiting import until
 
 GUIDE_FILES = {step.saved_as: step.text for step in steps_of("docs/guide/recipes.md") if step.saved_as}
 STREAM = "postgres.logs"
-# The message that Docker's logging driver makes of a line of a container.
+# The Fluent message that Docker's logging driver sends for a line of a container.
 DOCKER_MESSAGE = {
     "container_id": "c0ffee",
     "container_name": "/hello",

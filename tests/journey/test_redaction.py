@@ -1,4 +1,4 @@
-"""Redaction over HTTP: header, key and endpoint settings, and the clients' queries with redaction."""
+"""Redaction over HTTP, set by a header, a key or an endpoint, and the clients' queries with redaction."""
 
 import json
 import os
@@ -20,7 +20,7 @@ EVENT_WITH_ADDRESS = {
 }
 REDACTION_HEADER = "LF-ENDPOINT-REDACT-PII"
 
-# Queries that group or filter by redacted values, so that their rows differ.
+# Clients' queries that group or filter by redacted values, so that the number of rows may differ with redaction.
 GROUPED_BY_REDACTED: dict[str, str] = {}
 
 
@@ -109,7 +109,7 @@ def test_an_invalid_pattern_stops_the_start_with_one_message(tmp_path: Path) -> 
     assert completed.returncode == 1
     assert completed.stdout == ""
     assert completed.stderr.startswith("cordwood serve: redaction.patterns: mine: ")
-    # Resources are closed: otherwise the engine would print further messages about leaks.
+    # The failed start must close its resources, because the engine would otherwise print messages about leaks.
     assert completed.stderr.count("\n") == 1
 
 
@@ -142,7 +142,7 @@ def _run_duckdb_oracle(now: int, *arguments: str) -> list[dict[str, Any]]:
 
 
 def _query_summary(service: Service, query: dict[str, Any], redact: str) -> tuple[int, int, tuple[str, ...]]:
-    """Return status, number of rows and columns."""
+    """Return the status, the number of rows and the columns of an answer."""
     parameters = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     answer = service.client.get(
         f"/api/endpoints/query/{query['endpoint']}",

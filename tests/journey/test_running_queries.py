@@ -1,4 +1,4 @@
-"""The list of running queries: which ones a key sees, their progress, and that they disappear when they end."""
+"""The list of running queries: which queries a key sees, their progress, and their removal at their end."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ SLOW_QUERY = (
     " cross join (select event_message from postgres_logs limit 1000) c"
     " where strpos(concat(a.event_message, b.event_message, c.event_message), 'in no message') > 0"
 )
-# A query that runs for about twenty seconds, in which DuckDB processes one block of `a` after the other.
+# A query that runs for about twenty seconds. DuckDB processes one block of the events of `a` after the other.
 QUERY_WITH_PROGRESS = (
     "select count(*) as n from postgres_logs a cross join (select event_message from postgres_logs limit 3000) b"
     " where strpos(concat(a.event_message, b.event_message, a.event_message, b.event_message, a.event_message,"
@@ -57,8 +57,8 @@ def listed_queries(service: Service, key: str = PRIVATE) -> Mapping[str, dict[st
 
 @contextmanager
 def run_slow_query(service: Service, request_id: str, key: str = PRIVATE, query: str = SLOW_QUERY) -> Iterator[str]:
-    """Send a slow query that is listed under this id; disconnect at the end of the block, which stops it."""
-    # The queries differ, because equal ones would share a run.
+    """Send a slow query that is listed under this id. At the end of the block, disconnect, which stops the query."""
+    # The id makes each query distinct, because equal queries would share a run.
     body = {"project": "p", "sql": f"{query} and {next(_numbers)} > 0"}
     connection = http.client.HTTPConnection(service.url.removeprefix("http://"))
     headers = {"X-API-KEY": key, "X-Request-Id": request_id, "Content-Type": "application/json"}
@@ -91,7 +91,7 @@ def test_a_key_sees_its_own_queries_and_an_unrestricted_private_key_all(service:
 
 
 def test_a_running_query_has_its_progress(service: Service) -> None:
-    # DuckDB reports no progress for events that are all in memory.
+    # The events are flushed first, because DuckDB reports no progress for events that are all in memory.
     until_flushed(service.data_dir)
     with run_slow_query(service, "told", query=QUERY_WITH_PROGRESS) as request_id:
         until(lambda: listed_queries(service)[request_id]["part"] is not None, 60)

@@ -70,7 +70,7 @@ def test_every_stream_has_events_of_two_projects(demo: Demo, logs: str) -> None:
 
 @pytest.fixture(scope="module")
 def guide_queries() -> dict[str, str]:
-    """Return the queries of the guide's page about the incident, by file name."""
+    """Return the queries on the guide's page about the incident, by file name."""
     return {step.saved_as: step.text for step in steps_of("docs/guide/incident.md") if step.saved_as}
 
 
@@ -139,7 +139,7 @@ def test_events_keep_arriving(demo: Demo) -> None:
         )
 
     printed_at = (demo.temporary / "told.log").stat().st_mtime
-    # The first request arrives when the demo has printed its link, further ones after 45 seconds at most.
+    # The first new request arrives when the demo prints its link, and the next ones within 45 seconds.
     until(lambda: newest() > printed_at * 1_000_000, 120)
 
 

@@ -28,19 +28,19 @@ def cordwood(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
 
 
 def query_status(service: Service, key: str) -> int:
-    """Query with the key and return the status."""
+    """Send a query with the key, and return the status."""
     return httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=x", headers={"X-API-KEY": key}).status_code
 
 
 def ingest_status(service: Service, key: str) -> int:
-    """Send an event with the key and return the status."""
+    """Send an event with the key, and return the status."""
     address = f"{service.url}/api/logs?source_name=postgres.logs"
     return httpx.post(address, json={"event_message": "x"}, headers={"X-API-KEY": key}).status_code
 
 
 @dataclass
 class SlowBody:
-    """A request body whose second half is sent when `may_continue` is set, or after 20 seconds."""
+    """A request body in two halves. The second is sent once `may_continue` is set, or after 20 seconds."""
 
     first: bytes
     second: bytes
@@ -232,7 +232,7 @@ def test_closing_the_terminal_stops_the_service(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     pid, terminal = pty.fork()
     if pid == 0:
-        # Tests may run with SIGHUP ignored, which child processes inherit.
+        # The service is started with the default handler of SIGHUP, because the tests may run with SIGHUP ignored.
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execv(sys.executable, command)
     printed = b""

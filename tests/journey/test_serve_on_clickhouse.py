@@ -35,7 +35,7 @@ def events(*stored_ids: str, path: str = "/rest/v1") -> list[dict[str, object]]:
 
 
 def stored_ids(service: Service, stream: str = "edge_logs") -> list[object] | int:
-    """Return the ids of a stream, or the status of a refusal."""
+    """Return the ids of a stream's events, or the status if the query is refused."""
     sql = f"select id from {stream} order by id"
     answer = service.client.get(
         "/api/endpoints/query/logs.all", params={"project": "acme", "sql": sql}, headers=NO_CACHE_HEADERS
@@ -95,7 +95,7 @@ def test_a_wrong_password_for_clickhouse_stops_the_start(start: Start, server: C
 @pytest.mark.parametrize("address", ["/api/status", "/api/sources"])
 def test_a_slow_clickhouse_does_not_block_other_requests(start: Start, server: ClickHouseServer, address: str) -> None:
     service = start(env=engine_setting(server))
-    # The tables exist now, so that the next statements are those of the request.
+    # Now the tables exist, so that the next statements that the server receives are those of the tested request.
     assert service.send(EDGE_STREAM, events("1")).status_code == 200
     wait_for(lambda: stored_ids(service), ["1"])
     server.control.statements.clear()
@@ -123,7 +123,7 @@ def test_two_services_share_a_clickhouse_server(start: Start, server: ClickHouse
     assert first_service.send(EDGE_STREAM, events("2", "3", path="/auth/v1")).status_code == 200
     wait_for(lambda: stored_ids(first_service), ["1", "2", "3"])
     wait_for(lambda: stored_ids(second_service), ["1", "2", "3"])
-    # Each service knows the shapes that the other has learnt.
+    # Each service learns the shapes that the other service has stored on the server.
     sql = "select r.path, count(*) as n from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r group by 1 order by 1"
     expected = [{"path": "/auth/v1", "n": 1}, {"path": "/rest/v1", "n": 2}]
     for service in (first_service, second_service):
@@ -131,7 +131,7 @@ def test_two_services_share_a_clickhouse_server(start: Start, server: ClickHouse
 
 
 def test_events_are_moved_to_clickhouse_and_back(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
-    """Run the steps of docs/guide/clickhouse.md."""
+    """Follow the steps of docs/guide/clickhouse.md."""
     duckdb = start(data_dir=tmp_path / "duckdb")
     duckdb.send(EDGE_STREAM, events("1", "2"))
     duckdb.send(

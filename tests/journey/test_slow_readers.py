@@ -1,4 +1,4 @@
-"""Slow clients: memory of unread answers and unfinished request bodies is bounded, and others are answered."""
+"""Slow clients: unread answers and unfinished request bodies take bounded memory, and other clients are answered."""
 
 import socket
 import time
@@ -15,7 +15,7 @@ from tests.machine_speed import scaled
 
 MEGABYTE = 10**6
 ROW_BYTES = 10_000
-# A query with an answer of ten megabytes; the number makes each query distinct.
+# A query with an answer of ten megabytes. The number makes each query distinct.
 TEN_MEGABYTES = f"select {{number}} as n, repeat('x', {ROW_BYTES}) as s from unnest(generate_array(1, 1000)) as i"
 
 
@@ -86,7 +86,7 @@ def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small_service
             assert small_service.query("usage.api-counts", project="p", interval="daily").status_code == 200
             assert time.monotonic() - began < scaled(2)
             time.sleep(0.2)
-        # Complete answers would take 500 MB. About 180 MB were measured on an idle machine.
+        # Complete answers would take 500 MB. On an idle machine, about 180 MB were measured.
         assert limit - before < 260 * MEGABYTE
         large = small_service.query("logs.all", project="p", sql=TEN_MEGABYTES.format(number=-1))
         assert large.status_code == 200
@@ -142,7 +142,7 @@ def test_unfinished_bodies_take_bounded_memory_and_block_no_one(small_service: S
     )
     with open_connections(small_service, 50) as senders:
         for sender in senders:
-            # A refused connection is closed.
+            # Sending fails if the service has refused the request and closed the connection.
             with suppress(OSError):
                 sender.sendall(sent_head.encode() + b" " * (announced - 1))
         assert resident_bytes(small_service) - before < 60 * MEGABYTE

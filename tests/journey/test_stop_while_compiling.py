@@ -1,4 +1,4 @@
-"""SIGTERM stops the process while every compiler thread compiles a query of exponential size."""
+"""SIGTERM stops the process even if every compiler thread compiles a query of exponential size."""
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import count
@@ -8,12 +8,12 @@ import httpx
 from tests.journey.conftest import STOP_SECONDS, Service, Start
 
 DRAIN_SECONDS = 2
-# Two of the queries compile, and the others wait for a thread.
+# Number of callers. The queries of two of them compile, and the others wait for a thread.
 CALLER_COUNT = 6
-# After the drain time, running compilations end within two seconds of CPU time; the machine may be busy.
+# After the drain time, running compilations end within two seconds of CPU time, but the machine may be busy.
 MAX_SECONDS = DRAIN_SECONDS + 20
 ABORTED = "cut"
-# The query reaches the limits of size and of time at about the same moment.
+# Codes of the compiler's limits for size and time, which the query reaches at about the same moment.
 COMPILE_LIMIT_CODES = {"limit.compile", "limit.plan"}
 ALLOWED_CODES = {ABORTED, *COMPILE_LIMIT_CODES, "limit.rate", "limit.busy", "service.draining"}
 
@@ -33,7 +33,7 @@ def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
             service.process.terminate()
             exit_code = service.process.wait(MAX_SECONDS)
         finally:
-            # The callers end with the process even after a failure.
+            # The process is killed even after a failure, so that the callers' threads end.
             service.kill()
         answers = [answer for future in as_completed(waiting) for answer in future.result()]
     assert exit_code == 0
@@ -44,14 +44,14 @@ def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
 
 
 def error_code(answer: httpx.Response) -> str:
-    """Return the code of the error, or ABORTED for a request that the HTTP server aborted after the drain time."""
+    """Return the code of the error. If the HTTP server aborted the request after the drain time, return ABORTED."""
     if answer.headers["content-type"].startswith("text/plain"):
         return ABORTED
     return str(answer.json().get("type", "")).removeprefix("urn:cordwood:error:")
 
 
 def send_until_it_stops(service: Service, first: int) -> list[str]:
-    """Send queries until no connection is accepted; return the codes of all answers."""
+    """Send queries until no connection is accepted. Return the codes of all answers."""
     codes: list[str] = []
     try:
         with httpx.Client(base_url=service.url, headers=service.client.headers, timeout=60) as client:

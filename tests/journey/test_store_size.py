@@ -1,4 +1,4 @@
-"""Retention by size: the oldest events of all streams are deleted when the store exceeds its limit."""
+"""Retention by size: if the store exceeds its limit, the oldest events of all streams are deleted."""
 
 import base64
 import os
@@ -17,13 +17,13 @@ STREAMS = ("postgres.logs", "gotrue.logs.prod")
 MAX_STORE_BYTES, BATCH_COUNT, EVENTS_PER_BATCH = 64_000_000, 22, 4000
 FIRST_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE_LIMIT = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MAX_STORE_BYTES}B"}
-# Each sweep runs a checkpoint, which takes 20 s, and 240 s and more while other tests use the disk.
+# Maximum wait for a sweep, which runs a checkpoint. It takes 20 s, or 240 s and more while other tests use the disk.
 MAX_WAIT_SECONDS = 480
 KILL_COUNT = 12 if os.environ.get("TORTURE") == "full" else 1
 
 
 def events_of_hour(number: int) -> list[dict[str, object]]:
-    """Return events of one hour, about two kilobytes each."""
+    """Return events of one hour, each of about two kilobytes."""
     began = FIRST_TIME + timedelta(hours=number)
     return [
         {
@@ -37,7 +37,7 @@ def events_of_hour(number: int) -> list[dict[str, object]]:
 
 
 def stored_counts_and_bytes(service: Service) -> tuple[int, int]:
-    """Return the number of events and their size in bytes."""
+    """Return the number of events and their size in bytes, over all streams."""
     answer = service.client.get("/api/status")
     assert answer.status_code == 200, answer.text
     streams = answer.json()["streams"].values()

@@ -1,4 +1,4 @@
-"""Followed queries: rows are sent once as their events are stored, and followers and memory are limited."""
+"""Followed queries: each row is sent once, as its event is stored. Followers and their memory are limited."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ def send(service: Service, project: str, *texts: str, stream: str = POSTGRES_STR
 
 
 def create_private_key(service: Service, **terms: object) -> tuple[str, str]:
-    """Create a key; return its id and its secret."""
+    """Create a private key, and return its id and its secret."""
     answer = service.client.post("/api/access-tokens", json={"description": "tail", **terms})
     assert answer.status_code in (200, 201), answer.text
     return str(answer.json()["id"]), str(answer.json()["token"])
@@ -225,7 +225,7 @@ class Sender(threading.Thread):
 
 
 def follow_in_parts(service: Service, project: str, sender: Sender, connections: int) -> Iterator[list[str]]:
-    """Yield the rows of several connections, each of which resumes at the last id of the previous one."""
+    """Yield the rows of several connections. Each resumes at the last id of the previous one."""
     last_id = ""
     for number in range(connections):
         follower = Follower(service, last_id, project=project, lql="f:postgres_logs").start_and_wait()

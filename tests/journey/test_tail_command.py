@@ -1,4 +1,4 @@
-"""The command `cordwood tail`: prints rows as their events are stored, and reconnects after restarts."""
+"""The command `cordwood tail`, which prints rows as their events are stored, and reconnects after restarts."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.waiting import until
 
 @contextmanager
 def run_tail(service: Service, folder: Path, *arguments: str) -> Iterator[tuple[Path, Path]]:
-    """Run the command until the block ends; yield the files of its output and its errors."""
+    """Run the command until the block ends. Yield the files with its output and its errors."""
     out, errors = folder / "out", folder / "errors"
     target = ("--url", service.url, "--key", PRIVATE)
     with out.open("wb") as stdout, errors.open("wb") as stderr:
@@ -64,7 +64,7 @@ def test_since_starts_with_stored_rows_and_json_has_all_columns(start: Start, tm
 
 
 def test_control_characters_of_rows_are_not_printed(start: Start) -> None:
-    """Test U+009B, which JSON does not escape and which begins a control sequence like ESC [."""
+    """Check U+009B, which begins a control sequence like ESC [, but which JSON does not escape."""
     service = start()
     send(service, "told", "two \x9b31mred")
     arguments = ["logs.all", "f:postgres_logs", "-p", "project=told", "--since", "10m"]

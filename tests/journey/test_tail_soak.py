@@ -1,4 +1,4 @@
-"""Soak test of many followers under load: each row once, with bounded memory and latency."""
+"""Soak test of many followers under load: each gets each row once, within limits for memory and latency."""
 
 import os
 
@@ -8,8 +8,8 @@ from tests.machine_speed import scaled
 
 IS_FULL = os.environ.get("TORTURE") == "full"
 FOLLOWERS, RATE, SECONDS, RECONNECTS = (1000, 5000, 60, 60) if IS_FULL else (60, 500, 6, 12)
-# The maximum delay includes a reconnection. The short form permits more, because it runs at the same time as other
-# tests.
+# Limits of the delay. The maximum includes a reconnection. The short form permits more, because other tests run at the
+# same time.
 MAX_DELAY_SECONDS = 0.25 if IS_FULL else 5.0
 
 
@@ -26,5 +26,5 @@ def test_followers_of_ten_filters_get_each_row_once_and_quickly(start: Start) ->
     assert outcome.rows == outcome.events // KINDS * FOLLOWERS
     assert outcome.delay(0.99) < scaled(MAX_DELAY_SECONDS), outcome
     assert outcome.peak_bytes < 512 * 2**20, outcome
-    # The followers share ten queries.
+    # The followers share ten distinct queries.
     assert FOLLOWERS > FILTER_COUNT

@@ -54,7 +54,7 @@ def test_a_table_fits_the_terminal_and_has_a_footer(service: Service, project: s
             assert session.end() == 0
         lines = session.text.splitlines()
         assert lines[0].split() == ["id", "timestamp", "event_message"]
-        # Wide characters take two columns.
+        # Each wide character takes two columns of the terminal.
         assert all(len(line) + line.count("漢") + line.count("字") <= columns for line in lines)
         assert lines[-1].startswith("3 rows, ")
         assert lines[-1].endswith(" ms")
@@ -103,7 +103,7 @@ def test_a_query_that_takes_long_shows_its_time_until_it_ends(service: Service, 
     with TerminalSession(*query_arguments(service, project, SLOW_QUERY)) as session:
         session.wait_for(r"\r[1-9]\d*\.\d s(, \d+ % done)?\x1b\[K")
         assert session.end(60) == 0
-    # The line is gone when the table is printed.
+    # The line with the time is removed when the table is printed.
     assert re.search(r"\r\x1b\[K", session.raw)
     assert session.text.splitlines()[0].strip() == "n"
 
@@ -146,13 +146,13 @@ PROMPT, CONTINUATION_PROMPT = "logs.all> ", "   -> "
 
 
 def enter(session: TerminalSession, text: str, *expected: str, last: str = PROMPT) -> str:
-    """Type a line and return the output."""
+    """Type a line, and return the output that follows."""
     session.type(f"{text}\n")
     return session.read_until(*expected, last=last)
 
 
 def interrupt(session: TerminalSession) -> None:
-    """Type Ctrl-C after a pause, since Python's readline misses a signal while it handles a key."""
+    """Type Ctrl-C after a pause, because Python's readline misses a signal while it handles a key."""
     time.sleep(0.3)
     session.type("\x03")
     session.read_until(last=PROMPT)
@@ -175,7 +175,7 @@ def test_the_shell_runs_sql_lql_and_its_commands(service: Service, project: str,
         enter(session, "\\x", "records")
         enter(session, "\\timing", "off")
         assert "1 row" not in enter(session, "select 1 as one;", "one  1")
-        # Ctrl-C discards a statement, and Ctrl-D ends the shell.
+        # Ctrl-C discards the typed statement. Ctrl-D ends the shell.
         enter(session, "select what", last=CONTINUATION_PROMPT)
         interrupt(session)
         session.type("\x04")

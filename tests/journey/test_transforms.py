@@ -50,14 +50,14 @@ def test_events_are_transformed_before_they_are_validated(service_with_transform
     }
     assert [item["index"] for item in answer["reasons"]] == [2, 3]
     assert messages(service_with_transforms) == [("[a]", "x")]
-    # A pin is checked after the transforms.
+    # A pin is checked against the event that the transforms return.
     key = service_with_transforms.client.post(
         "/api/access-tokens", json={"scopes": "ingest", "pins": {"project": "mine"}}
     ).json()["token"]
     event, headers = {"event_message": "b", "tenant": "others"}, {"X-API-KEY": key}
     answer = service_with_transforms.client.post("/api/logs?source_name=t", json=[event], headers=headers).json()
     assert (answer["accepted"], answer["quarantined"]) == (0, 1)
-    # Quarantined events are already transformed.
+    # Quarantined events are stored as the transforms returned them.
     (tmp_path / "streams.toml").write_text(STREAMS_FILE.replace("quarantine", "accept").replace("[{", "<{"))
     assert cordwood("reload", "--data-dir", str(service_with_transforms.data_dir)).returncode == 0
     expected_messages = {
@@ -72,7 +72,10 @@ def test_events_are_transformed_before_they_are_validated(service_with_transform
 
 
 def test_enrichment_of_many_events_is_limited(tmp_path: Path) -> None:
-    """Refuse a batch whose events all use a large entry of an enrichment file: 40,000 would take 800 MB."""
+    """Refuse a batch whose events all get a large entry of an enrichment file.
+
+    With the entry, 40,000 events would take 800 MB.
+    """
     (tmp_path / "users.json").write_text(json.dumps({"7": "x" * 20_000}))
     transform = 'enrich = {file = "users.json", from = "metadata.uid", to = "metadata.user"}'
     (tmp_path / "streams.toml").write_text(f'[[stream]]\nname = "t"\n\n[[stream.transform]]\n{transform}\n')
@@ -88,6 +91,6 @@ def test_enrichment_of_many_events_is_limited(tmp_path: Path) -> None:
 
 
 def peak_memory(pid: int) -> int:
-    """Return the peak memory of the process in bytes."""
+    """Return the maximum memory that the process has used, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""The guide's page on upgrades: an older version refuses a newer folder and backup, and changes nothing."""
+"""The guide's page on upgrades: an older version refuses a newer data folder or backup, and changes nothing."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ GUIDE_TEXT = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read
 
 
 def message_on_page(beginning: str) -> str:
-    """Return the message on the page that begins with this text."""
+    """Return the message on the guide's page that begins with this text."""
     match = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", GUIDE_TEXT, re.MULTILINE)
     assert match is not None
     return match[1]

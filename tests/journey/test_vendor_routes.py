@@ -86,7 +86,7 @@ def test_netlify_typecasts_and_erlang_loggers_are_accepted(service_with_secrets:
 
 
 def test_a_netlify_drain_sends_its_key_in_the_authorization_header(service_with_secrets: Service) -> None:
-    """Use the header that Netlify's settings offer, because it does not sign log drains."""
+    """Send the key in the header that Netlify's settings offer, because Netlify does not sign log drains."""
     lines = b'{"log_type": "first of netlify"}\n{"log_type": "second of netlify", "status_code": 200}\n'
     for key, status in ((PUBLIC, 200), ("nobody's", 401)):
         answer = httpx.post(

@@ -1,4 +1,4 @@
-"""The built wheel contains all files of the package."""
+"""The built wheel, which must contain all files of the package."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""An endpoint with an alert that fires for each database with errors, and an unreachable target."""
+"""An endpoint with an alert that fires for each database with errors, and a target that is unreachable."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from tests.journey.conftest import Service
 from tests.waiting import until
 
-# Nothing listens on this port, so that each delivery fails immediately.
+# A target on a port where no program listens, so that each delivery fails immediately.
 UNREACHABLE_TARGET: Final = {
     "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
     "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
@@ -35,7 +35,7 @@ def create_endpoint(service: Service, fields: object) -> None:
 
 
 def fire_alert(service: Service, databases: Sequence[str]) -> None:
-    """Send two errors of each database and wait until the alert fires for all of them."""
+    """Send two errors for each database, and wait until the alert fires for all databases."""
     events = [{"event_message": "e", "metadata": {"database": name}} for name in databases for _ in range(2)]
     assert service.send("postgres.logs", events).json()["accepted"] == len(events)
     until(lambda: alert_named(service, "errors.now")["firing"] == len(databases))

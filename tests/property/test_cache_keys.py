@@ -1,4 +1,4 @@
-"""Cached answers are shared only by equal statements, whatever comments and white space the queries contain."""
+"""Only equal statements share a cached answer, whatever comments and white space the queries contain."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ ENDPOINT = msgspec.structs.replace(
 PROGRAM = parse_and_check_endpoint(ENDPOINT)
 LATER_SECONDS = 901
 
-# Line ends of various parsers: CR, LF, both, vertical tab, form feed, file separators, NEL, LS, PS.
+# Line ends that a parser may recognise: CR, LF, both, vertical tab, form feed, file separators, NEL, LS, PS.
 LINE_ENDS = ("\n", "\r", "\r\n", "\n\r", "\v", "\f", "\x1c", "\x1e", "\x85", "\u2028", "\u2029")
 SPACES = (" ", "\t", "\u00a0", "\u2003", "\u3000", "\ufeff", "\u200b", "\x00", "")
 COMMENT_TOKENS = (
@@ -94,7 +94,7 @@ separators = st.one_of(
 
 @st.composite
 def query_texts(draw: st.DrawFn) -> str:
-    """Draw a small query with random tokens at two places between its words; many still compile."""
+    """Draw a small query with random tokens at two places between its words. Many of these queries compile."""
     words = [*WORDS_BEFORE, *draw(st.sampled_from([(), (), ("+ 4711",), ("- 1",), (", b",)])), *WORDS_AFTER]
     between = [draw(blank_texts) for _ in words]
     for _ in range(2):
@@ -104,7 +104,7 @@ def query_texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def query_pairs(draw: st.DrawFn) -> tuple[str, str]:
-    """Draw two queries that differ at one place or are independent."""
+    """Draw a pair of queries, which are either independent or differ at one place."""
     text = draw(query_texts())
     if draw(st.booleans()):
         return text, draw(query_texts())
@@ -132,7 +132,7 @@ def test_digests_are_equal_if_and_only_if_the_statements_are_equal(pair: tuple[s
 
 
 class CachedService:
-    """A service that is queried with and without its cache."""
+    """A query service with a cache, which a request can bypass."""
 
     def __init__(self, engine: DuckDBEngine, runner: asyncio.Runner) -> None:
         self._runner = runner

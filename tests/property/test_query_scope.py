@@ -1,4 +1,4 @@
-"""Admitted queries read only the streams in scope, according to the engine's plan; for random queries."""
+"""Random admitted queries read only the streams in scope, according to the engine's plan."""
 
 import json
 from collections.abc import Iterator
@@ -138,7 +138,7 @@ OPERATORS_WITHOUT_TABLES = {"DUMMY_SCAN", "DELIM_SCAN", "COLUMN_DATA_SCAN", "EXP
 
 
 def plan_operators(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[dict[str, Any]]:
-    """Yield every operator of the plan; none if the engine refuses the statement."""
+    """Yield every operator of the plan, or none if the engine refuses the statement."""
     values = {slot.name: VALUES[slot.name] for slot in statement.slots if slot.is_read and slot.parameter is not None}
     if any(slot.parameter is None for slot in statement.slots):
         values["now"] = "2026-01-01"
@@ -155,5 +155,5 @@ def plan_operators(engine: duckdb.DuckDBPyConnection, statement: Statement) -> I
 
 
 def short_table_name(name: str) -> str:
-    """Return the name of the table: a.b for `store.main."a.b"`."""
+    """Return the table's name without database and schema: `a.b` for `store.main."a.b"`."""
     return name.split(".", 2)[2].strip('"')

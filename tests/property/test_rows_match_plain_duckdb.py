@@ -16,7 +16,7 @@ from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 EVENTS = [Event(letter, NOW_US + place, f"m{place % 2}", f"p{place % 3}") for place, letter in enumerate("fghij")]
-# A relation as SQL text, and the names of its tables.
+# The SQL text of a relation, and the names of the tables in it.
 Relation = tuple[str, tuple[str, ...]]
 
 COLUMNS = ("id", "project", "event_message")
@@ -56,7 +56,7 @@ def draw_named_table(draw: st.DrawFn, names: Iterator[int]) -> Relation:
 
 @st.composite
 def draw_joins(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
-    """Draw joins, some of them in parentheses; those around a single table are written as "[" and "]"."""
+    """Draw joins, some of them in parentheses. Parentheses around a single table are written as "[" and "]"."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
         text, table_columns = draw(draw_named_table(names))
         return (f"[{text}]" if draw(st.integers(0, 4)) == 0 else text), table_columns
@@ -78,7 +78,7 @@ def draw_query_over_joins(draw: st.DrawFn) -> str:
 
 @st.composite
 def draw_nested_sub_queries(draw: st.DrawFn) -> str:
-    """Draw nested sub-queries; each permutes the names of the three columns and may filter, compute or deduplicate."""
+    """Draw nested sub-queries. Each permutes the names of the three columns, and may filter, compute or deduplicate."""
     source = "`s`"
     for _ in range(draw(st.integers(1, 4))):
         read = draw(st.permutations(COLUMNS))
@@ -103,7 +103,7 @@ def test_the_rows_equal_those_of_plain_duckdb(
     engine: DuckDBEngine, plain_duckdb: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
     expected: list[Any] = []
-    # DuckDB permits no parentheses around one table; BigQuery does.
+    # BigQuery permits parentheses around a single table, but DuckDB does not.
     plain_sql = sql.translate({ord("`"): '"', ord("["): None, ord("]"): None})
     sql = sql.replace("[", "(").replace("]", ")")
     with suppress(duckdb.BinderException):

@@ -1,1 +1,1 @@
-"""Runner of the pages of spec/: parses cases, runs them on each engine, and compares the results."""
+"""Runner of the pages of spec/. It parses cases, runs them on each engine, and compares the results."""

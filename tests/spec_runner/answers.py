@@ -1,4 +1,4 @@
-"""Results of a case in the notation of each kind of fence."""
+"""Actual results of a case, in the notation of each kind of fence."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,12 +13,15 @@ from tests.spec_runner.world import CaseEngine
 
 
 def result_text(case: Case, world: CaseEngine, fence: Fence) -> str:
-    """Return the text that the fence should have."""
+    """Return the text that the fence must have if its case passes."""
     return RESULT_WRITERS[fence.kind](case, world, fence)
 
 
 def _rows(case: Case, world: CaseEngine, fence: Fence) -> str:
-    """Return a line of names and a line for each row, with cells as JSON; `rows unordered` are sorted."""
+    """Return a line with the column names, and a line for each row, with cells as JSON.
+
+    For the fence `rows unordered`, the lines are sorted.
+    """
     return _table(case, world, is_sorted="unordered" in fence.options)
 
 
@@ -30,7 +33,7 @@ def _table(case: Case, world: CaseEngine, *, is_sorted: bool) -> str:
 
 
 def _format_refusal(case: Case, world: CaseEngine, fence: Fence) -> str:
-    """Return `code at line:column`, then message and hint if the fence has lines for them."""
+    """Return `code at line:column`, followed by the message and the hint if the fence has lines for them."""
     try:
         _rows(case, world, fence)
     except Fault as fault:
@@ -41,7 +44,7 @@ def _format_refusal(case: Case, world: CaseEngine, fence: Fence) -> str:
 
 
 def actual_result(case: Case, world: CaseEngine) -> str:
-    """Return the actual result for a failure report: the rows, or the fault with its message."""
+    """Return the actual result for a report of a failure: the rows, or the fault with its message."""
     try:
         return _table(case, world, is_sorted=False)
     except Fault as fault:
@@ -50,7 +53,7 @@ def actual_result(case: Case, world: CaseEngine) -> str:
 
 
 def _translated_sql(case: Case, world: CaseEngine, _: Fence) -> str:
-    """Return the SQL into which LQL is translated."""
+    """Return the SQL into which the case's LQL is translated."""
     return translated_sql(case, world.engine)
 
 
@@ -60,7 +63,7 @@ def _format_notices(case: Case, world: CaseEngine, _: Fence) -> str:
 
 
 def _format_sql(case: Case, world: CaseEngine, _: Fence) -> str:
-    """Return the SQL for the engine."""
+    """Return the SQL that the engine runs."""
     return _statement(case, world).sql
 
 

@@ -22,7 +22,9 @@ DeclaredParameters = dict[str, tuple[Kind, str | None]]
 
 
 def compile_case(case: Case, engine: Engine) -> Statement:
-    """Compile a case: a stand-alone query, or an endpoint if there are streams, parameters or a sandbox query."""
+    """Compile the case as an endpoint if it has streams, parameters, a sandbox query or LQL; otherwise as a separate
+    query.
+    """
     target, shapes = engine.target, engine.shapes()
     sql = case.text("sql") or ""
     sandbox, lql = case.text("sandbox"), case.text("lql")
@@ -44,7 +46,7 @@ def translated_sql(case: Case, engine: Engine) -> str:
 
 
 def rules_of_redact_fence(case: Case) -> RedactionRules:
-    """Return the rules of the case's `redact` fence, with defaults for `detectors` and `patterns`."""
+    """Return the rules of the case's `redact` fence. Missing `detectors` or `patterns` have default values."""
     fence_text = tomllib.loads(case.text("redact") or "")
     shipped = RedactionRules()
     detectors = tuple(map(Detector, fence_text["detectors"])) if "detectors" in fence_text else shipped.detectors
@@ -54,7 +56,7 @@ def rules_of_redact_fence(case: Case) -> RedactionRules:
 
 
 def _redaction(case: Case) -> Redaction | None:
-    """Return the redaction of the case's `redact` fence, or None without one."""
+    """Return the redaction of the case's `redact` fence, or None if there is no such fence."""
     fence_text = case.text("redact")
     if fence_text is None:
         return None
@@ -62,7 +64,7 @@ def _redaction(case: Case) -> Redaction | None:
 
 
 def parameter_values(case: Case) -> dict[str, str]:
-    """Return the raw values of the case's parameters, as in a query string."""
+    """Return the values of the case's parameters as texts, as they are in a query string."""
     return {name: value for name, (_, value) in _declared_parameters(case).items() if value is not None}
 
 
@@ -78,7 +80,10 @@ def _zone(case: Case) -> str:
 
 
 def _declared_parameters(case: Case) -> DeclaredParameters:
-    """Parse the parameters: `name = "value"` is a string, `name = {type = "INT64", value = "5"}` has a type."""
+    """Parse the declared parameters.
+
+    `name = "value"` declares a string, and `name = {type = "INT64", value = "5"}` a parameter of the given type.
+    """
     declared: DeclaredParameters = {}
     for name, stated in tomllib.loads(case.text("params") or "").items():
         if isinstance(stated, dict):

@@ -1,4 +1,4 @@
-"""Parser for pages of spec/: each heading is a case, and its fences are inputs and expected results."""
+"""Parser for pages of spec/. Each heading is a case, whose fences are inputs and expected results."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,8 +11,11 @@ FENCE = re.compile(r"^```([a-z]+)((?: [^\n]*)?)\n(.*?)^```$", re.MULTILINE | re.
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block; `options` are the words after the kind, {"name": "edge"} for `stream name=edge`. `start` and
-    `end` are offsets of the text in the page, so that it can be rewritten.
+    """A fenced block of a page.
+
+    `options` are the words after the kind: for `stream name=edge`, they are {"name": "edge"}. `start` and `end` are
+    offsets of
+    the text in the page, so that the text can be replaced.
     """
 
     kind: str
@@ -24,7 +27,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class Case:
-    """A heading with its fences; the fences before the first heading of the page belong to every case."""
+    """A heading with its fences. The fences before the first heading of the page belong to every case."""
 
     title: str
     line: int
@@ -34,7 +37,7 @@ class Case:
         return [fence for fence in self.fences if fence.kind == kind]
 
     def text(self, kind: str) -> str | None:
-        """Return the text of the last fence of this kind, so that a case overrides its page."""
+        """Return the text of the last fence of this kind, or None. A case thus overrides its page."""
         fences = self.fences_of(kind)
         return fences[-1].text if fences else None
 
@@ -53,7 +56,7 @@ def read_cases(path: Path) -> Iterator[Case]:
 
 
 def rewrite(path: Path, replacements: Iterable[tuple[Fence, str]]) -> None:
-    """Replace the texts of fences, last first, so that offsets stay valid."""
+    """Replace the texts of fences. The last fence is replaced first, so that the offsets of the others stay valid."""
     text = path.read_text()
     for fence, replacement in sorted(replacements, key=lambda pair: -pair[0].start):
         text = text[: fence.start] + replacement + "\n" + text[fence.end :]

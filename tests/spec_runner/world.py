@@ -1,4 +1,4 @@
-"""Engines for cases: each has the streams and events of a case, and its clock."""
+"""Engines for cases. Each has the streams, the events and the clock of a case."""
 
 import asyncio
 import importlib
@@ -29,7 +29,7 @@ OpenEngine = Callable[[Path, Callable[[], int], RedactionConfig], Engine]
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine for all pages, with a function that opens it in an empty folder."""
+    """The name of an engine, and a function that opens the engine in an empty folder."""
 
     name: str
     open: OpenEngine
@@ -40,7 +40,7 @@ def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: RedactionC
 
 
 def open_clickhouse(_: Path, __: Callable[[], int], redacting: RedactionConfig) -> Engine:
-    """Open an engine without TTL, because the events of the pages are old by the server's clock."""
+    """Open an engine without TTL, because by the server's clock the events of the pages are past their retention."""
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
     engine: Engine = module.ClickHouseEngine(
         fresh_database(), module.ClickHouseOptions(has_ttl=False, redaction=redacting)
@@ -52,7 +52,7 @@ ENGINES = (EngineKind("duckdb", open_duckdb), EngineKind("clickhouse", open_clic
 
 
 class CaseEngine:
-    """An engine that has the events of one set of stream fences."""
+    """An engine with the events of one set of stream fences."""
 
     def __init__(
         self, kind: EngineKind, folder: Path, streams: list[Fence], now_us: int, rules: RedactionRules
@@ -85,7 +85,7 @@ class Unstoppable:
 
 
 class CaseEngines:
-    """Engines by streams, clock and redaction rules, shared by cases for which all three are equal."""
+    """Opened engines by streams, clock and redaction rules. Cases for which all three are equal share an engine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -102,7 +102,7 @@ class CaseEngines:
         return self._worlds[key]
 
     def close(self) -> None:
-        """Close and drop all engines, which would otherwise report leaks at exit."""
+        """Close and drop all engines, because open engines would report leaks at exit."""
         while self._worlds:
             self._worlds.popitem()[1].close()
 

@@ -1,4 +1,4 @@
-"""Caches with a limit on bytes: eviction, accounting, and the measured size of values."""
+"""Caches whose size is limited in bytes: eviction, accounting, and the measured size of values."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Texts of faults, and suggestions of similar names."""
+"""The texts of faults, and suggestions of similar names."""
 
 from collections.abc import Callable
 

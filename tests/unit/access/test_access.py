@@ -1,4 +1,4 @@
-"""Authentication and authorization: the callers of keys, what each scope allows, public endpoints and pins."""
+"""Authentication and authorization: the callers of keys, the permissions of each scope, public endpoints and pins."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rows of an answer, within the limits for an agent."""
+"""The rows of an answer, cut to the limits for an agent."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""An answer that breaks off is an error, over HTTP and inside the process."""
+"""An answer that breaks off is an error, both over HTTP and inside the process."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ CHUNK = b'9\r\n{"n": 1}\n\r\n'
 
 @pytest.fixture
 def answers(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield the URL of a server that answers each connection with the parameter and closes it."""
+    """Yield the URL of a server that answers a connection with the fixture's parameter and then closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -77,7 +77,7 @@ def test_the_rest_of_a_body_that_is_not_needed_is_not_awaited(answers: str) -> N
 
 @contextmanager
 def application_api(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InProcessApi]:
-    """Yield an application that answers with these messages, with a budget for the bytes that are read from it."""
+    """Yield an API on an application that sends these messages, with a budget for the bytes that the API reads."""
 
     async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:

@@ -1,4 +1,4 @@
-"""The tools that an agent is offered with a key, and the requests that these tools send to the service."""
+"""The tools that an agent is offered for a key, and the requests that these tools send to the service."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def key_view(
 
 
 class RecordingApi:
-    """An API that answers each call with the next reply, and records the calls."""
+    """An API that answers each call with the next scripted reply, and records the calls."""
 
     def __init__(self, of_key: KeyPermissions, *replies: tuple[Reply, bytes]) -> None:
         self.calls: list[ApiCall] = []
@@ -148,7 +148,7 @@ def test_quoted_texts_and_names_are_parsed_back_unchanged(text: str) -> None:
 
 
 class FailingApi(RecordingApi):
-    """An API with a bug."""
+    """An API whose second call raises an unexpected exception, as a bug does."""
 
     async def fetch_permissions(self) -> KeyPermissions:
         if self.calls:
@@ -196,7 +196,7 @@ def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> N
     api = AcceptingApi(of_key)
     answer = call_agent_tool(api, tool.name, **arguments)
     if not is_allowed and tool.name in ("e", "f"):
-        # The service checks an endpoint's own parameters.
+        # An argument of an endpoint's own tool may be wrong, because the service checks the endpoint's parameters.
         return
     if not is_allowed:
         assert answer.is_error

@@ -36,14 +36,14 @@ def make_alert(condition: str = "rows", name: str = "a", **settings: Any) -> Ale
 def firing_groups(
     definition: Alert, rows: Sequence[Mapping[str, object]], *more: Any
 ) -> list[tuple[dict[str, str], float | None]]:
-    """Return the labels and values of the groups for which the condition holds."""
+    """Return the labels and the value of each group for which the condition holds."""
     return [
         (dict(verdict.labels), verdict.value) for verdict in evaluate_groups(definition, rows, *more) if verdict.holds
     ]
 
 
 class AlertGroups:
-    """The group states of an alert; each evaluation has rows and a time in seconds after the start."""
+    """The group states of an alert. Each evaluation gets rows, and a time in seconds after the start."""
 
     def __init__(self, definition: Alert, repeat: Mapping[str, float] | None = None) -> None:
         self.alert = definition
@@ -65,7 +65,7 @@ class AlertGroups:
         return step
 
     def notified(self, seconds: float, rows: Sequence[Mapping[str, object]], **more: bool) -> list[tuple[str, str]]:
-        """Evaluate the rows; return the targets to notify, with the new state of the group."""
+        """Evaluate the rows. Return each target to notify, with the new state of the group."""
         return [
             (target, str(change.state)) for target, change in self.evaluate_at(seconds, rows, **more).outgoing_changes
         ]

@@ -1,4 +1,4 @@
-"""The condition of an alert over the rows of an answer."""
+"""The condition of an alert, evaluated over the rows of an answer."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service
         ("rows", [], []),
         ("rows > 3", ROWS, []),
         ("rows >= 3", ROWS, [({}, 3.0)]),
-        # Without group_by the rows are one group, even if there are no rows.
+        # Without `group_by`, all rows form one group, which exists even if there are no rows.
         ("rows < 1", [], [({}, 0.0)]),
         ("missing", [], [({}, 0.0)]),
         ("missing", ROWS, []),

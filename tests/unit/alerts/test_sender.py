@@ -21,7 +21,7 @@ OTHER_ALERT_FACTS = AlertFacts("2", "b", "errors", Severity.ERROR, 60.0)
 
 
 class SenderHarness:
-    """A sender with one target `x`, whose receiver raises `failure` if it is set."""
+    """A sender with one target, `x`. If `failure` is set, the target's receiver raises it."""
 
     def __init__(self, folder: Path, limits: SendLimits = SEND_LIMITS, limit: int = 100) -> None:
         self.now_us = START_US
@@ -44,7 +44,7 @@ class SenderHarness:
         return groups
 
     async def advance(self, seconds: float = 0.0) -> int:
-        """Advance the clock and send; return how many notifications arrived."""
+        """Advance the clock and send what is due. Return the number of notifications that the receiver accepted."""
         self.now_us += round(seconds * SECOND_US)
         before = len(self.received)
         await asyncio.gather(*await self.sender.start_due_sends())

@@ -1,4 +1,4 @@
-"""The commented example alerts in the shipped endpoint files: each is valid when uncommented, and fires."""
+"""The commented example alerts in the shipped endpoint files. When uncommented, each is valid and fires."""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -19,7 +19,7 @@ SHIPPED_FILES = {
 TARGETS = ("on-call",)
 EDGE_EVENT = '{"event_message": "GET /%d failed", "project": "default", "metadata": {"response": {"status_code": 500}}}'
 POSTGRES_EVENT = '{"event_message": "%d failed", "project": "default", "metadata": {"level": "error"}}'
-# The events that make each example fire, and the expected notification.
+# For each example, the events that make it fire, and the expected notification.
 EVENTS_AND_NOTIFICATIONS = {
     "usage.api-counts": (
         "",
@@ -37,7 +37,7 @@ EVENTS_AND_NOTIFICATIONS = {
 
 
 def example_lines(name: str) -> list[str]:
-    """Return the uncommented lines of the example after `[alert]`."""
+    """Return the lines of the example after `[alert]`, uncommented."""
     lines = iter(SHIPPED_FILES[name].partition("*/")[0].splitlines())
     alert_lines = list(_lines_after(lines, "# [alert]"))
     assert alert_lines
@@ -52,7 +52,7 @@ def _lines_after(lines: Iterator[str], first: str) -> Iterator[str]:
 
 
 def uncommented_file(name: str) -> str:
-    """Return the endpoint file with its example uncommented."""
+    """Return the text of the endpoint file with its example uncommented."""
     text = SHIPPED_FILES[name]
     for line in ("[alert]", *example_lines(name)):
         assert text.count(f"# {line}\n") == 1

@@ -1,4 +1,4 @@
-"""The states of the groups of an alert over several evaluations, and the notifications they cause."""
+"""The states of an alert's groups over several evaluations, and the notifications that they cause."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -18,7 +18,7 @@ VALID_ENDPOINT = '/* name = "{name}" */\nselect id from `{stream}`'
 
 
 class DefinitionFiles:
-    """Endpoint and stream files, and starts of a service that read them."""
+    """Files of endpoints and streams, and starts of a service that reads these files."""
 
     def __init__(self, folder: Path) -> None:
         self.data, self.endpoints, self.streams = folder / "data", folder / "endpoints", folder / "streams.toml"
@@ -33,7 +33,7 @@ class DefinitionFiles:
         (self.endpoints / f"{name}.sql").write_text(text or VALID_ENDPOINT.format(name=name, stream=stream))
 
     def start(self, *, target: str = "duckdb", code: str = "1") -> list[str]:
-        """Return the names of the endpoints that were compiled."""
+        """Start a service, and return the names of the endpoints that it compiled."""
         compiled = []
 
         def check(endpoint: Endpoint, _streams: Sequence[Stream]) -> None:
@@ -123,7 +123,7 @@ def test_the_version_of_the_code_is_stable() -> None:
 
 
 def test_the_service_skips_known_endpoints_and_finds_a_new_error(tmp_path: Path) -> None:
-    """Use the real check: at the second start the endpoint is known, and at the third it does not compile."""
+    """Use the service's own check. At the second start, the endpoint is known. At the third, it does not compile."""
     files = DefinitionFiles(tmp_path)
     serve = msgspec.structs.replace(
         ServeSettings(), data_dir=str(files.data), endpoints=str(files.endpoints), streams=str(files.streams)

@@ -1,4 +1,4 @@
-"""The engine is opened while the definitions are read; if either fails, both are closed."""
+"""The engine is opened while the definitions are read. If either fails, both are closed."""
 
 import threading
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""The demo's events: an incident at a known time, ids that several streams share, and live events at the rate of the
-generated week.
+"""The demo's events: an incident at a known time, ids that several streams share, and live events.
+
+Live events arrive at the rate of the generated week.
 """
 
 import itertools
@@ -49,7 +50,7 @@ def time_of(event: dict[str, Any]) -> datetime:
 
 
 def edge_calls(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
-    """Return the events of the edge with a path that begins with `path`: requests and responses."""
+    """Yield the events of the edge whose path begins with `path`, each with its request and response."""
     for event in events_of_week()[EDGE]:
         request, response = event["metadata"]["request"], event["metadata"]["response"]
         if request["path"].startswith(path):

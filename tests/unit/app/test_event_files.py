@@ -45,7 +45,7 @@ def test_a_missing_id_is_derived_from_position_and_text() -> None:
     events = (b'{"a": 1}', b" {  }", b'{"a": 1}')
     assert derived_ids(*events) == derived_ids(*events)
     assert len(set(derived_ids(*events))) == 3
-    # The ids must be the same in all versions, or a repeated import would store duplicates.
+    # The ids must be the same in all versions, because otherwise a repeated import would store duplicates.
     assert derived_ids(events[0]) == ["22da65b0-209c-1d08-7e80-77a4eb5aaaed"]
 
 

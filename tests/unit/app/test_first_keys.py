@@ -1,4 +1,4 @@
-"""Keys from settings, and the first keys of a new store."""
+"""Keys that settings define, and the first keys of a new store."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The service without a socket: if a streamed body cannot be written, the request ends and the error is raised."""
+"""The service without a socket. If a streamed body cannot be written, the request ends and the error is raised."""
 
 from pathlib import Path
 
@@ -26,6 +26,6 @@ def test_a_streamed_answer_that_cannot_be_written_ends_with_the_error(tmp_path: 
 
         with pytest.raises(OSError, match="the disk is full"):
             inside.send("GET", "/api/streams/postgres.logs/events?format=ndjson", b"", {}, write)
-        # The service still answers.
+        # The service still answers requests.
         assert inside.send("GET", "/health", b"", {})[0] == 200
     assert len(written) == 1

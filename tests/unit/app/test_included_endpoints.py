@@ -1,4 +1,4 @@
-"""Endpoints that read other endpoints by name: rows on both engines, joined parameters, refusals and changes over HTTP."""
+"""Endpoints that read other endpoints by name: rows on both engines, joined parameters, refusals, changes over HTTP."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from cordwood.sql.included_endpoints import MAX_INCLUSION_DEPTH, link_included_e
 from tests.chdb_databases import fresh_database
 from tests.unit.app.test_management import ManagedService, settings_at
 
-# `edge` is also the name of the stream that the inner endpoint reads, and a sub-query of the outer one.
+# Both the included endpoint and the outer endpoint have a sub-query named `edge`.
 INNER_ENDPOINT = """/*
 name = "errors.by.project"
 [parameters.project]

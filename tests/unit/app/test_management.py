@@ -1,4 +1,4 @@
-"""Endpoints and streams are created, changed, deleted and restored over HTTP, in the whole service without a socket."""
+"""Endpoints and streams, created, changed, deleted and restored over HTTP in the whole service without a socket."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ JSON_HEADERS = {"content-type": "application/json"}
 
 
 class ManagedService:
-    """A service, and requests to it."""
+    """A service in this process, and methods that send requests to it."""
 
     def __init__(self, inside: InProcessApp, folder: Path) -> None:
         self.inside = inside
@@ -62,7 +62,7 @@ class ManagedService:
         return str(response["token"])
 
     def managed_files(self) -> dict[str, str]:
-        """Return all managed files with their texts."""
+        """Return all managed files by path, with their texts."""
         places = [*self.folder.glob("endpoints/*"), *self.folder.glob("history/*"), *self.folder.glob("streams.toml*")]
         return {str(place.relative_to(self.folder)): place.read_text() for place in places}
 
@@ -74,7 +74,7 @@ def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Setting
 
 @pytest.fixture(scope="module")
 def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedService]:
-    """Yield one service for all tests whose names of endpoints and streams are distinct."""
+    """Yield one service for all tests that use distinct names of endpoints and streams."""
     folder = tmp_path_factory.mktemp("managing") / "data"
     with open_in_process_app(settings_at(folder)) as inside:
         yield ManagedService(inside, folder)
@@ -101,7 +101,7 @@ def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared_service: Manag
     endpoint = shared_service.endpoint("clickhouse", query, language="ch_sql")
     assert endpoint["language"] == "ch_sql"
     assert shared_service.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
-    # A stream that is created later becomes part of the endpoint's table.
+    # A stream that is created later also becomes part of the endpoint's table.
     shared_service.stream("created.later")
     shared_service.send("created.later", "second for ClickComponents")
     assert len(shared_service.rows("clickhouse")) == 2
@@ -128,9 +128,9 @@ def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared_service:
         1000,
         "d",
     )
-    # The old name is free, although the UUID derived from it is in use.
+    # The old name can be used again, although the UUID that is derived from it is still in use.
     assert shared_service.endpoint("changing")["token"] != endpoint["token"]
-    # An answer can be sent back, which writes nothing.
+    # The answer to a GET can be sent back with PUT, which writes nothing.
     before = shared_service.managed_files()
     assert shared_service.request("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
     assert shared_service.managed_files() == before
@@ -185,7 +185,7 @@ HOSTILE_NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " pad
 def test_hostile_names_are_refused_and_written_to_no_file(shared_service: ManagedService, name: str) -> None:
     before = shared_service.managed_files()
     for path, fields in (("/api/endpoints", {"query": SQL}), ("/api/sources", {})):
-        # These names are allowed for streams, whose names are not used in file names.
+        # Streams may have these names, because names of streams are not used in file names.
         if path == "/api/sources" and name in ("../../etc/x", "..", ".", "a/b", "query", "NAME"):
             continue
         assert shared_service.error("POST", path, {"name": name, **fields}) == (422, "request.bad-definition")
@@ -344,7 +344,7 @@ def test_a_created_stream_accepts_events_with_its_settings(shared_service: Manag
     assert shared_service.error("DELETE", "/api/sources/own.app") == (409, "request.in-use")
     shared_service.request("DELETE", "/api/endpoints/own")
     assert shared_service.request("DELETE", "/api/sources/own.app")[0] == 204
-    # The events of a deleted stream stay stored, and can be read again when the stream is created again.
+    # The events of a deleted stream stay stored. They can be read again once the stream is created again.
     assert shared_service.request("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
     shared_service.endpoint("own", "select t.event_message as m from `own.app` as t")
     assert sorted(row["m"] for row in shared_service.rows("own")) == ["noise", "signal"]
@@ -374,7 +374,7 @@ def test_an_invalid_stream_is_refused_and_changes_nothing(
     status, response = shared_service.request("POST", "/api/sources", {"name": "broken.stream", **fields})
     assert (status, list(response.get("errors", {}))) == (422, [field]), response
     assert shared_service.managed_files() == before
-    # The stream is not in the file of streams that were created by events either.
+    # The stream is not among those that events have created, either.
     assert shared_service.request("GET", "/api/sources/broken.stream")[0] == 404
 
 
@@ -388,7 +388,7 @@ def test_a_shipped_stream_can_be_changed_and_reset(shared_service: ManagedServic
         shipped["token"],
     )
     assert response["derive"] == shipped["derive"]
-    # Pins of shipped endpoints rely on the stream's project field.
+    # The project field cannot be changed, because pins of shipped endpoints rely on it.
     moved = shared_service.error("PUT", "/api/sources/storage.logs.prod.2", {"project": "metadata.other"})
     assert moved == (422, "request.bad-definition")
     for name in ("name", "token"):
@@ -421,7 +421,10 @@ def test_events_create_streams_beside_managed_ones(shared_service: ManagedServic
 
 
 def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(shared_service: ManagedService) -> None:
-    """The deleted stream's events are still stored: another spelling would read them or prevent the next start."""
+    """Refuse another spelling, because the deleted stream's events are still stored.
+
+    Another spelling would read these events or prevent the next start.
+    """
     shared_service.stream("Spelled.Once")
     assert shared_service.request("DELETE", "/api/sources/Spelled.Once")[0] == 204
     before = shared_service.managed_files()
@@ -433,7 +436,10 @@ def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(share
 
 
 def test_a_name_that_differs_from_a_deleted_stream_in_case_is_refused_after_a_restart(tmp_path: Path) -> None:
-    """The engine's table names are case-insensitive, so the new stream would have the events of the deleted one."""
+    """Refuse another spelling, because the engine's table names are case-insensitive.
+
+    The new stream would have the events of the deleted one.
+    """
     settings = settings_at(tmp_path / "data")
     with open_in_process_app(settings) as inside:
         components = ManagedService(inside, tmp_path / "data")
@@ -496,7 +502,7 @@ def test_the_texts_of_the_operators_definitions_are_shown_and_never_changed(tmp_
     streams.write_text(f'[[stream]]\nname = "their.stream"\nretention = "90m"\n[[stream.transform]]\n{enrich}\n')
     with open_in_process_app(settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))) as inside:
         components = ManagedService(inside, tmp_path / "data")
-        # The text is that of the definition that is served.
+        # The service shows the text of the definition that it uses, even if the file is deleted.
         (queries / "theirs.sql").unlink()
         for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
             status, headers, shown_text = inside.send("GET", f"{path}/text", b"", {})
@@ -547,7 +553,7 @@ def test_a_definition_that_cannot_be_written_is_not_served(tmp_path: Path) -> No
         components = ManagedService(inside, folder)
         components.stream("kept", retention_days=5)
         for place in ("history", "endpoints"):
-            # A folder that cannot be created fails like a full disk.
+            # A file in place of the folder makes the write fail, as a full disk does.
             if (folder / place).exists():
                 shutil.rmtree(folder / place)
             (folder / place).write_text("")

@@ -1,4 +1,4 @@
-"""glibc's malloc arenas are limited by processors and memory."""
+"""Limits on the number of glibc's malloc arenas, by processors and memory."""
 
 import os
 import platform
@@ -43,7 +43,7 @@ def _arena_count(*, threads: int, ceiling: int = 2**40) -> int:
 
 
 def test_each_of_a_few_threads_has_its_own_arena() -> None:
-    # The arena of the main thread, and one per thread.
+    # There is one arena for the main thread, and one for each other thread.
     assert _arena_count(threads=2) == 3
 
 

@@ -1,4 +1,4 @@
-"""Signed keys (JWT): valid claims become terms, and all other tokens are refused without being printed."""
+"""Signed keys (JWT): valid claims become terms. All other tokens are refused, and their text is not printed."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def sign(claims_to_sign: Claims, key: Any = SIGNING_SECRET, algorithm: str = "HS
 
 
 def encode_unsigned(header: Claims, claims_to_encode: Claims, signature: bytes = b"") -> str:
-    """Return a token with any header and signature, which PyJWT would refuse to encode."""
+    """Return a token with any header and signature, including tokens that PyJWT refuses to encode."""
     parts = (json.dumps(header).encode(), json.dumps(claims_to_encode).encode(), signature)
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 

@@ -1,4 +1,4 @@
-"""Settings in TOML: places of errors, and texts that would take a careless parser long or a deep stack."""
+"""Settings in TOML: positions of errors, and texts for which a careless parser needs much time or a deep stack."""
 
 import pytest
 

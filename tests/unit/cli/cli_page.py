@@ -1,4 +1,4 @@
-"""Generate docs/reference/cli.md from the commands: `make docs` writes it."""
+"""Generator of docs/reference/cli.md from the commands; `make docs` writes the page."""
 
 import argparse
 from collections.abc import Iterator

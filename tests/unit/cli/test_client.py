@@ -1,4 +1,4 @@
-"""The HTTP client of commands: unreachable services, refusals, and answers that are not JSON."""
+"""The HTTP client that commands use: unreachable services, refusals, and answers that are not JSON."""
 
 import json
 import socket

@@ -52,7 +52,10 @@ def test_every_option_has_a_help_text(name: str) -> None:
 
 
 def test_objects_of_imported_modules_are_frozen_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are unfrozen at exit, where the interpreter would report leaked objects."""
+    """Check that objects are frozen while a command runs, and unfrozen at its end.
+
+    The interpreter would report frozen objects as leaks at exit.
+    """
     monkeypatch.setattr(commands, "_build_parser", lambda *_: sys.exit(gc.get_freeze_count()))
     assert run_command("serve") > 100_000
     assert gc.get_freeze_count() == 0
@@ -146,7 +149,7 @@ COMMANDS_THAT_READ_FILES = {
 def test_a_file_that_cannot_be_read_is_named_in_one_message(
     name: str, kind_of_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command that ended with a traceback would raise in `run_command`."""
+    """Run the command in this process, where an exception that would print a traceback fails the test."""
     file = tmp_path / "file"
     if kind_of_file == "folder":
         file.mkdir()
@@ -155,6 +158,6 @@ def test_a_file_that_cannot_be_read_is_named_in_one_message(
     arguments = [item.format(file, folder=tmp_path / "data") for item in COMMANDS_THAT_READ_FILES[name]]
     # An empty folder of endpoints is not an error, and `cordwood sniff` describes a binary file.
     assert (run_command(*arguments) == 0) == ((name, kind_of_file) in {("endpoints", "folder"), ("sniff", "binary")})
-    # A folder may have no test pages.
+    # An empty folder is a valid argument of `cordwood test`, which then reports that it has no tests.
     expected_message = "There are no tests." if (name, kind_of_file) == ("test", "folder") else str(file)
     assert expected_message in "".join(capsys.readouterr()) or (name, kind_of_file) == ("endpoints", "folder")

@@ -1,4 +1,7 @@
-"""Version bounds of dependencies: those whose internals are used are bound to tested minor or patch versions."""
+"""Version bounds of dependencies.
+
+Dependencies whose internals are used are bound to tested minor or patch versions.
+"""
 
 import re
 import tomllib
@@ -14,7 +17,7 @@ REQUIREMENTS = {
     for text in chain(PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
     if (found := re.match(r"([A-Za-z.\-]+)(?:\[[a-z]+\])?([^;]*)", text))
 }
-# Dependencies whose internals are used: each has a test in this folder.
+# Dependencies whose internals the code uses. Each has a test module in this folder.
 INTERNALS_USED = ("duckdb", "httptools", "msgspec", "sqlglot", "sqlglotc", "uvicorn")
 
 

@@ -1,4 +1,4 @@
-"""Internals of DuckDB that the engine relies on: error messages, types, variants and storage."""
+"""Internals of DuckDB on which the engine relies: error messages, types, variants and storage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,7 +77,10 @@ def test_json_is_unchanged_by_storage_as_a_variant(cursor: duckdb.DuckDBPyConnec
 
 
 def test_a_scan_continues_after_an_empty_row_group(cursor: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    """Threads of an INSERT that find no rows leave an empty row group until the next checkpoint."""
+    """Scan a table with an empty row group.
+
+    A thread of an INSERT that finds no rows leaves an empty row group until the next checkpoint.
+    """
     cursor.execute("set threads = 2")
     cursor.execute(f"attach '{tmp_path / 'events'}' as store (row_group_size 2048)")
     cursor.execute("create table store.t as select range as n from range(4096)")

@@ -1,4 +1,4 @@
-"""Internals of httptools that `web/http_protocol.py` relies on: upgrade requests, and refusals of bad headers."""
+"""Internals of httptools on which `web/http_protocol.py` relies: upgrade requests, and refusals of bad headers."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ UPGRADE_REQUEST = b"POST /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrad
 
 
 class RecordedCalls:
-    """A protocol that records the callbacks of the parser."""
+    """A protocol that records the parser's calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []

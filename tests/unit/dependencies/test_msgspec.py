@@ -1,4 +1,4 @@
-"""Undocumented behaviour of msgspec that the code relies on: its errors, and what it refuses as JSON."""
+"""Undocumented behaviour of msgspec on which the code relies: its errors, and which texts it refuses as JSON."""
 
 import msgspec
 import pytest

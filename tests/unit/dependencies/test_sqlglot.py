@@ -1,4 +1,4 @@
-"""Internals of sqlglot that the compiler relies on: tokens, positions, metadata and parse errors."""
+"""Internals of sqlglot on which the compiler relies: tokens, positions, metadata and parse errors."""
 
 import pytest
 from sqlglot import exp
@@ -63,5 +63,5 @@ def test_the_parser_lists_the_functions_it_parses_specially() -> None:
 
 
 def test_the_compiled_tokenizer_is_used() -> None:
-    """Tokenizing in Python is ten times as slow."""
+    """Require the compiled tokenizer, because the tokenizer in Python takes ten times as long."""
     assert not str(getattr(__import__("sqlglot.tokenizer_core", fromlist=["x"]), "__file__", "")).endswith(".py")

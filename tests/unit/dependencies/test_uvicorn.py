@@ -1,4 +1,4 @@
-"""Internals of uvicorn that `web/http_protocol.py` and `app/service.py` rely on."""
+"""Internals of uvicorn on which `web/http_protocol.py` and `app/service.py` rely."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 REQUEST_HEAD = b"POST /a%20b?c=d HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
 UPGRADE_REQUEST = b"POST /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"
-# Methods that our subclass calls or overrides, with their parameters.
+# Methods that `HttpProtocol`, our subclass of uvicorn's protocol, calls or overrides, with their parameters.
 METHOD_PARAMETERS = {
     "data_received": ["data"],
     "on_message_begin": [],
@@ -47,7 +47,7 @@ class Transport(asyncio.Transport):
 
 
 def run_with_protocol(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
-    """Run a test with a connected protocol of uvicorn's own class."""
+    """Run a test with a protocol of uvicorn's own class that has a connection."""
 
     async def connected() -> None:
         async def application(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -104,7 +104,7 @@ def test_every_status_has_a_status_line() -> None:
 
 
 def test_uvicorn_loses_the_body_of_an_upgrade_request() -> None:
-    """If this fails, `HttpProtocol._parse` may no longer be needed."""
+    """Check a defect of uvicorn. If uvicorn repairs it, `HttpProtocol._parse` may no longer be needed."""
 
     def test(protocol: HttpToolsProtocol, _: Transport) -> None:
         protocol.data_received(UPGRADE_REQUEST)

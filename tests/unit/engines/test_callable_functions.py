@@ -1,4 +1,4 @@
-"""The lists of callable functions are sorted, name existing functions and include what the rules print."""
+"""The lists of callable functions are sorted, name existing functions, and include all that the rules print."""
 
 import ast
 import importlib
@@ -17,12 +17,12 @@ from cordwood.sql import rules as shared_rules
 from tests.chdb_databases import fresh_database
 
 CALL_PATTERN = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
-# Names in patterns of rules, and names that a rule only searches for.
+# Names in the rules that look like calls: names in patterns, and names for which a rule only searches.
 NAMES_THAT_ARE_NOT_CALLED = {"duckdb": {"uuid"}, "clickhouse": {"e"}}
 
 
 def rule_templates(package: object) -> Iterator[str]:
-    """Yield every string constant in the rules of an engine and in the rules that all engines share."""
+    """Yield every string constant in the rules of an engine, and in the rules that all engines share."""
     folders = (Path(str(module.__file__)).parent for module in (package, shared_rules))  # type: ignore[attr-defined] # packages
     for file in (file for folder in folders for file in folder.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -51,14 +51,14 @@ def test_the_names_are_sorted_and_unique(lists: str) -> None:
 
 
 def test_every_listed_function_exists_in_duckdb() -> None:
-    # Functions with their own parser node are not in the catalog.
+    # DuckDB's catalog does not have the functions that have their own parser node.
     in_the_grammar = {"cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"}
     in_the_grammar |= {"percent_rank", "rank", "row_number"}
     assert set(of_duckdb._LISTED_FUNCTIONS.split()) - functions_of_duckdb() <= in_the_grammar
 
 
 def test_every_listed_function_exists_in_clickhouse() -> None:
-    # Some names are case-insensitive; some are made of operators by its parser.
+    # ClickHouse accepts some names in any case, and its parser makes some functions from operators.
     known = {name.lower() for name in functions_of_clickhouse()} | {"exists", "grouping", "lambda"}
     assert {name.lower() for name in of_clickhouse._LISTED_FUNCTIONS.split()} <= known
 
@@ -75,7 +75,7 @@ def test_every_function_that_a_rule_prints_is_listed(engine: str) -> None:
 
 
 def test_no_listed_function_reads_anything_but_its_arguments() -> None:
-    """Recognise such functions by the names that engines give to them."""
+    """Check the names of the functions, because functions that read something else have recognisable names."""
     suspicious = re.compile(
         r"(?i)read_|file|glob|pragma|duckdb_|current|setting|getenv|query|dict|join(get)|url|s3|remote|version|catalog"
         r"|schema|secret|user|host|sleep|nextval|execute|serialize|attach|load|macro|session|server|system"

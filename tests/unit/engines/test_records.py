@@ -1,4 +1,4 @@
-"""`wrap_as_records` wraps every object of an event, except elements of arrays, in an array of one."""
+"""`wrap_as_records` wraps every object of an event in an array of one element, except elements of arrays."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cordwood.engines.records import wrap_as_records
 
-# Texts that look like JSON structure.
+# Texts that contain parts of JSON syntax.
 _TEXTS = st.lists(st.sampled_from(['"', ":", "{", "}", "[", ",", "\\", '":{', "a", " ", "NaN"]), max_size=4).map(
     "".join
 )
@@ -43,6 +43,6 @@ def test_braces_in_texts_are_not_structure(text: str) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_json_lacks_become_texts(number: str) -> None:
-    """The number may be beside other records or in an array."""
+    """Check such a number in a record and in an array."""
     text = f'{{"a":{{"b":{number}}},"c":[{number},1]}}'
     assert msgspec.json.decode(wrap_as_records(text)) == [{"a": [{"b": number}], "c": [number, 1]}]

@@ -1,4 +1,4 @@
-"""The data folder: one owning process, its announced URL and key, reload by signal, and secrets."""
+"""The data folder: its one owning process, the announced URL and key, reload by signal, and secrets."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""CSV bodies: each record becomes the event of a JSON object with the names of the header."""
+"""CSV bodies: each CSV record becomes the event of a JSON object, with the names of the header as keys."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
 
-# Generating examples is slow on a loaded machine.
+# Hypothesis generates fewer examples, because it is slow on a loaded machine.
 FEWER_EXAMPLES = settings(max_examples=60)
 
 

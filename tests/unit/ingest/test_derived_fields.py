@@ -1,4 +1,4 @@
-"""Missing fields of events are derived from others by the templates of the stream."""
+"""Missing fields of events are derived from other fields by the templates of the stream."""
 
 import json
 from uuid import UUID
@@ -70,7 +70,10 @@ def test_only_events_without_the_field_are_filled() -> None:
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+400", "123456789012345678901234567890"])
 def test_numbers_beyond_all_types_do_not_prevent_derivation(number: str) -> None:
-    """Regression: such a number at the top level caused status 500, and in the metadata it left the field empty."""
+    """Derive fields of events with such a number.
+
+    Regression: at the top level, the number caused status 500. In the metadata, it left the derived field empty.
+    """
     metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
     event = derived_fields_of_stream(EDGE_STREAM).fill(
         Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}')

@@ -1,4 +1,4 @@
-"""Erlang's external terms are decoded into JSON values; functions, deep, long and truncated terms are refused."""
+"""Erlang's external terms are decoded into JSON values. Functions, deep, long and truncated terms are refused."""
 
 import json
 import random
@@ -76,7 +76,7 @@ def test_data_terms_are_decoded(data: bytes, value: object) -> None:
         b"t\xff\xff\xff\xff",
         b"i\xff\xff\xff\xff",
         b"o\x00\x10\x00\x00\x00" + bytes(100),
-        b"o\x00\x00\x10\x00\x00" + bytes(5000),  # an integer of 4096 bytes
+        b"o\x00\x00\x10\x00\x00" + bytes(5000),  # an integer of 4,096 bytes
         b"h\x01" * 101 + b"j",
         b"a\x01a\x01",  # two terms
         b"c" + b"one".ljust(31, b"\0"),

@@ -118,7 +118,7 @@ def test_values_that_json_lacks_are_stored_as_text() -> None:
     ["Ж" * 50, b"\xffz", {"a": {"b": [b"x"]}}, Ext(0, b"12345678"), Ext(9, b"\xff"), Ext(-1, b"1234"), 2**64 - 1, -0.0],
 )
 def test_both_decoders_give_the_same_record(value: object) -> None:
-    """A key that is not text makes the decoder in Python read the record."""
+    """Compare two records. In one, a key is not a text, so that the decoder in Python reads this record."""
     record_with_text_keys = pack([EVENT_SECONDS, {"message": "m", "value": value, "1": 2}])
     record_with_other_key = pack([EVENT_SECONDS, {"message": "m", "value": value, 1: 2}])
     assert fluent._read_entry(record_with_text_keys, "t") == fluent._read_entry(record_with_other_key, "t")
@@ -217,7 +217,7 @@ def test_the_end_of_a_message_is_found_for_any_chunk_size(size: int) -> None:
 
 
 def test_a_scanner_reads_each_byte_once() -> None:
-    """Reading byte by byte takes linear and not quadratic time."""
+    """Pass the bytes one by one, and check that the number of steps is linear and not quadratic."""
     sent = pack(["t", list(range(20_000))])
     scanner, grown, steps = ValueScanner(), bytearray(), 0
     skipped = fluent._read_head

@@ -1,4 +1,4 @@
-"""Group commit: events are synced before they are acknowledged, and one sync serves all waiting requests."""
+"""Group commit: events are synced to disk before they are acknowledged, and one sync serves all waiting requests."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The rate limit of a stream, and the budget of request bodies in memory."""
+"""The rate limit of a stream, and the budget for request bodies in memory."""
 
 from contextlib import ExitStack
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""JSON bodies: one event, an array, a batch, and malformed variants."""
+"""JSON bodies: one event, an array, a batch, and malformed bodies."""
 
 import json
 

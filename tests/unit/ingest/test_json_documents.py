@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from cordwood.errors import BadBody
 from cordwood.ingest.items import JsonItemReader
 
-# Generating examples is slow on a loaded machine.
+# Hypothesis generates fewer examples, because it is slow on a loaded machine.
 FEWER_EXAMPLES = settings(max_examples=60)
 
 
 def items(text: str, limit: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
-    """Return the lines and texts of the items, read in small chunks."""
+    """Return the line number and the text of each item, read in small chunks."""
     source = io.BytesIO(text.encode())
     return [(item.line, item.text) for item in JsonItemReader(lambda _: source.read(piece), limit).items()]
 

@@ -1,4 +1,4 @@
-"""Bodies whose events go to several streams: they are stored together, with an outcome for each item."""
+"""Bodies whose events go to several streams: the events are stored together, and each item has an outcome."""
 
 import asyncio
 from collections.abc import Iterator

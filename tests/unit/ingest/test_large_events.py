@@ -1,4 +1,4 @@
-"""Large events have a budget per stream, of which a project may use a part."""
+"""The budget of a stream for large events, of which each project may use only a part."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Loki's push requests: events and ids of both encodings, quarantined entries, and limits."""
+"""Loki's push requests: events and ids from both encodings, quarantined entries, and limits."""
 
 import json
 import tracemalloc

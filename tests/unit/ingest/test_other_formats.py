@@ -1,4 +1,4 @@
-"""Vector, Logpush, plain JSON, browser reports, CloudEvents, forms and syslog become events."""
+"""Events from Vector, Logpush, plain JSON, browser reports, CloudEvents, forms and syslog."""
 
 import json
 from urllib.parse import urlencode

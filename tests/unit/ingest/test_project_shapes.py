@@ -22,7 +22,9 @@ def event(project: str | None, metadata: object, extras: object = None) -> Event
 
 
 class ShapeStore:
-    """Shapes that are updated as an engine does, with a record of events whose paths were collected."""
+    """The shapes of a stream and its projects, updated as an engine does. It records the events whose paths were
+    collected.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shape = Shape()
@@ -135,7 +137,7 @@ def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: Shape
     unlisted = next(path for key in wide if (path := ("metadata", "known", key)) not in store.shape.kinds)
     assert store.shape.stored_kinds(unlisted) is None
     assert store.shape.stored_kinds(("metadata", "beside", "below")) == frozenset()
-    # The path is listed now, but earlier events may have values of other kinds at it.
+    # Now the path is listed, but earlier events may have values of other kinds at this path.
     store.take(event("p", {"known": {unlisted[-1]: "text"}}))
     assert store.shape.kinds[unlisted] == {TEXT}
     assert store.shape.stored_kinds(unlisted) is None

@@ -1,4 +1,4 @@
-"""The shape of a stream is learnt from every event, at little cost for events that fit it."""
+"""The shape of a stream is learnt from every event, at little cost for events that fit the shape."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def event(metadata: object = None, project: str | None = None, extras: object = 
 
 
 class LearningStream:
-    """A stream whose shape is updated as an engine does."""
+    """A stream whose shape is updated as an engine updates it."""
 
     def __init__(self) -> None:
         self.shape = Shape()
@@ -171,7 +171,10 @@ def test_the_decoder_accepts_only_known_paths_and_kinds() -> None:
 
 
 def test_a_decoder_has_one_type_for_each_record_below_nested_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: the number of types doubled with each array whose elements are records or arrays."""
+    """Count the types of a decoder.
+
+    Regression: their number doubled with each array whose elements are records or arrays.
+    """
     stream = LearningStream()
     metadata: object = {"x": 1}
     for _ in range(12):

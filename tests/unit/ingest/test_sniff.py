@@ -1,4 +1,4 @@
-"""The format of a file is detected from its beginning, and its first events are decoded."""
+"""The format of a file is detected from the beginning of the file, and its first events are decoded."""
 
 import json
 
@@ -12,7 +12,7 @@ from cordwood.ingest.sniff import Confidence, FileSample, decode_sample, possibl
 OTLP_LOGS = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
 OTLP_SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
 ACCESS_LOG_LINE = '1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 5'
-# Format, file content, and messages of the first events, or None if they are not decoded.
+# For each file: its format, its content, and the messages of the first events, or None if they are not decoded.
 FORMATS_AND_FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("ndjson", '{"message": "a"}\n{"message": "b"}\n', ["a", "b"]),
     ("ndjson", '{"message": "a"}\nbroken\n{"message": "b"}\n', ["a", "b"]),
@@ -34,7 +34,7 @@ FORMATS_AND_FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("binary", "\0\1\2", None),
 ]
 
-# Generating examples is slow on a loaded machine.
+# Hypothesis generates fewer examples, because it is slow on a loaded machine.
 FEWER_EXAMPLES = settings(max_examples=60)
 
 

@@ -1,4 +1,4 @@
-"""The mapping from labels of a body to streams."""
+"""The mapping from labels in a body to streams."""
 
 import pytest
 

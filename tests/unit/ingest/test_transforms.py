@@ -1,4 +1,4 @@
-"""Transforms of the streams file change events within limits, and invalid ones are refused with their line."""
+"""The transforms of a streams file change events within limits. Invalid transforms are refused with their line."""
 
 import json
 from collections import Counter

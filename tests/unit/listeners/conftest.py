@@ -47,7 +47,7 @@ class NoteList:
 
 
 class ListenerSite:
-    """An open data folder, its HTTP application, and listeners that a test opens."""
+    """An open data folder with its HTTP application, which stores the events of the listeners that a test opens."""
 
     def __init__(self, components: Components, app: Application, notes: NoteList, metrics: Metrics) -> None:
         self.components = components
@@ -69,7 +69,7 @@ class ListenerSite:
         return [row["m"] for row in rows]
 
     def event_count(self, outcome: str) -> int:
-        """Return the counter of an outcome, summed over all listeners."""
+        """Return the number of events with this outcome, summed over all listeners."""
         return self.metrics._listeners.sums_by(1).get(outcome, 0)
 
 
@@ -104,7 +104,7 @@ Conversation = Callable[[Listeners], Awaitable[None]]
 
 @pytest.fixture
 def with_listeners(site: ListenerSite) -> Callable[..., None]:
-    """Return a function that runs a conversation with listeners, which are opened before it and stopped after it."""
+    """Return a function that runs a conversation with listeners. It opens them before, and stops them afterwards."""
 
     def run(listen: ListenSettings, handle: Conversation, **ingest: Any) -> None:
         async def opened() -> None:
@@ -131,8 +131,9 @@ async def connect(listeners: Listeners, position: int = 0) -> tuple[asyncio.Stre
 
 
 async def read_to_end(reader: asyncio.StreamReader) -> bytes:
-    """Return the data received until the listener closes the connection, or nothing if it resets the connection because
-    of unread data.
+    """Return the data that arrives until the listener closes the connection.
+
+    If the listener resets the connection because of unread data, return nothing.
     """
     try:
         return await reader.read()

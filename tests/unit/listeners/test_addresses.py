@@ -1,4 +1,4 @@
-"""Addresses of listeners: parsing, binding, the findings of doctor, and lazy loading of the listeners."""
+"""Addresses of listeners: parsing, binding, findings of `cordwood doctor`, and lazy loading of the listeners."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""Limits on the connections of listeners: timeouts, the share of one address, and the choice of one to close."""
+"""Limits on the connections of listeners: timeouts, the share of one address, and the choice of the one to close."""
 
 import asyncio
 from collections.abc import Callable

@@ -37,7 +37,7 @@ def packed_forward_chunk(name: str, count: int, **options: Any) -> bytes:
 
 
 async def read_answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any]:
-    """Return the next `count` messages of the listener, or fewer if it closes the connection."""
+    """Return the next `count` messages of the listener, or fewer if the listener closes the connection."""
     answers: list[Any] = []
     data = b""
     while len(answers) < count:
@@ -136,7 +136,7 @@ def test_a_received_chunk_is_stored_and_acknowledged_at_shutdown(site: ListenerS
 def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(
     site: ListenerSite, with_listeners: Run
 ) -> None:
-    """Without an acknowledgement the sender would repeat the chunk forever."""
+    """Acknowledge the chunk, because the sender would otherwise repeat it forever."""
 
     async def handle(listeners: Listeners) -> None:
         reader, writer = await connect(listeners)
@@ -218,7 +218,7 @@ def handshake_digest(*parts: bytes) -> str:
 async def perform_handshake(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, user: str, password: bytes
 ) -> list[Any]:
-    """Perform the client's side of the handshake; return the PONG."""
+    """Perform the client's side of the handshake, and return the PONG message."""
     ((word, options),) = await read_answers(reader)
     assert (word, options["keepalive"]) == ("HELO", True)
     salt, host = b"\xff\xfesalt", b"web-1"
@@ -227,7 +227,7 @@ async def perform_handshake(
     writer.write(pack(["PING", "web-1", salt, shared, user, signed]))
     (answer_ping,) = await read_answers(reader)
     if answer_ping[1]:
-        # Fluentd refuses a server whose name equals its own.
+        # Fluentd refuses a server whose host name equals its own, so the listener always calls itself `cordwood`.
         assert answer_ping[3] == "cordwood"
         assert answer_ping[4] == handshake_digest(salt, answer_ping[3].encode(), options["nonce"], key)
     assert isinstance(answer_ping, list)

@@ -1,4 +1,4 @@
-"""OTLP over gRPC on a real connection: stored events and the status of each refusal."""
+"""OTLP over gRPC on a real connection: stored events, and the status of each refusal."""
 
 import asyncio
 import gzip
@@ -60,7 +60,7 @@ class GrpcService:
         return self.inside.runner.run(connected())
 
     def call(self, method: str, message: bytes, *, compressed: bool = False, **metadata: str) -> bytes:
-        """Return the answer to a call with the private key, or other metadata."""
+        """Return the answer to a call, which has the private key unless `metadata` sets another key."""
         metadata_pairs = {"x-api-key": self.inside.key, "x-source": "otel"} | {
             name.replace("_", "-"): value for name, value in metadata.items()
         }
@@ -150,7 +150,7 @@ def refusal(
 
 
 def status_details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
-    """Return the details of the status by type, after checking its code and message."""
+    """Check the code and the message of the status. Return its details by type."""
     trailing = dict(error.trailing_metadata())
     rpc_status = Status.FromString(trailing["grpc-status-details-bin"])
     assert (rpc_status.code, rpc_status.message) == (error.code().value[0], error.details())
@@ -240,7 +240,7 @@ def test_a_call_without_a_message_ends(site: GrpcService) -> None:
 
 
 def start_stalled_calls(site: GrpcService, channel: Any, count: int) -> list[Any]:
-    """Return calls whose messages do not arrive; the budget of the fixture has room for four messages."""
+    """Start calls that send no message, and return them. The fixture's budget has room for four messages."""
     metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
     return [channel.stream_unary(LOGS_METHOD)(metadata=metadata) for _ in range(count)]
 

@@ -107,7 +107,7 @@ def test_the_pins_of_the_listener_s_key_apply(site: ListenerSite, with_listeners
 
 
 def test_lines_that_were_read_are_stored_at_shutdown(site: ListenerSite, with_listeners: Run) -> None:
-    """The connection stays open, with an incomplete line."""
+    """Stop the listener while the sender's connection is open and its last line is incomplete."""
     senders: list[socket.socket] = []
 
     async def handle(listeners: Listeners) -> None:
@@ -283,7 +283,8 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
         plain_reader, plain = await connect(listeners)
         plain.write(syslog_line("tls-plain") * 10)
         with contextlib.suppress(OSError):
-            # The client lacks the required certificate. With TLS 1.3 it sees the refusal only after its handshake.
+            # The client lacks the required certificate. With TLS 1.3, the client sees the refusal only after its
+            # handshake.
             await send_over_tls(listeners, trusting, syslog_line("tls-stranger"))
         trusting.load_cert_chain(certificate)
         for number in range(20):

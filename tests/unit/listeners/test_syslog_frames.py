@@ -1,4 +1,4 @@
-"""Splitting of a syslog stream into messages, in both framings and for any chunk size."""
+"""Splitting of a syslog stream into messages, in both framings and for chunks of any size."""
 
 import pytest
 

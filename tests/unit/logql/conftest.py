@@ -1,4 +1,4 @@
-"""Each engine with the entries of Loki's documentation and others, queried in LogQL."""
+"""Fixtures that open each engine with the entries of Loki's documentation and others, for queries in LogQL."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ class LogqlEngine:
         return [column.name for column in rows.columns], decoded_rows
 
     def lines(self, query: str, **more: object) -> list[str]:
-        """Return the lines of a log query, oldest first."""
+        """Return the lines that a log query finds, oldest first."""
         request = LogqlRequest(ResultKind.ENTRIES, (query,), START_US, END_US, is_forward=True)
         names, rows = self.rows(msgspec.structs.replace(request, **more))
         return [str(row[names.index("event_message")]) for row in rows]
@@ -62,7 +62,10 @@ class LogqlEngine:
     def samples(
         self, query: str, start_us: int = END_US, end_us: int = END_US, step_us: int = 1
     ) -> dict[tuple[tuple[str, str], ...], dict[int, float]]:
-        """Return the samples of a metric query: the values of the steps, by number, for each set of labels."""
+        """Return the samples of a metric query.
+
+        The result has a dictionary for each set of labels, with the value at each step, by the step's number.
+        """
         request = LogqlRequest(ResultKind.SAMPLES, (query,), start_us, end_us, step_us)
         names, rows = self.rows(request)
         values_by_labels: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}
@@ -80,7 +83,7 @@ class LogqlEngine:
         return values_by_labels
 
     def sample(self, query: str, **more: int) -> float:
-        """Return the value of an instant query that has one series."""
+        """Return the value of an instant query whose result has only one series."""
         ((_, values),) = self.samples(query, **more).items()
         return values[0]
 

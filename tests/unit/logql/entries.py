@@ -1,4 +1,7 @@
-"""Entries of two streams: `app` has those of Loki's documentation, a second apart, and `edge` has events with fields."""
+"""Entries of two streams.
+
+`app` has the entries of Loki's documentation, one per second. `edge` has events with fields.
+"""
 
 import json
 from typing import Any, Final

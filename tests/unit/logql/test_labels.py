@@ -1,4 +1,4 @@
-"""Labels of LogQL: the fields that a label name reads, and the labels of entries in answers."""
+"""Labels of LogQL: the fields that the name of a label reads, and the labels of entries in answers."""
 
 from cordwood.logql.labels import (
     MAX_LABELS,

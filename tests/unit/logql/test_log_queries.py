@@ -1,4 +1,4 @@
-"""Log queries of Loki's documentation and of Grafana, compared with filters of the entries in Python."""
+"""Log queries of Loki's documentation and of Grafana, compared with filters in Python over the same entries."""
 
 import re
 from collections.abc import Callable
@@ -46,7 +46,7 @@ SELECTORS_AND_FILTERS: Final[dict[str, KeepEvent]] = {
     '{job="mysql", host="db1"}': lambda event: is_job(event, "mysql") and labels(event)["host"] == "db1",
     '{job!="mysql"}': lambda event: not is_job(event, "mysql"),
     '{job=~"my.+"}': lambda event: is_job(event, "mysql"),
-    # A matcher is anchored: it must match the whole value.
+    # The pattern of a matcher must match the whole value, and here it matches only a part.
     '{job=~"my"}': lambda _: False,
     "{job !~ `mysq\\w`}": lambda event: not is_job(event, "mysql"),
     '{job=~"mysql|nginx"}': lambda event: bool(labels(event).get("job")),
@@ -56,7 +56,7 @@ SELECTORS_AND_FILTERS: Final[dict[str, KeepEvent]] = {
     '{nothing!=""}': lambda _: False,
     '{service_name="mysql"}': lambda event: labels(event).get("service_name") == "mysql",
     '{service_name=~"edge_.*|nginx"}': lambda event: not is_app(event) or is_job(event, "nginx"),
-    # The sender wrote this level in capitals.
+    # The sender wrote this level in capitals, but the label has lower case.
     '{level="warn"}': lambda event: str(metadata(event).get("level")).lower() == "warn",
     '{detected_level="unknown"}': lambda event: "level" not in metadata(event),
 }
@@ -75,9 +75,9 @@ LINE_FILTERS: Final[dict[str, KeepEvent]] = {
     '{source_name="app_logs"} |= "plain" or "GET"': lambda event: (
         is_app(event) and ("plain" in line(event) or "GET" in line(event))
     ),
-    # A dot in a line filter matches a line break.
+    # In a line filter, a dot also matches a line break.
     '{source_name="app_logs"} |~ "line.of"': lambda event: line(event) == "plain line\nof two",
-    # Grafana's query builder begins with this query.
+    # This is the query with which Grafana's query builder begins.
     '{source_name="edge_logs"} |= ``': lambda event: not is_app(event),
     '{source_name="edge_logs"} != ``': lambda _: False,
 }
@@ -109,10 +109,10 @@ LABEL_FILTERS: Final[dict[str, KeepEvent]] = {
     ' | ua="curl/7.68.0"': app_entries(0),
     '{job="nginx"} | json request_headers="request.headers" | request_headers=~".*curl.*"': app_entries(0),
     '{job="nginx"} | json | request_headers_Accept="*/*" | response_status=401 | protocol="HTTP/2.0"': app_entries(0),
-    # The JSON parser skips arrays.
+    # LogQL's JSON parser skips arrays, so that `servers` has no label.
     '{job="nginx"} | json | servers!=""': lambda _: False,
     '{job="nginx"} | logfmt | service=8ms': app_entries(1),
-    # The text host= also occurs in the value of msg.
+    # The text `host=` is not a field here: it occurs only in the value of `msg`.
     '{job="nginx"} | logfmt | host="x"': lambda _: False,
     '{job="nginx"} | logfmt | msg="say \\"host=x\\" twice"': app_entries(1),
     '{source_name="app_logs"} | trace_id="t1"': app_entries(8),
@@ -124,12 +124,12 @@ LABEL_FILTERS: Final[dict[str, KeepEvent]] = {
     '{source_name="edge_logs"} | project="p"': lambda event: event in EDGE_EVENTS[:2],
     '{source_name="edge_logs"} | drop status | status >= 404': lambda _: False,
     '{source_name="edge_logs"} | keep level | status=""': lambda event: not is_app(event),
-    # Grafana's Logs Drilldown sends this query.
+    # This is a query that Grafana's Logs Drilldown sends.
     '{source_name="edge_logs"} | json | logfmt | drop __error__, __error_details__ | status!=""': lambda event: (
         not is_app(event) and "status" in metadata(event)
     ),
     '{job="mysql"} | json | __error__="" | path="/home"': app_entries(5, 6),
-    # The value has a unit, so it is not a number.
+    # The value has a unit, so it is not a number, and no entry matches.
     '{job="mysql"} | logfmt | bytes_consumed > -1 # a comment': lambda _: False,
 }
 

@@ -1,4 +1,4 @@
-"""LogQL under redaction: selectors, filters, groups and samples read redacted values only."""
+"""LogQL with redaction: selectors, filters, groups and samples read only redacted values."""
 
 import pytest
 

@@ -21,7 +21,7 @@ from tests.machine_speed import scaled
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, SECOND_US, START_US
 
-# Each query, its error, and the column of the error.
+# Refused queries, each with its fault and the column of the error.
 REFUSED_QUERIES = [
     ("", BadQuerySyntax, 1),
     ("{", BadQuerySyntax, 2),

@@ -1,4 +1,4 @@
-"""Metric queries of Loki's documentation, compared with samples that Python computes from the entries."""
+"""Metric queries of Loki's documentation, compared with samples that Python computes from the same entries."""
 
 import json
 import math
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 Labels = tuple[tuple[str, str], ...]
 Samples = dict[Labels, dict[int, float]]
 
-# The range of ten minutes that ends at END_US excludes an entry at START_US.
+# The events of the job `mysql`. A range of ten minutes that ends at END_US excludes the entry at START_US.
 MYSQL_EVENTS = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]
 
 
@@ -32,7 +32,10 @@ def expected_samples(
     labels: Callable[[Event], dict[str, str]],
     compute: Callable[[list[Event]], float],
 ) -> Samples:
-    """Return the expected samples: at each step T, `compute` over the entries in (T - range, T], by labels."""
+    """Return the expected samples by labels.
+
+    The sample at each step T is the result of `compute` for the entries in (T - range, T].
+    """
     start_us, end_us, step_us = steps
     samples: Samples = defaultdict(dict)
     for number, time_us in enumerate(range(start_us, end_us + 1, step_us)):
@@ -77,7 +80,7 @@ def variance(values: list[float]) -> float:
 
 
 def quantile(level: float, values: list[float]) -> float:
-    """Return the quantile, interpolated between the two nearest values as in Prometheus."""
+    """Return the quantile, interpolated between the two nearest values as Prometheus does."""
     values = sorted(values)
     rank = level * (len(values) - 1)
     lower = math.floor(rank)

@@ -1,4 +1,4 @@
-"""Random LogQL queries are answered or refused, and never cause an internal error."""
+"""Random LogQL queries are answered or refused. None causes an internal error."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""An engine with events of mixed types, missing fields and nested records, queried in LQL and SQL."""
+"""Fixtures that open an engine with events of mixed types, missing fields and nested records, for queries in LQL and
+SQL.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -52,7 +54,7 @@ class Uncancelled:
 
 @dataclass(frozen=True)
 class LqlEngine:
-    """An engine and an endpoint with one sub-query, which `lql` and `sql` query."""
+    """An engine and an endpoint with one sub-query. The methods `lql` and `sql` query it."""
 
     engine: DuckDBEngine
     program: Program

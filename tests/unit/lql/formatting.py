@@ -1,4 +1,4 @@
-"""Formatting of a query as canonical text, which parses to the same query."""
+"""Formatting of a parsed LQL query as canonical text, which parses to the same query."""
 
 import re
 from typing import Final
@@ -34,7 +34,7 @@ from cordwood.lql.query import (
     Value,
 )
 
-# A hyphen before a clause negates it.
+# A hyphen before a clause negates the clause.
 _UNQUOTED_KEY: Final = re.compile(r"@?[\w$][\w$-]*")
 _TIME_FORMATS: Final = {Unit.MINUTE: "%Y-%m-%dT%H:%MZ", Unit.HOUR: "%Y-%m-%dT%HZ"}
 
@@ -66,7 +66,7 @@ def format_filter(filter_: Filter) -> str:
 
 
 def _format_group(filter_: Filter, also: type[Filter] = And) -> str:
-    """Format a filter, in parentheses if it is a group; OR writes its own."""
+    """Format a filter, in parentheses if it is a group. An OR filter has its own parentheses."""
     text = format_filter(filter_)
     return f"({text})" if isinstance(filter_, And | also) else text
 
@@ -93,8 +93,9 @@ def _quote(text: str) -> str:
 
 
 def _format_path(path: Path, *, as_clause: bool = False) -> str:
-    """Format a path. Quotes are needed for a first step `m`, which would mean metadata, and for a clause of one plain
-    word, which might be a command.
+    """Format a path, quoting a step where the plain text has another meaning.
+
+    A first step `m` would mean `metadata`. A clause of one plain word might be a command.
     """
     first, *other_steps = path.parts
     if first == "metadata" and other_steps:

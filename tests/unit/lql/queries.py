@@ -95,7 +95,7 @@ SIMPLE_FILTERS: st.SearchStrategy[Filter] = st.one_of(
 
 
 def _conjunction(filters: list[Filter]) -> Filter:
-    """Return the conjunction, flattened, since nested conjunctions have the same text."""
+    """Return the conjunction of the filters. Inner conjunctions are flattened, because they have the same text."""
     flat = [inner for part in filters for inner in (part.filters if isinstance(part, And) else (part,))]
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 

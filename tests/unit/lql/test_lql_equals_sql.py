@@ -1,4 +1,4 @@
-"""LQL filters select the same events as the equivalent SQL, and any text is answered or refused with a position."""
+"""LQL filters select the same events as equivalent SQL, and any text is answered or refused with a position."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +12,7 @@ SELECT_IDS = (
     "select t.id from edge_logs as t left join unnest(t.metadata) as m on true left join unnest(m.request) as r on true"
 )
 
-# LQL filters with the equivalent SQL conditions.
+# LQL filters, each with the equivalent SQL condition.
 LQL_AND_SQL = [
     ("error", "strpos(t.event_message, 'error') > 0"),
     ("GET", "strpos(t.event_message, 'GET') > 0"),

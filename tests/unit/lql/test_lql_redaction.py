@@ -1,4 +1,4 @@
-"""LQL under redaction: filters, patterns and aggregations read redacted values only."""
+"""LQL with redaction: filters, patterns and aggregations read only redacted values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rate of accepted events of a stream: over the last minute, or since a start less than a minute ago."""
+"""The rate of accepted events of a stream over the last minute, or since a start less than a minute ago."""
 
 from cordwood.observe.metrics import ArrivalRates
 from cordwood.observe.observation import EventsIngested

@@ -11,7 +11,7 @@ GB = 10**9
 
 
 class ForecastedDisk:
-    """A forecast with a manual clock, a settable free space, and a record of its warnings."""
+    """A forecast with a manual clock, a free space that the test sets, and a record of its warnings."""
 
     def __init__(self, free_bytes: float) -> None:
         self.now = 1000.0

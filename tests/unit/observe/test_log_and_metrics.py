@@ -1,4 +1,4 @@
-"""Sinks of observations: the log as lines of JSON, and metrics for Prometheus."""
+"""Sinks of observations: the log as lines of JSON, and the metrics for Prometheus."""
 
 import io
 import json

@@ -5,11 +5,11 @@ import time
 
 
 def echo(link: socket.socket) -> None:
-    """Send received data back until the other end is closed."""
+    """Send all received data back until the other end closes the connection."""
     while piece := link.recv(4096):
         link.sendall(piece)
 
 
 def sleep(_: socket.socket) -> None:
-    """Sleep without reading the connection."""
+    """Sleep, and never read from the connection."""
     time.sleep(600)

@@ -1,4 +1,4 @@
-"""The fork server: children can be killed and replaced, survive it, and end with the process that started it."""
+"""The fork server: its children can be killed and replaced without it, and end with the process that started it."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from cordwood.processes.fork_server import ForkedProcess, ForkServer
 from tests.waiting import until
 
 ECHO_ENTRY, SLEEP_ENTRY = "tests.unit.processes.entries:echo", "tests.unit.processes.entries:sleep"
-# This program starts a fork server and forks a child that does not read its connection.
+# A program that starts a fork server, and forks a child that does not read its connection.
 PROGRAM = f"""
 import sys
 from cordwood.processes.fork_server import ForkServer

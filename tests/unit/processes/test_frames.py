@@ -1,4 +1,4 @@
-"""Frames on a socket: order, concurrent senders, end of connection, and sends that do not block."""
+"""Frames on a socket: order, concurrent senders, end of the connection, and sends that do not block."""
 
 import fcntl
 import resource
@@ -68,7 +68,10 @@ def test_try_send_returns_false_instead_of_blocking(pair: Pair) -> None:
 
 
 def test_try_send_works_with_a_descriptor_above_1023() -> None:
-    """Regression: a service with a thousand connections could not send to a new engine process."""
+    """Send with such a descriptor.
+
+    Regression: a service with a thousand connections could not send to a new engine process.
+    """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 4096), before[1]))
     first, second = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The memory watchdog: ends a process that exceeds its limit, and reads memory more often the less room is left."""
+"""The memory watchdog ends a process that exceeds its limit, and reads memory more often the less room is left."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL, MemoryLimit,
 OWNER_PID, CHILD_PID = 1, 2
 GB = 10**9
 HELD_BYTES = 100 * 10**6
-# A program that allocates 100 MB, prints a line, and waits.
+# A program that allocates 100 MB, prints a line, and waits for input.
 PROGRAM = f"held = bytearray(b'x' * {HELD_BYTES}); print('held', flush=True); input()"
 
 
 class FakeMemory(ResidentMemoryReader):
-    """The memory of a process as the test sets it."""
+    """A memory reader whose values the test sets, by process."""
 
     used: dict[int, int | None]
 

@@ -1,4 +1,4 @@
-"""The redaction functions of each engine, called directly with one text."""
+"""Fixtures that call the redaction functions of each engine directly."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -82,8 +82,11 @@ def redact_on_clickhouse(bare_clickhouse: Any) -> RedactEach:
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
 def redact_each(request: pytest.FixtureRequest) -> RedactEach:
-    """Return a function that redacts texts with one query on this engine. `kind` is the type of the texts: text, json
-    or event. A single text is a constant of the query; several texts are a column.
+    """Return a function that redacts texts with a single query on this engine.
+
+    `kind` is the type of the texts: text, json or event. A single text is a constant in the query, and several texts
+    are a
+    column.
     """
     redacted: RedactEach = request.getfixturevalue(f"redact_on_{request.param}")
     return redacted

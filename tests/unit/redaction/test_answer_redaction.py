@@ -40,14 +40,14 @@ def make_redaction(counted_connection: _CountedConnection, max_bytes: int = 100_
 
 
 def redacted_texts(redactor: AnswerRedactor, *texts: str | None) -> list[object]:
-    """Return the texts after redaction as one column."""
+    """Redact the texts as one column, and return the result."""
     types = [duckdb.sqltypes.VARCHAR]
     rows = RedactedColumns(redactor, MODE, (0,)).redact([(text,) for text in texts], types, ignore_cursor)
     return [row[0] for row in rows]
 
 
 def ignore_cursor(_: duckdb.DuckDBPyConnection) -> None:
-    """Ignore the cursor, because these tests do not interrupt a query."""
+    """Do nothing with the cursor, because these tests do not interrupt a query."""
 
 
 def test_redacted_texts_keep_their_positions(counted_connection: _CountedConnection) -> None:
@@ -93,7 +93,10 @@ def test_a_text_with_nothing_to_redact_is_cached(counted_connection: _CountedCon
 
 
 def test_a_private_text_is_not_cached(counted_connection: _CountedConnection) -> None:
-    """If it were cached, the time of an answer would reveal that the value was seen before."""
+    """Redact such a text again each time. From the time of an answer, a caller could otherwise learn that the value was
+    seen
+    before.
+    """
     redactor = make_redaction(counted_connection)
     for count in range(1, 4):
         assert redacted_texts(redactor, "10.0.0.1", "a::b") == ["REDACTED", "a::b"]

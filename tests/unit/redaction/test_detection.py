@@ -1,4 +1,4 @@
-"""Hints of detection stages: a text that does not match the hint has no match of the stage, which can be skipped."""
+"""Hints of detection stages: if a text does not match the hint, the stage has no match in it and can be skipped."""
 
 import re
 

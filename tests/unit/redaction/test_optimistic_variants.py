@@ -1,4 +1,4 @@
-"""Optimistic redaction: a first run without redaction functions, repeated with them if a text matches the hint."""
+"""Optimistic redaction: the first run has no redaction functions; a second run has them if a text matches the hint."""
 
 import json
 from collections.abc import Callable, Iterator

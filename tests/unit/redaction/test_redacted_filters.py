@@ -1,4 +1,4 @@
-"""Filters of redacted queries: conditions are evaluated on redacted text only."""
+"""Filters of redacted queries, whose conditions are evaluated only on redacted text."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from cordwood.sql.stages import Statement
 from tests.unit.redaction.texts import SAMPLE_TABLE
 
 SAMPLE_TEXTS = [text for text, _ in SAMPLE_TABLE if "\x01" not in text]
-# Columns of the query, and the SQL that DuckDB reads them with.
+# Columns of the query, each with the SQL that reads it in DuckDB.
 SQL_OF_COLUMN = {"t.event_message": '"t"."event_message"', "m.text": '"t"."metadata.""text"" text"'}
 COLUMNS = tuple(SQL_OF_COLUMN)
 FILTER_TEMPLATES = [
@@ -104,7 +104,10 @@ def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("filter_template", FILTER_TEMPLATES)
 def test_conditions_read_no_text_before_redaction(engine: DuckDBEngine, column: str, filter_template: str) -> None:
-    """Otherwise the time of a query would reveal whether the original text matches."""
+    """Read the column only inside the redaction function. From the time of a query, a caller could otherwise learn
+    whether the
+    original text matches.
+    """
     statement = statement_of(engine, filter_template.format(column))
     assert statement.plan.variants[0].block_filters() == ()
     for scan in statement.sql.split(" UNION ALL "):

@@ -13,7 +13,7 @@ from tests.unit.redaction.texts import IPV4_TEXTS, IPV6_TEXTS, OTHER_NUMBERS, PH
 CONTROL_CHARACTERS = "\x01\x02\x03"
 
 
-# One query redacts all texts: a query for each would take a minute on each engine.
+# Texts without control characters. One query redacts all of them, because a query for each would take a minute.
 TEXTS_FOR_JSON = [pair for pair in SAMPLE_TABLE if not set(CONTROL_CHARACTERS) & set(pair[0])]
 
 
@@ -49,7 +49,7 @@ def test_truncate_mode_replaces_everything_except_addresses_like_the_default_mod
 def unexpected_results(
     expected: Sequence[tuple[str, object]], redacted: Sequence[object]
 ) -> list[tuple[str, object, object]]:
-    """Return each text that is not redacted as expected, with the two results."""
+    """Return each text that is not redacted as expected, with the expected and the actual result."""
     return [
         (text, expected_text, result)
         for (text, expected_text), result in zip(expected, redacted, strict=True)

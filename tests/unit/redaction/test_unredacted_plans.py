@@ -1,4 +1,4 @@
-"""Plans without redaction functions: the columns that are read hold no text, or are redacted in the answer only."""
+"""Plans without redaction functions: the columns that they read hold no text, or are redacted only in the answer."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Sample texts with their redacted form, and texts that must stay unchanged."""
+"""Sample texts, each with its redacted form, and texts that redaction must not change."""
 
 REDACTED = "REDACTED"
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"

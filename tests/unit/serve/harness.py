@@ -1,4 +1,6 @@
-"""Shared parts of the serve tests: endpoints, a caller, and the serve package over a scripted engine and a manual clock."""
+"""Shared parts of the serve tests: endpoints, a caller, and the query service over a scripted engine and a manual
+clock.
+"""
 
 import asyncio
 import time
@@ -59,7 +61,7 @@ class NoteList:
 
 @dataclass
 class ServeHarness:
-    """The serve package over an engine with scripted answers, at a time that the test sets."""
+    """The query service over an engine with scripted answers, at a time that the test sets."""
 
     limits: ServeLimits = field(default_factory=ServeLimits)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
@@ -80,7 +82,7 @@ class ServeHarness:
         self.now_us += int(seconds * 1_000_000)
 
     async def tick(self, seconds: float = 0) -> int:
-        """Advance the clock, run the refresher until its refreshes end, and return how many it started."""
+        """Advance the clock and run the refreshes that are due to their end. Return their number."""
         self.advance(seconds)
         started = self.answers.start_due_refreshes()
         await asyncio.gather(*started)
@@ -96,7 +98,7 @@ def complete_answer(answer: Answer) -> CompleteAnswer:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition that another thread fulfils is true."""
+    """Wait until the condition is true. Another thread makes it true."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline

@@ -1,4 +1,6 @@
-"""Admission: a few queries run at once, a bounded queue waits for a bounded time, and quick queries go first."""
+"""Admission: only a few queries run at once, others wait in a bounded queue for a bounded time, and quick ones go
+first.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +32,7 @@ def make_admission(slots: int, queue_length: int = 100, patience_seconds: float 
 
 
 class QueuedRun:
-    """A run that acquires an admission slot and holds it until `release_slot` is called."""
+    """A run that acquires an admission slot, and holds it until `release_slot` is called."""
 
     def __init__(self, admission: AdmissionController, lane: Lane, account: str = "one") -> None:
         self.inside = False
@@ -297,7 +299,7 @@ def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None
         admission = make_admission(2, queue_length=10)
         crowd_visitors = await queue_visitors(admission, *[Lane.QUICK] * 12, account="crowd")
         other_visitors = await queue_visitors(admission, *[Lane.QUICK] * 7, account="other")
-        # Two of the crowd run and ten waited; five of each account remain in the queue.
+        # Two queries of the crowd run and ten waited, of which five were refused. Each account has five in the queue.
         refused = [visitor for visitor in crowd_visitors if visitor.visit.done()]
         assert refused == crowd_visitors[-5:]
         assert all(isinstance(visitor.visit.exception(), Busy) for visitor in refused)

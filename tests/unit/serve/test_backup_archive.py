@@ -1,4 +1,4 @@
-"""Backup archives are tar streams whose members are unpacked unchanged, however the stream is divided."""
+"""Backup archives are tar streams. Their members are unpacked unchanged, however the stream is divided into chunks."""
 
 import tarfile
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""A crash of the compiler is a fault with an incident id, reported to the operator once per location, without the query."""
+"""A crash of the compiler is a fault with an incident id.
+
+It is reported to the operator once for each location in the code, without the query.
+"""
 
 import msgspec
 import pytest
@@ -13,7 +16,7 @@ from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, ServeHarness, make
 
 
 class FailingTarget(DuckDBTarget):
-    """A target that fails on every tree."""
+    """A target whose lowering fails for every tree."""
 
     def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         raise LookupError(resolved.text)

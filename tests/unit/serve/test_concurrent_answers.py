@@ -1,4 +1,4 @@
-"""Concurrent requests: single flight, cancellation when all callers have left, limits and streamed answers."""
+"""Concurrent requests: single flight, cancellation when all callers have left, limits, and streamed answers."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ def start_requests(harness: ServeHarness, *asks: QueryRequest) -> list["asyncio.
 
 @pytest.fixture
 def joined_keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Record the keys of joined and started runs, so that a test can wait until all requests have joined."""
+    """Record the keys of joined and started runs, so that a test can wait until all its requests have joined a run."""
     keys: list[object] = []
     join = SingleFlight.join
 
@@ -195,7 +195,10 @@ def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
 def test_a_demoted_query_waits_for_a_slow_slot_unless_its_form_was_quick(
     monkeypatch: pytest.MonkeyPatch, *, was_quick: bool
 ) -> None:
-    """Other queries may have delayed a query whose form was quick before; its literals differ from the last time."""
+    """Demote a query only if no query of its form was quick before.
+
+    Another query may have delayed such a query. A form is a query without its literals, which differ in each request.
+    """
     monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
@@ -262,7 +265,7 @@ def test_a_short_streamed_answer_is_sent_whole_with_a_receipt() -> None:
 
 
 class SlowRows:
-    """Rows that are produced one at a time, at most twenty ahead of the reader."""
+    """Rows that are produced one at a time, at most twenty rows ahead of the reader."""
 
     def __init__(self) -> None:
         self.statements = 0

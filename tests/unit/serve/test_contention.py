@@ -159,7 +159,7 @@ async def _read_some(body: StreamedAnswer) -> None:
 
 
 class BlockedWork:
-    """Work that blocks its thread until it is released."""
+    """Work that blocks its thread until the test releases it."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -252,7 +252,7 @@ def test_a_slow_compilation_is_preempted_by_others_and_starts_again() -> None:
         ]
         await until(lambda: len(starts) == 2)
         assert await pool.compile_unsaved(WaitingAccounts("quick"), str, "compiled") == "compiled"
-        # One slow compilation has started again. It does not take the last free thread.
+        # One of the slow compilations has started again, but it does not take the last free thread.
         await until(lambda: len(starts) == 3)
         assert await pool.compile_unsaved(WaitingAccounts("quick"), str, "compiled") == "compiled"
         is_released.set()
@@ -302,7 +302,7 @@ def test_saved_queries_have_more_time_to_compile_than_those_of_callers() -> None
 
 
 def use_cpu(seconds: float) -> None:
-    """Use some seconds of CPU time."""
+    """Use this much CPU time in the current thread."""
     deadline = time.thread_time() + seconds
     while time.thread_time() < deadline:
         pass

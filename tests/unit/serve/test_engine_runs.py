@@ -1,4 +1,4 @@
-"""The list of queries that run on the engine, and of the slowest ones."""
+"""The list of queries that run on the engine, and the list of the slowest queries."""
 
 import asyncio
 

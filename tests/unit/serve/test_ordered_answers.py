@@ -1,5 +1,6 @@
-"""An answer that is truncated and has no total order is run again in a total order, so that it has a cursor for its
-next page.
+"""An answer that is truncated and has no total order is run again in a total order.
+
+Therefore the answer has a cursor for its next page.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ from tests.unit.serve.harness import (
 )
 
 UNORDERED_NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
-# The rows of this query have no ids, and its answer may be cut.
+# A cached endpoint that is not kept warm. Its rows have no ids, and its answer may be truncated.
 ENDPOINT_WITHOUT_WARMING = msgspec.structs.replace(WARMED_ENDPOINT, warm_seconds=None)
 
 
@@ -32,7 +33,7 @@ def make_page_request(endpoint: Endpoint = UNCACHED_ENDPOINT) -> QueryRequest:
 
 
 def fail_to_order(harness: ServeHarness, fault: Exception) -> None:
-    """Fail every run that is ordered."""
+    """Let every run with an ORDER BY fail."""
 
     def rows(number: int) -> Iterable[list[Row]]:
         if " ORDER BY " in harness.engine.questions[-1].statement.sql:
@@ -52,7 +53,7 @@ def test_a_truncated_answer_is_run_again_in_a_total_order() -> None:
         assert "ORDER BY" in second
         assert answer.receipt.next_position is not None
         assert answer.receipt.notices == ()
-        # The receipt reports both runs.
+        # The engine time in the receipt is the sum of both runs.
         assert answer.receipt.engine_seconds == 0.002
 
     run_with_harness(test)

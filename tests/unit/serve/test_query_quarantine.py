@@ -1,4 +1,7 @@
-"""Queries that were killed are quarantined: for their key with any literals, for other keys with the same literals."""
+"""Queries that were killed are quarantined.
+
+For their own key, this applies with any literals; for other keys, only with the same literals.
+"""
 
 from uuid import UUID
 

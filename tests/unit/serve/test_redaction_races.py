@@ -1,4 +1,4 @@
-"""A text that arrives after a query was compiled for numbers only, before its run, is redacted."""
+"""A query that was compiled when a field had only numbers redacts a text that arrives before the query runs."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ ENDPOINT = Endpoint(
 
 
 class RacingEngine(DuckDBEngine):
-    """An engine that stores an event right before each of its first runs."""
+    """An engine that stores an event immediately before each of its first runs."""
 
     def expect(self, *values: object) -> None:
         self.coming = list(values)

@@ -1,4 +1,4 @@
-"""The list of the queries that callers wait for, with the progress of their runs."""
+"""The list of the queries for which callers wait, with the progress of the queries' runs."""
 
 import asyncio
 import threading
@@ -62,7 +62,7 @@ def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_th
 
 
 def test_callers_with_the_same_key_id_and_other_pins_do_not_see_each_other() -> None:
-    """Signed keys of one subject have the same id."""
+    """Compare the pins too, because all signed keys of one subject have the same id."""
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()

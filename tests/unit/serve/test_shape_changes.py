@@ -1,4 +1,4 @@
-"""Cached answers when the shapes of their streams change: the key is the statement that was compiled."""
+"""Cached answers when the shapes of their streams change: their key is the compiled statement."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ ONE_ROW = [{"a": "1"}]
 
 
 class ShapeHarness:
-    """The serve package over a real engine whose stream can get events with more fields."""
+    """The query service over a real engine, whose stream can get events with more fields."""
 
     def __init__(self, engine: DuckDBEngine, endpoint: Endpoint) -> None:
         self.engine = engine

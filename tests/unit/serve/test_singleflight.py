@@ -12,7 +12,7 @@ from cordwood.serve.query_executor import SingleFlight
 
 
 class CountedRuns:
-    """Counted runs that end when the test sets `end`."""
+    """Runs that are counted, and end when the test sets `end`."""
 
     def __init__(self) -> None:
         self.tokens: list[CancelToken] = []

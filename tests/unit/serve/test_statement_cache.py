@@ -1,4 +1,7 @@
-"""The statement cache compiles each query once, until the shapes that it depends on change, within a limit of bytes."""
+"""The statement cache compiles each query only once, until the shapes on which it depends change.
+
+The size of the cache is limited in bytes.
+"""
 
 from collections.abc import Mapping
 
@@ -126,7 +129,7 @@ def test_a_failed_compilation_is_not_cached(text: str, fault: type[Exception]) -
 
 
 def test_pages_of_any_size_share_a_few_statements() -> None:
-    """Otherwise a caller with a thousand page sizes could evict the statements of others."""
+    """Use only a few row limits. Otherwise a caller with a thousand page sizes could evict the statements of others."""
     caller = Caller("key", frozenset({"query"}))
     requests = [
         QueryRequest(LOGS_ENDPOINT, caller, FORMATS["json"], page_size=rows, is_paged=True) for rows in range(1, 1001)

@@ -25,7 +25,7 @@ HIDDEN_COLUMNS = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt
 
 
 class StoredSignal:
-    """A replacement of the engine's notification of stored events, which a test triggers."""
+    """A replacement of the engine's notification of stored events. A test calls `stored` to notify."""
 
     def __init__(self) -> None:
         self.tell: OnStored | None = None
@@ -49,7 +49,7 @@ async def follow(
 
 
 def answer_one_row_each(harness: ServeHarness) -> None:
-    """Script one row for each question, received at the last receive time of its range."""
+    """Let each question return one row, whose receive time is the end of the question's range."""
 
     def rows(number: int) -> Iterator[list[Row]]:
         question = harness.engine.questions[number - 1]
@@ -121,7 +121,7 @@ def test_events_of_other_streams_run_no_query() -> None:
         signal.stored(1_000_000, "another")
         await asyncio.sleep(0.2)
         assert harness.engine.question_count == 1
-        # The position from which a follower resumes still moves past these rows.
+        # The position from which a follower resumes is nevertheless after these events.
         assert follower._feed.end_position == FeedPosition(1_000_001, 0)
         await read_texts(follower, 1)
 
@@ -168,7 +168,7 @@ def test_an_internal_error_ends_the_feed_and_is_logged_with_its_incident_id() ->
         tails = TailService(harness.answers, signal, TAIL_LIMITS, notes.append)
         harness.engine.rows = lambda _: []
         follower = await follow(tails)
-        # These rows lack the position columns, so the evaluation fails.
+        # The rows lack the columns with their position, so that the evaluation fails.
         harness.engine.rows = lambda _: [[("row",)]]
         reading = asyncio.ensure_future(read_texts(follower, 2))
         await asyncio.sleep(0)

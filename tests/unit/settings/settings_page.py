@@ -1,4 +1,4 @@
-"""Generate docs/reference/settings.md from the settings: `make docs` writes it."""
+"""Generator of docs/reference/settings.md from the settings; `make docs` writes the page."""
 
 import inspect
 import typing

@@ -1,4 +1,4 @@
-"""The fields of all settings: descriptions, printed values, variables and secrets."""
+"""The fields of all settings: descriptions, printed values, environment variables and secrets."""
 
 import pytest
 

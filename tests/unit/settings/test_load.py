@@ -1,4 +1,4 @@
-"""Loading of settings: precedence of file, environment and flags, errors, and variables of Logflare."""
+"""Loading of settings: precedence of file, environment and flags, errors, and environment variables of Logflare."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The allowed memory of a process: the least of the machine's and its cgroups' limits."""
+"""The memory that a process may use: the lowest of the limits of the machine and of its cgroups."""
 
 from collections.abc import Mapping
 from pathlib import Path

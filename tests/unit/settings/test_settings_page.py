@@ -1,4 +1,4 @@
-"""The generated reference page of settings."""
+"""The generated reference page of settings is up to date."""
 
 from tests.unit.settings.settings_page import PAGE, reference_page
 

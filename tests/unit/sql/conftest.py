@@ -1,4 +1,4 @@
-"""An endpoint over two streams, and fixtures that show resolved queries before an engine's lowering."""
+"""An endpoint over two streams, and fixtures that show resolved queries before an engine's rules lower them."""
 
 from collections.abc import Callable, Mapping
 from uuid import UUID
@@ -45,7 +45,7 @@ class PlainTarget:
 
 
 def make_shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
-    """Return a shape from dotted paths and their kinds."""
+    """Return a shape with these paths, written with dots, and their kinds."""
     return Shape(
         {
             tuple(path.split(".")): frozenset(kinds if isinstance(kinds, set) else {kinds})
@@ -104,7 +104,7 @@ def target() -> PlainTarget:
 
 
 def operations_as_functions(tree: exp.Expr) -> exp.Expr:
-    """Return a copy of the tree with its operations as readable function calls."""
+    """Return a copy of the tree in which operations are readable function calls."""
     tree = tree.copy()
     for node in list(tree.find_all(exp.Anonymous)):
         match operation_of(node, Operation):
@@ -125,7 +125,9 @@ def resolve(program: Program, target: PlainTarget) -> Callable[[str], ResolvedQu
 
 @pytest.fixture
 def resolve_body(resolve: Callable[[str], ResolvedQuery]) -> Callable[[str], str]:
-    """Return a function that resolves a sandbox query and prints it without the endpoint's sub-queries and quotes."""
+    """Return a function that resolves a sandbox query, and prints it without quotes and without the endpoint's
+    sub-queries.
+    """
 
     def read(text: str) -> str:
         tree = resolve(text).tree.copy()
@@ -148,7 +150,7 @@ SUB_QUERY_NAMES = {"edge_logs", "auth_logs", "silent_logs"}
 
 @pytest.fixture
 def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
-    """Return a function that resolves a saved query and prints it."""
+    """Return a function that resolves a saved query and prints it without quotes."""
 
     def read(sql: str) -> str:
         resolved = resolve_saved_query(

@@ -1,6 +1,6 @@
-"""A call of every function on the allow-list, as an author would write it; data only.
+"""A call of every permitted function, as an author would write it; data only.
 
-The page docs/reference/functions.md is made of it, and a test compiles and runs each call.
+The page docs/reference/functions.md is generated from these calls, and a test compiles and runs each of them.
 """
 
 from typing import Final
@@ -116,6 +116,6 @@ CALLS: Final[dict[str, str]] = {
 
 
 def query_of(name: str) -> str:
-    """Return a whole query around the call, with an integer column x."""
+    """Return a query that selects the function's call, over rows with an integer column x."""
     grouped = " group by rollup(x)" if name == "GROUPING" else ""
     return f"select {CALLS[name]} as v from unnest([1, 2, 3]) as x{grouped}"

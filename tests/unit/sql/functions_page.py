@@ -1,4 +1,7 @@
-"""Generate docs/reference/functions.md from the permitted functions: `python -m tests.unit.sql.functions_page` writes it."""
+"""Generator of docs/reference/functions.md from the permitted functions.
+
+`python -m tests.unit.sql.functions_page` writes the page.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

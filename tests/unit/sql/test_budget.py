@@ -1,4 +1,4 @@
-"""The budget of a compilation: what counts, its limits, and that all stages share it."""
+"""The budget of a compilation: the work that counts, its limits, and that all stages share one budget."""
 
 import ast
 import gc

@@ -1,4 +1,4 @@
-"""DuckDB's plans of the shipped and of dashboard queries: paths, filters in the scan, and top-N."""
+"""DuckDB's plans for shipped queries and dashboard queries: extracted paths, filters in the scan, and top-N."""
 
 import json
 from collections.abc import Iterator
@@ -85,13 +85,13 @@ def operator_names(plan: list[dict[str, Any]]) -> set[str]:
 
 
 def sorts_only_the_first_few(plan: list[dict[str, Any]]) -> bool:
-    """Return whether every full sort has a top-N below it."""
+    """Return whether every full sort in the plan has a top-N operator below it."""
     sorts = [node for node in plan if node["name"].strip() == "ORDER_BY"]
     return all("TOP_N" in operator_names(descendants(node)) for node in sorts)
 
 
 def scan_filters(plan: list[dict[str, Any]]) -> str:
-    """Return the filters of the scan of the stream."""
+    """Return the filters that the plan evaluates in scans."""
     return " ".join(str(node["extra_info"].get("Filters")) for node in plan if node["name"].strip() == "SEQ_SCAN")
 
 

@@ -1,4 +1,7 @@
-"""Followed queries: a receive-time range for each scan, hidden columns after those of the query, and refusals."""
+"""Followed queries: each scan has a range of receive times, and hidden columns follow the query's columns.
+
+Queries that cannot be followed are refused.
+"""
 
 import re
 

@@ -66,7 +66,7 @@ def test_braces_in_names_and_texts_are_not_holes() -> None:
 
 
 def test_a_tree_cannot_be_printed_twice() -> None:
-    """Printing consumes the tree, because its parts become text."""
+    """Refuse to print a tree again, because printing consumes it: its parts become text."""
     tree = exp.select(exp.column("a"))
     assert printed_text(tree) == 'SELECT "a"'
     with pytest.raises(ValueError, match="printed before"):

@@ -1,4 +1,4 @@
-"""Every permitted function has a call that compiles and runs or is unsupported, and is on the functions page."""
+"""Every permitted function is on the functions page, and has a call that compiles and runs, or is unsupported."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Lowering applies the rule of each node once, children first."""
+"""Lowering applies the rule of each node exactly once, to children first."""
 
 import pytest
 from sqlglot import exp, parse_one

@@ -1,4 +1,4 @@
-"""Typed operations are part of their nodes: compared, hashed and copied with them."""
+"""Typed operations are compared, hashed and copied with the nodes that have them."""
 
 import pytest
 from sqlglot import exp
@@ -25,7 +25,7 @@ def read_path(*steps: str) -> exp.Expr:
 
 
 def test_nodes_are_equal_if_their_operations_are() -> None:
-    """Unlike names in sqlglot, keys are case-sensitive."""
+    """Compare nodes with different operations. Keys of paths are case-sensitive, unlike names in sqlglot."""
     assert read_path("request", "path") == read_path("request", "path")
     assert read_path("request", "path") != read_path("request", "Path")
     assert read_path("path") != operation_node(RecordTest(), METADATA_COLUMN.copy())

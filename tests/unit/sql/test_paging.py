@@ -1,4 +1,4 @@
-"""Which queries are paged, by the time of events or by the number of rows."""
+"""Which queries are paged by the time of events, and which by the number of rows."""
 
 from importlib import resources
 

@@ -1,4 +1,4 @@
-"""The parser: positions of syntax errors, single statements, and limits on the work."""
+"""The parser: positions of syntax errors, single statements, and limits on its work."""
 
 import time
 
@@ -74,7 +74,8 @@ def literal_values(text: str) -> list[str]:
         ("select '''a' or b = '''b' -- don't\n", ["'a", "'b"]),
         ("select '''a', '\\''", ["'a", "'"]),
         ("select 'a' 'b'", ["a", "b"]),
-        # The first literal would be triple-quoted, and its text is not a prefix of the second.
+        # The tokenizer reads the beginning of this literal as a triple-quoted text, which is not a prefix of the
+        # literal's text.
         ("select '''br''''x'", ["'br''x"]),
     ],
 )
@@ -88,7 +89,7 @@ def test_adjacent_and_unterminated_literals_are_refused(text: str) -> None:
         parse(text)
 
 
-# A literal that begins with three quotes is triple-quoted, so only texts without a leading quote are unambiguous.
+# Texts for literals. A literal that begins with three quotes is triple-quoted, so the texts begin with no quote.
 QUOTABLE_TEXTS = st.text(alphabet="'ab\"`-#/*r ", max_size=8).filter(lambda text: not text.startswith("'"))
 
 

@@ -1,4 +1,4 @@
-"""The choice of a plan's variant by the state of the store."""
+"""The variant of a plan that is chosen for the state of the store."""
 
 import pickle
 
@@ -21,7 +21,8 @@ PLAN = Plan((ALL_EVENTS, FLUSHED_EVENTS, OPTIMISTIC_VARIANT, RECENT_EVENTS))
         ((EventRange.FLUSHED, False), FLUSHED_EVENTS),
         ((EventRange.RECENT, False), RECENT_EVENTS),
         ((EventRange.ALL, True), OPTIMISTIC_VARIANT),
-        # The optimistic variant of this plan reads all events, and all events are flushed.
+        # If all events are flushed, the optimistic variant that reads all events is used, because the plan has no
+        # other.
         ((EventRange.FLUSHED, True), OPTIMISTIC_VARIANT),
         ((EventRange.RECENT, True), None),
     ],

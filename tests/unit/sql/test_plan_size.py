@@ -1,4 +1,4 @@
-"""The size of a plan is computed before its expansion, and plans that are too large are refused."""
+"""The size of a plan is computed before its expansion. Plans that are too large are refused."""
 
 import json
 from importlib import resources
@@ -96,7 +96,7 @@ def test_a_column_counts_as_its_expanded_expression() -> None:
     ids=["expressions", "joins", "grouping sets", "windows"],
 )
 def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(logs: Program, engine: str, text: str) -> None:
-    # A slow machine needs more time than callers have.
+    # The budget is that of saved queries, because a slow machine needs more time than callers have.
     with saved_query_budget(), pytest.raises(PlanTooLarge, match=f"{MAX_POINTS:,}") as raised:
         compile_sandbox_query(logs, text, TARGETS[engine], {})
     assert raised.value.span is not None
@@ -125,7 +125,7 @@ def test_clickhouse_cannot_materialize_ctes_so_large_plans_are_refused(logs: Pro
 
 
 def test_every_client_query_needs_at_most_a_tenth_of_the_limits(logs: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queries still compile with a tenth of each limit."""
+    """Compile all recorded queries of clients with a tenth of each limit."""
     queries = Path(__file__).parents[4] / "shared" / "clients" / "queries.jsonl"
     if not queries.exists():
         pytest.skip("the clients' queries are not beside the checkout")

@@ -276,7 +276,10 @@ def test_a_name_that_several_columns_have_is_ambiguous(resolve_body: ResolveBody
 
 
 def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Program, target: Target) -> None:
-    """Comparing thousands of long similar keys with the unknown name took seconds."""
+    """Compare only keys that can be names with an unknown name.
+
+    Comparing it with thousands of long and similar keys took seconds.
+    """
     odd = ("", "\x00", "$.a", " a", "a.b", "*", "'", "k" * 300)
     paths: list[tuple[str, ...]] = [("metadata",), *(("metadata", key) for key in (*odd, "plain"))]
     shapes = {"edge.stream": Shape(dict.fromkeys(paths, frozenset({ValueKind.OBJECT})), 1)}
@@ -312,7 +315,7 @@ def test_a_sub_query_of_an_endpoint_reads_later_ones_only_with_recursive(recursi
     ("sub_queries", "query"),
     [
         ("a as (select id from edge), edge as (select id from a)", "select id from edge"),
-        # In this order, the second sub-query is resolved first.
+        # With this query, the second sub-query is resolved first.
         ("a as (select id from edge), edge as (select id from a)", "select e.id from edge e join a on true"),
         ("edge as (select id from edge)", "select id from edge"),
     ],

@@ -1,4 +1,4 @@
-"""BigQuery's repeated records over plain JSON: paths, elements and unqualified fields."""
+"""BigQuery's repeated records over plain JSON: paths, elements, and fields without a table name."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ def test_unnest_of_an_object_becomes_a_path_and_drops_rows_without_it(resolve_bo
 
 
 def test_of_nested_objects_only_the_innermost_is_tested(resolve_body: ResolveBody) -> None:
-    """The presence of the innermost object implies that the objects around it are present."""
+    """Test only the presence of the innermost object, because it implies that the objects around it are present."""
     resolved = resolve_body(
         "select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r"
     )

@@ -1,4 +1,4 @@
-"""WITH(name AS value, …, result) is replaced by its result, with the values in place of the names."""
+"""WITH(name AS value, …, result) is replaced by its result, in which the values replace the names."""
 
 import pytest
 

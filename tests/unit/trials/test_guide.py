@@ -1,4 +1,4 @@
-"""The example endpoint of the guide and its tests."""
+"""The guide's example endpoint and its tests."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Endpoint tests: comparison with the expected answer, errors of pages, `--update` and JUnit reports."""
+"""Endpoint tests: comparison with the expected answer, errors in test pages, `--update`, and JUnit reports."""
 
 from pathlib import Path
 from xml.etree import ElementTree as ET

@@ -1,4 +1,4 @@
-"""Endpoint tests on ClickHouse, in the process or on a server, in temporary databases."""
+"""Endpoint tests on ClickHouse, in temporary databases of this process or of a server."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""The HTTP application around every route: lifecycle states, faults and their statuses, observations."""
+"""The HTTP application around every route: lifecycle states, faults with their statuses, and observations."""
 
 import asyncio
 
@@ -183,7 +183,7 @@ def masked_status(fault: Fault) -> tuple[int, str]:
     ],
 )
 def test_retriable_faults_have_a_status_that_exporters_retry(fault: Fault, status: int, seconds: str) -> None:
-    """An exporter drops its data after any status other than 429, 502, 503 and 504."""
+    """Answer 429 or 503, because an exporter drops its data after any status other than 429, 502, 503 and 504."""
     response = render_otlp_error(fault, Request(http_scope("POST", "/v1/logs"), _receive_forever))
     assert (response.status, dict(response.headers).get(b"retry-after", b"").decode()) == (status, seconds)
 

@@ -1,4 +1,4 @@
-"""Limits on open connections; the bytes of their unfinished heads are counted and released exactly once."""
+"""Limits on open connections. The bytes of their unfinished heads are counted, and released exactly once."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ MAX_HEAD_BYTES = 1000
 
 
 class IdleConnection:
-    """A connection whose request head is not complete."""
+    """A connection whose request head is incomplete."""
 
     address = "192.0.2.1"
     waiting_since: float | None = 0.0
@@ -85,7 +85,9 @@ def test_the_largest_head_is_cut_above_the_total_limit() -> None:
 
 @contextlib.asynccontextmanager
 async def serve_application(table: ConnectionTable, answered_paths: list[str]) -> AsyncIterator[int]:
-    """Yield the port of a server with our protocol, and append the path of each answered request to `answered_paths`."""
+    """Yield the port of a server with `HttpProtocol`. The path of each answered request is appended to
+    `answered_paths`.
+    """
 
     async def application(scope: Any, _receive: Any, send: Any) -> None:
         answered_paths.append(scope["path"])
@@ -142,7 +144,10 @@ class EndlessAnswer:
 
 
 async def is_cut_within_time(application: Any, table: ConnectionTable, rate: int) -> bool:
-    """Return whether a reader of `rate` bytes per tenth of a second is cut within two seconds."""
+    """Return whether the service cuts off a client within two seconds.
+
+    The client reads `rate` bytes in each tenth of a second.
+    """
     config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
     config.load()
     loop = asyncio.get_running_loop()
@@ -188,7 +193,7 @@ def test_a_connection_cut_at_the_end_of_its_head_releases_it_once_and_is_not_ans
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
                 await writer.drain()
-                # The first line arrives as a chunk of its own.
+                # The pause lets the first lines arrive as a separate chunk.
                 await asyncio.sleep(0.05)
                 writer.write(b"X-Long: " + b"y" * 500)
                 await until_held(table, 508)

@@ -1,4 +1,4 @@
-"""The same rows in every format, parsed by independent readers."""
+"""The same rows in every format, as parsed by independent readers."""
 
 import csv
 import io

@@ -1,4 +1,7 @@
-"""The client generated from the API description: hostile texts do not become code, and the file is deterministic."""
+"""The client that is generated from the API's description.
+
+Hostile texts do not become code, and equal descriptions give equal files.
+"""
 
 import ast
 from typing import Any
@@ -41,7 +44,7 @@ def endpoint(name: str, *parameters: Parameter, description: str = "", auth: boo
 
 
 def statement_outline(text: str) -> list[str]:
-    """Return the statements of the module and the class, without texts and names of methods."""
+    """Return the types of the statements in the module and in its class, without texts and names."""
     tree = ast.parse(text)
     class_ = methods_of(tree)
     return [type(node).__name__ for node in (*tree.body, *class_.body)]

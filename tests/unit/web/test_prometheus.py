@@ -1,4 +1,4 @@
-"""Answers in Prometheus's text format, parsed by Prometheus's own parser."""
+"""Answers in Prometheus's text format, as parsed by Prometheus's own parser."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Readiness: the probes tell load balancers whether queries are answered."""
+"""Readiness: probes that tell load balancers whether the service answers queries."""
 
 import asyncio
 from typing import Any

@@ -158,7 +158,7 @@ async def delay_message(seconds: float, message: Message) -> Message:
 
 
 def slow_request(*chunks: tuple[float, bytes]) -> Request:
-    """Return a POST whose body arrives in chunks, each after a pause, and never ends."""
+    """Return a POST request whose body arrives in chunks, each after a pause, and does not end."""
     coming = iter(chunks)
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""The entry of a running query in the list for callers."""
+"""The entry of a running query in the list that callers see."""
 
 import time
 

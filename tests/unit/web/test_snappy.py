@@ -1,4 +1,4 @@
-"""Decompression of Snappy blocks that another implementation compressed, and of handwritten ones."""
+"""Decompression of Snappy blocks: blocks that another implementation compressed, and handwritten blocks."""
 
 import random
 from contextlib import suppress

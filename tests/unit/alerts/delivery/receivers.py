@@ -1,4 +1,4 @@
-"""Receivers of notifications on loopback: HTTP, SMTP, and raw sockets for invalid answers."""
+"""Receivers of notifications on loopback: an HTTP server, an SMTP server, and raw sockets for invalid answers."""
 
 import base64
 import contextlib
@@ -66,7 +66,7 @@ def http_receiver(
     certificate: Path | None = None,
     version: str = "HTTP/1.1",
 ) -> Iterator[HttpReceiver]:
-    """Start an HTTP server that answers with `answer(number)`, the number of previous requests."""
+    """Start an HTTP server whose answer is `answer(number)`, where `number` counts the previous requests."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = version
@@ -107,7 +107,7 @@ def http_receiver(
 
 @contextmanager
 def raw_receiver(script: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
-    """Start a TCP server that runs `script` for each connection, with an event that is set when the block ends."""
+    """Start a TCP server that runs `script` for each connection. At the end of the block, the script's event is set."""
     ended = threading.Event()
     threads: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -131,7 +131,7 @@ def raw_receiver(script: Callable[[socket.socket, threading.Event], None]) -> It
             yield int(server.getsockname()[1])
         finally:
             ended.set()
-            # Unlike close, shutdown wakes the thread in accept.
+            # Unlike a close, a shutdown wakes the thread that waits in accept.
             server.shutdown(socket.SHUT_RDWR)
             for thread in (acceptor, *threads):
                 thread.join(5)
@@ -154,7 +154,7 @@ def smtp_receiver(
     replies: Mapping[str, bytes] | None = None,
     refused: Sequence[str] = (),
 ) -> Iterator[SmtpReceiver]:
-    """Start a minimal SMTP server; `replies` replace its own replies to commands."""
+    """Start a minimal SMTP server. `replies` replace its usual replies to commands."""
     own_replies = dict(replies or {})
 
     def script(connection: socket.socket, _: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""The address policy: refused kinds of addresses, including addresses that are embedded in others."""
+"""The address policy: which kinds of addresses are refused, including addresses that are embedded in others."""
 
 import pytest
 
@@ -20,7 +20,7 @@ LOOPBACK_ADDRESSES = [
     "::127.0.0.1",
     "2002:7f00:1::",
     "2001:0:7f00:1::f7f7:f7f7",
-    # A Teredo address, which embeds the client's address inverted.
+    # A Teredo address, in which the bits of the client's IPv4 address are inverted.
     "2001:0:808:808::80ff:fffe",
     "64:ff9b::127.0.0.1",
     "64:ff9b:1::127.0.0.1",

@@ -278,7 +278,7 @@ def test_a_tls_handshake_that_hangs_or_fails_is_reported() -> None:
 
 
 class Resolver:
-    """A replacement of getaddrinfo with fixed names, which records the look-ups."""
+    """A replacement of getaddrinfo that resolves fixed names and records the look-ups."""
 
     def __init__(self) -> None:
         self.names: Mapping[str, list[str]] = {}
@@ -330,7 +330,7 @@ def assert_never_connected() -> Iterator[int]:
 def test_loopback_is_refused_in_every_spelling(host: str, form: str) -> None:
     with assert_never_connected() as port:
         failed = delivery_failure(make_deliverer(form.format(host, port), refuse="loopback,link-local"))
-    # Some resolvers do not resolve this spelling.
+    # Some resolvers do not resolve `localhost.` with a dot at its end.
     is_refused = "is refused by alerts.refuse_addresses" in failed.reason and "is a loopback address" in failed.reason
     assert is_refused or (host == "localhost." and "cannot be resolved" in failed.reason)
 

@@ -1,4 +1,4 @@
-"""Lazy loading of the delivery of alerts."""
+"""Lazy loading of the modules that deliver alerts."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The messages for each kind of target: format and limits, and hostile texts of events that must stay plain text."""
+"""The messages for each kind of target: format, limits, and hostile texts of events, which must stay plain text."""
 
 import email
 import email.policy
@@ -79,7 +79,7 @@ def all_texts(value: Any) -> list[str]:
 
 
 def is_clean(text: str) -> bool:
-    """Return whether a text is one line without control and bidirectional characters."""
+    """Return whether the text is one line and has no control or bidirectional characters."""
     return not any(
         unicodedata.category(character) in FORBIDDEN_CATEGORIES or unicodedata.bidirectional(character) in BIDIRECTIONAL
         for character in text

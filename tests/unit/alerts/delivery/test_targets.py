@@ -1,4 +1,4 @@
-"""Parsing of alert targets; errors and representations do not contain their secrets."""
+"""Parsing of alert targets, whose secrets are not in error messages or representations."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The ClickHouse engine on chDB, with a database for each test."""
+"""Fixtures for the ClickHouse engine on chDB, with a new database for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.isolation_check import disable_isolation_check
 
 @pytest.fixture
 def without_isolation_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the isolation check, for handwritten statements over tables that are not streams."""
+    """Disable the isolation check, because these tests run handwritten statements over tables that are not streams."""
     disable_isolation_check(monkeypatch)
 
 
@@ -35,6 +35,6 @@ def engine(address: str, tmp_path: Path) -> Iterator[ClickHouseEngine]:
 
 @pytest.fixture
 def server(address: str) -> Iterator[ClickHouseServer]:
-    """Yield a server with ClickHouse's HTTP interface on loopback, over the test's database."""
+    """Yield a server on loopback with ClickHouse's HTTP interface to the test's database."""
     with serve_clickhouse(address) as server:
         yield server

@@ -1,4 +1,4 @@
-"""Run ClickHouse SQL directly, without the compiler."""
+"""Helpers that run ClickHouse SQL directly, without the compiler."""
 
 import time
 import uuid
@@ -14,7 +14,7 @@ from cordwood.model.event import Event
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 
-# The current time, because ClickHouse drops events past their retention by its own clock.
+# Events must have the current time, because ClickHouse's TTL drops old events by the server's clock.
 NOW_US = time.time_ns() // 1000
 EDGE_STREAM = Stream("edge.logs", uuid.UUID(int=1))
 AUTH_STREAM = Stream("auth", uuid.UUID(int=2), retention_seconds=3600)
@@ -22,7 +22,7 @@ LIMITS = AnswerLimits(max_rows=1000, timeout_seconds=10)
 
 
 class ManualCancel:
-    """A cancel token whose `stop` a test calls."""
+    """A cancel token that a test cancels by calling `stop`."""
 
     def __init__(self) -> None:
         self.stop: Callable[[], None] = lambda: None

@@ -38,7 +38,7 @@ def test_the_client_accepts_the_options(options: str) -> None:
 
 
 def test_the_caches_of_the_in_process_engine_are_bounded(tmp_path: Path) -> None:
-    """Run in a new process, because the first connection of a process sets the bounds."""
+    """Read the sizes in a new process, because the first connection of a process sets them."""
     code = (
         "import sys; from cordwood.engines.clickhouse.session import Session;"
         'print(Session(sys.argv[1]).fetch_rows("SELECT sum(toUInt64(value)) FROM system.server_settings WHERE name IN'

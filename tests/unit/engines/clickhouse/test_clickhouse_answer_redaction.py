@@ -1,4 +1,4 @@
-"""Columns that a query only returns are redacted after fetching, by a second statement."""
+"""Columns that a query only returns are redacted after they are fetched, by a second statement."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -86,7 +86,10 @@ def test_a_text_without_private_data_is_cached(remote_engine: ClickHouseEngine, 
 
 
 def test_a_text_with_private_data_is_not_cached(remote_engine: ClickHouseEngine, server: ClickHouseServer) -> None:
-    """Otherwise the time of an answer would reveal whether the same private text was queried before."""
+    """Redact such a text again for each answer. From the time of an answer, a caller could otherwise learn whether the
+    same
+    private text was queried before.
+    """
     store_events(remote_engine, ("from 10.0.0.1", None), ("from 10.0.0.2", None))
     assert [row[1] for row in redacted_rows(remote_engine) + redacted_rows(remote_engine)] == ["from REDACTED"] * 4
     assert redaction_statements(server) == 2

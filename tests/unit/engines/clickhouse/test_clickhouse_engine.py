@@ -138,8 +138,11 @@ def test_duplicates_are_found_among_many_ids(
 def test_an_id_with_the_checksum_of_another_is_another_id(
     prepared_engine: ClickHouseEngine, monkeypatch: pytest.MonkeyPatch, collisions: int
 ) -> None:
-    """If few ids have the same checksum, the ids that were read are compared; if many have, the ids themselves are
-    looked up.
+    """Distinguish two ids with the same checksum.
+
+    If few ids have the same checksum, the engine compares the ids that it has read. If many ids have it, the engine
+    looks up
+    the ids themselves.
     """
     monkeypatch.setattr(storage, "_MAX_COLLISIONS", collisions)
     first_outcome, other = "plumless", "buckeroo"
@@ -180,7 +183,7 @@ def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared_engine: C
 
 @pytest.fixture
 def without_ttl(address: str) -> Iterator[ClickHouseEngine]:
-    """Yield an engine without TTL, because otherwise ClickHouse might drop events before the sweep."""
+    """Yield an engine without TTL, because with TTL, ClickHouse might drop events before the tested sweep."""
     with closing(ClickHouseEngine(address, ClickHouseOptions(has_ttl=False))) as engine:
         engine.prepare([EDGE_STREAM, AUTH_STREAM])
         yield engine

@@ -1,4 +1,4 @@
-"""ClickHouse's error codes and connection errors are translated into faults."""
+"""ClickHouse's error codes and errors of the connection become faults."""
 
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError, ProgrammingError

@@ -1,4 +1,4 @@
-"""Freed memory is returned to the operating system: during loads and when the engine is idle."""
+"""Freed memory is returned to the operating system during a load, and when the engine is idle."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.storage import MemoryReclaimer
 
 
 class TrimRecorder:
-    """A clock that a test sets, and the number of times that the heap was trimmed."""
+    """A memory reclaimer with a manual clock, which counts how often the heap was trimmed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
         self.now = 0.0

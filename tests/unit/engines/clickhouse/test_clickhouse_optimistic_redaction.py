@@ -1,4 +1,4 @@
-"""Optimistic redaction: a redacted statement first runs without redaction, and again with it after a match."""
+"""Optimistic redaction: a redacted statement first runs without redaction, and after a match again with redaction."""
 
 import json
 import uuid
@@ -39,7 +39,7 @@ UNION_QUERIES = [
 
 
 class RecordedEngine:
-    """An engine to which a test adds events, and the recording server that it queries."""
+    """An engine to which a test adds events. Its server records the statements."""
 
     def __init__(self, server: ClickHouseServer) -> None:
         self.engine = ClickHouseEngine(server.address(), ClickHouseOptions())
@@ -67,7 +67,7 @@ class RecordedEngine:
         return [tuple(row) for batch in rows.batches for row in batch]
 
     def redacted_runs(self) -> list[bool]:
-        """Return for each query whether it ran with redaction."""
+        """Return for each query that ran whether it ran with redaction."""
         queries = [sql for sql, _ in self._server.control.statements if "metadata" in sql and sql.startswith("WITH")]
         return [f"{REDACT_TEXT_PREFIX}_" in sql for sql in queries]
 

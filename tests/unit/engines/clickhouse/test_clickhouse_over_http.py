@@ -38,7 +38,7 @@ def make_batch(*ids: str) -> list[Batch]:
 
 
 def is_reached(read_value: Callable[[], object], expected: object) -> bool:
-    """Return whether the value is reached within seconds, ignoring an unreachable server."""
+    """Return whether the value becomes the expected one within 20 seconds, ignoring an unreachable server."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with suppress(EngineUnreachable):
@@ -64,7 +64,7 @@ def test_values_are_bound_over_http(remote_engine: ClickHouseEngine) -> None:
 
 
 def test_duplicates_of_a_large_batch_are_recognized(remote_engine: ClickHouseEngine) -> None:
-    """The ids of a batch exceed the limit of one bound value."""
+    """Send a batch whose ids together exceed the limit of one bound value."""
     ids = [f"{at:036}" for at in range(5000)]
     assert [(appended.accepted, appended.duplicates) for appended in remote_engine.append(make_batch(*ids))] == [
         (5000, 0)
@@ -315,7 +315,10 @@ def test_asynchronous_inserts_are_optional_and_awaited(
 
 
 def test_a_repeated_block_is_stored_once(remote_engine: ClickHouseEngine, server: ClickHouseServer) -> None:
-    """As after a lost response, if the insert is repeated before its rows are visible."""
+    """Repeat an insert with the same deduplication token.
+
+    The engine does so if a response was lost and the rows are not visible yet.
+    """
     session = Session(server.address())
     columns: dict[str, list[object]] = {"id": ["1"], "timestamp": [NOW_US], "ingested_at": [NOW_US]}
     kinds = [INSERTED_COLUMNS[name] for name in columns]

@@ -1,4 +1,4 @@
-"""The DDL statements: their content, that ClickHouse parses them, and how `cordwood engine prepare` runs them."""
+"""The DDL statements: their text, parsing by ClickHouse, and their run by `cordwood engine prepare`."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ STREAMS = [
 
 @pytest.mark.parametrize("cluster", ["", "logs", "two words"])
 def test_clickhouse_parses_every_statement(address: str, cluster: str) -> None:
-    """Use EXPLAIN AST, which parses a statement without running it, because the tests have no cluster."""
+    """Parse each statement with EXPLAIN AST, which does not run it, because the tests have no cluster."""
     session = Session(address)
     for statement in TableStatements(cluster).create_statements(STREAMS):
         session.execute(f"EXPLAIN AST {statement}")
@@ -57,7 +57,10 @@ def test_a_later_server_version_is_accepted(version: str) -> None:
 
 
 def test_tables_are_sorted_newest_first_with_a_time_index() -> None:
-    """The index lets queries for the newest events skip other parts of the table; see decision 0075."""
+    """Check the sort order and the index, with which queries for the newest events skip other parts of the table.
+
+    Decision 0075 gives the reasons.
+    """
     statements_text = "\n".join(TableStatements().create_statements(STREAMS[:1]))
     assert "ORDER BY (project, timestamp DESC)" in statements_text
     assert "INDEX by_time timestamp TYPE minmax GRANULARITY 1" in statements_text
@@ -74,7 +77,10 @@ def test_preparing_is_idempotent(address: str) -> None:
 
 
 def test_a_table_of_an_earlier_version_gets_the_codec_of_this_one(address: str) -> None:
-    """The stored events stay as they are until they are merged."""
+    """Check that the column's codec is changed.
+
+    Stored events keep the old codec until they are merged.
+    """
     session = Session(address)
     statements = list(TableStatements().create_statements(STREAMS[1:]))
     events = quote_identifier(STREAMS[1].name)

@@ -1,4 +1,4 @@
-"""On ClickHouse, a parenthesized query is read with `SELECT *`, and its columns keep their types."""
+"""On ClickHouse, the columns of a parenthesized query keep their types, because it is read with `SELECT *`."""
 
 from uuid import UUID
 

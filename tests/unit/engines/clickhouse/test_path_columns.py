@@ -1,4 +1,4 @@
-"""Paths are read from their columns, also through sub-queries, with the rows that reading the JSON text gives."""
+"""Paths are read from their columns, even through sub-queries, with the same rows as from the JSON text."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -113,7 +113,7 @@ QUERIES_OF_JSON_TEXT = [
 
 
 FROM_UNNESTED_REQUESTS = "from `t` t cross join unnest(t.metadata) m cross join unnest(m.request) r"
-# Conditions that hold only for events that have the record.
+# Conditions that can be true only for events with the record, so that its presence need not be tested.
 CONDITIONS_THAT_IMPLY_THE_RECORD = [
     "r.path = '/a'",
     "'/b' <> r.path",
@@ -170,7 +170,7 @@ def test_the_path_column_and_the_json_text_give_the_first_of_duplicate_keys(clic
 
 
 def _comparable_rows(unsorted_rows: Sequence[Row]) -> list[list[object]]:
-    """Return sorted rows as a caller decodes them, with whole floats as integers."""
+    """Return the sorted rows as a caller decodes them, with whole floats as integers."""
     answer: list[list[object]] = msgspec.json.decode(msgspec.json.encode(unsorted_rows))
     rows = [[int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in row] for row in answer]
     return sorted(rows, key=str)

@@ -1,4 +1,4 @@
-"""The shapes of projects are stored on the server: other processes read them, and they survive a restart."""
+"""The shapes of projects are stored on the server, where other processes read them, and they survive a restart."""
 
 from pathlib import Path
 

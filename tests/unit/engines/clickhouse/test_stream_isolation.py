@@ -1,4 +1,4 @@
-"""During a query, streams that its statement does not declare have no rows, even for SQL that passed every check."""
+"""During a query, streams that its statement does not declare have no rows, even if the SQL passed every check."""
 
 import pytest
 

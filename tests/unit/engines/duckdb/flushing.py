@@ -1,4 +1,4 @@
-"""Immediate flush of pending events, for tests of what is in the file."""
+"""Immediate flush of pending events, for tests of the events in the file."""
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 

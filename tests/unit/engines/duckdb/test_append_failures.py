@@ -1,4 +1,4 @@
-"""An append that fails because of the engine is a retriable fault for every error of DuckDB."""
+"""If an append fails because of the engine, the fault is retriable, for every error of DuckDB."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.contract.engine_asking import NOW_US, batch, stream
 
 
 def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
-    """Cause the failure after opening a file with events, because ids are looked up in the file then."""
+    """Detach the file after opening it with events, because ids are then looked up in the file."""
     engine = open_engine(tmp_path, [])
     engine.append([batch(Event("a", NOW_US))])
     store = engine._storage.get_store("s")

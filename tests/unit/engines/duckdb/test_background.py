@@ -1,4 +1,4 @@
-"""The scheduler repeats the steps of background jobs, pauses, reports failures and stops."""
+"""The scheduler of background jobs, which repeats their steps, pauses, reports failures and stops."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Compacted blocks are registered with their times, under an id that changes when their rows do."""
+"""Compacted blocks are registered with their times, under an id that changes when the rows of the block change."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ BLOCK_TIMES_QUERY = "SELECT block, epoch_us(min(timestamp)), epoch_us(max(timest
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """Yield an engine with a compacted run of three blocks and two row groups that are not compacted."""
+    """Yield an engine with a compacted run of three blocks, and with two row groups that are not compacted."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):

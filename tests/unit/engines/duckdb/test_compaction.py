@@ -1,4 +1,4 @@
-"""Compaction rewrites flushed row groups in order of project, without losing or doubling events, also after a crash."""
+"""Compaction sorts flushed row groups by project, without losing or doubling events, even after a crash."""
 
 import json
 import subprocess
@@ -23,14 +23,14 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 
-# DuckDB's minimum for a row group: one vector.
+# DuckDB's minimum size of a row group, which is one vector of 2,048 rows.
 ROW_GROUP_SIZE = 2048
 TOTALS_QUERY = "select count(*), count(distinct id), sum(cast(t.metadata.n as int64)) from `s` as t"
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """Yield an engine with small row groups, without background flushes and compaction."""
+    """Yield an engine with small row groups, without flushes and compaction in the background."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
@@ -50,7 +50,7 @@ def event(number: int) -> Event:
 
 
 def append_and_flush(engine: DuckDBEngine, group_count: int, *, first: int = 0) -> None:
-    """Append events and flush them in chunks that are not whole row groups."""
+    """Append events, and flush them in chunks that are not whole row groups."""
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         for start in range(first, first + group_count * ROW_GROUP_SIZE, 1000):
@@ -69,7 +69,7 @@ def expected_totals(count: int) -> list[tuple[object, ...]]:
 
 
 def compacted_row_groups(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
-    """Return the number of rows, the projects and whether the rows are sorted, for each row group of compacted runs."""
+    """Return the number of rows and of projects of each compacted row group, and whether its rows are sorted."""
     with engine._session.cursor() as cursor:
         sql = "SELECT rowid, coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s WHERE settled ORDER BY rowid"
         lying = [row[1:] for row in cursor.execute(sql).fetchall()]
@@ -140,7 +140,7 @@ def test_compaction_skipped_while_busy_is_done_later(engine: DuckDBEngine, monke
     monkeypatch.setattr(work, "_is_busy", lambda: True)
     work.compact_all()
     assert compacted_row_groups(engine) == []
-    # The flusher catches up after all streams were skipped.
+    # The flusher becomes idle only after all streams were skipped, so the next attempt compacts.
     busy = iter([True, True])
     monkeypatch.setattr(work, "_is_busy", lambda: next(busy, False))
     work.compact_all()
@@ -165,7 +165,7 @@ def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     count = 0
-    # Without a pause of five seconds, the engine never counts as quiet.
+    # Without a pause of five seconds between appends, the engine never counts as quiet.
     while count < 12 * ROW_GROUP_SIZE or (
         is_compacted and not compacted_row_groups(engine) and count < 100 * ROW_GROUP_SIZE
     ):
@@ -185,7 +185,7 @@ def test_compaction_waits_for_the_checkpoint_of_a_long_log(
         crowded.setattr(session, "_MAX_LOG_BYTES", 200_000)
         assert not compact_once(engine)
         assert compacted_row_groups(engine) == []
-        # The next pass runs a checkpoint first.
+        # The next call of `compact_all` runs a checkpoint before it compacts.
         crowded.setattr(compaction, "_QUIET_SECONDS", -1.0)
         engine._storage._compactor.compact_all()
     assert len(compacted_row_groups(engine)) == 3

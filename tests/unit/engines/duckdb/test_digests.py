@@ -1,4 +1,4 @@
-"""FARM_FINGERPRINT and SHA512 of columns in DuckDB's SQL equal the reference for every length."""
+"""In DuckDB's SQL, FARM_FINGERPRINT and SHA512 of columns equal the reference for texts of every length."""
 
 import hashlib
 from collections.abc import Callable

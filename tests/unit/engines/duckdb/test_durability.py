@@ -1,4 +1,4 @@
-"""Acknowledged events survive a stop, a crash and a torn log; files of other software or versions are refused."""
+"""Acknowledged events survive a stop, a crash and a torn log. Files of other software or versions are refused."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reopen(folder: Path) -> Iterator[Reopen]:
-    """Yield a function that opens the folder, and closes the previously opened engine first."""
+    """Yield a function that opens the folder. It first closes the engine that it opened before."""
     opened: list[DuckDBEngine] = []
 
     def open_engine() -> DuckDBEngine:
@@ -88,7 +88,7 @@ def test_a_truncated_record_at_the_end_is_skipped(reopen: Reopen, folder: Path, 
 
 
 def damage_log(folder: Path, reopen: Reopen, *, at: int, bytes_: bytes) -> None:
-    """Write five events, each in a record of the write-ahead log, as after a kill, and overwrite some bytes."""
+    """Write five events, each in a separate record of the write-ahead log, and then overwrite some bytes of the log."""
     engine = reopen()
     for number in range(5):
         engine.append([batch(*make_events(number, 1))])
@@ -99,7 +99,7 @@ def damage_log(folder: Path, reopen: Reopen, *, at: int, bytes_: bytes) -> None:
 
 
 def reopen_and_read(folder: Path) -> tuple[list[object], list[str]]:
-    """Return the ids of the events and the reports to the operator."""
+    """Return the ids of the stored events, and the reports to the operator."""
     reports: list[str] = []
     engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=reports.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -125,7 +125,7 @@ def test_damage_inside_the_log_is_reported_and_loses_only_the_damaged_event(reop
 
 
 def test_events_missing_from_both_file_and_log_are_counted(reopen: Reopen, folder: Path) -> None:
-    """Remove the engine's file, so that the flushed events are missing from both."""
+    """Remove the engine's file, so that the flushed events are in neither the file nor the log."""
     engine = reopen()
     engine.append([batch(*make_events(0, ROW_GROUP_ROWS))])
     until_flushed(folder)
@@ -178,7 +178,7 @@ def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Reopen, monkeypa
     write_completely = os.write
 
     def write_half(descriptor: int, data: memoryview) -> int:
-        """Write only half of a record's payload."""
+        """Write only half of a record's payload, and raise the error for a full disk."""
         if len(data) <= wal._RECORD_HEADER.size:
             return write_completely(descriptor, data)
         write_completely(descriptor, data[: len(data) // 2])
@@ -189,7 +189,7 @@ def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Reopen, monkeypa
         with pytest.raises(OutOfDisk) as raised:
             engine.append([batch(*make_events(3, 3))])
     assert ids(engine) == ["e0", "e1", "e2"]
-    # Appending works again even while the exception, with its traceback, is still referenced.
+    # Appending works again, even while a variable still references the exception with its traceback.
     assert engine.append([batch(*make_events(3, 7))])[0].accepted == 7, raised
     assert ids(reopen()) == [f"e{number}" for number in range(10)]
 

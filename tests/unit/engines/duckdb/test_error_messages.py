@@ -69,7 +69,7 @@ def test_value_errors_omit_duckdbs_hints(sql: str, expected_message: str) -> Non
 
 
 def test_a_quoted_line_with_another_message_is_ignored() -> None:
-    """The failing line that DuckDB quotes contains the message of another check."""
+    """Raise an error whose message quotes the failing line. The line contains the message of another check."""
     sql = "SELECT CASE WHEN x = 0 THEN error('cordwood: division by zero') END, 'abc'::INTEGER FROM (VALUES (1)) t(x)"
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()

@@ -1,5 +1,6 @@
-"""After a checkpoint that fails for lack of memory or disk space, DuckDB invalidates the file, and the engine reopens
-it.
+"""If a checkpoint fails for lack of memory or disk space, DuckDB invalidates the file.
+
+The engine then reopens the file.
 """
 
 import json
@@ -45,7 +46,7 @@ def open_engine(folder: Path) -> Iterator[DuckDBEngine]:
 
 
 def flush_incomplete_row_group(engine: DuckDBEngine, first: int = 0) -> int:
-    """Flush fewer events than a row group, which stay in DuckDB's log and memory; return the number of events."""
+    """Flush a row group whose events are only in DuckDB's log and memory. Return the total number of events."""
     numbers = range(first, first + ROW_GROUP_SIZE)
     events = [Event(f"e{n}", NOW_US, metadata=json.dumps({"a": os.urandom(400).hex()})) for n in numbers]
     engine.append([batch(*events)])
@@ -58,7 +59,7 @@ def assert_readable(engine: DuckDBEngine, count: int) -> None:
 
 
 def assert_writable(engine: DuckDBEngine, count: int, cursor: duckdb.DuckDBPyConnection) -> int:
-    """Check that a checkpoint and another flush succeed, and return the number of events."""
+    """Check that a checkpoint and another flush succeed. Return the total number of events."""
     assert_readable(engine, count)
     assert engine._session.checkpoint(cursor)
     count = flush_incomplete_row_group(engine, count)
@@ -156,7 +157,7 @@ def test_a_checkpoint_that_lacked_disk_is_retried_once_there_is_space(disk: Path
 
 
 def test_flushes_stop_while_a_long_log_cannot_be_checkpointed(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DuckDB holds its log in memory, so a longer log would leave less memory to queries."""
+    """Stop flushing, because DuckDB holds its log in memory. A longer log would leave less memory to queries."""
     monkeypatch.setattr(session, "_MAX_LOG_BYTES", 1_000_000)
     with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
         flusher = engine._storage._flusher

@@ -30,9 +30,9 @@ def open_engine(folder: Path) -> DuckDBEngine:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data folder with whole row groups, a second between events, the first events deleted.
+    """Return a data folder with whole row groups of events, one per second, of which the first were deleted.
 
-    The deletion makes DuckDB's statistics useless for the age of the others.
+    Because of the deletion, DuckDB's statistics do not give the time of the oldest remaining event.
     """
     folder = tmp_path_factory.mktemp("start") / "data"
     engine = open_engine(folder)
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def row_groups_read(folder: Path, statement: str) -> list[tuple[int, int]]:
-    """Return row groups read and in total, for each scan that reads a column."""
+    """Return, for each scan that reads a column, the number of row groups that it read and the total number."""
     profile = folder / "profile.json"
     with duckdb.connect() as connection:
         connection.execute(f"attach '{folder / DATABASE_FILE}' as store (read_only)")

@@ -1,4 +1,4 @@
-"""The file gate gives exclusive access for a short time, and makes shared access wait only for a short time."""
+"""The file gate gives exclusive access for a short time, and makes shared access wait for only a short time."""
 
 import threading
 import time

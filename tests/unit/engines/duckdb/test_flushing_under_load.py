@@ -1,4 +1,4 @@
-"""Under load the flusher writes whole row groups and releases freed memory."""
+"""Under load, the flusher writes whole row groups and releases freed memory."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.waiting import until
 
 BATCH_SIZE = 1_024
-# Approximate size of a row group of these events in memory.
+# The approximate size in memory of a row group of these events.
 GROUP_BYTES = ROW_GROUP_ROWS * 320
 
 
@@ -52,7 +52,7 @@ def flush_sizes(storage: Storage) -> list[int]:
 
 
 def persistent_groups(storage: Storage) -> list[int]:
-    """Return the events of each row group that is in the file and not only in DuckDB's log."""
+    """Return the number of events of each row group that is in the file, and not only in DuckDB's log."""
     with storage.query_view([]) as view:
         sql = (
             "SELECT sum(count) FROM pragma_storage_info('store.main.s') WHERE column_name = 'id'"
@@ -89,7 +89,7 @@ def test_freed_memory_is_kept_for_the_set_time_under_load_and_released_after(
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(flusher, "release_free_memory", released.set)
-    # A loaded machine may pause the test for longer.
+    # The pause is long, because a loaded machine may stop the test for a while.
     monkeypatch.setattr(flusher, "_PAUSE_SECONDS", 3.0)
     storage = start_storage(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=retention_seconds))
     append_events(storage, 3 * ROW_GROUP_ROWS)

@@ -51,7 +51,7 @@ def test_an_event_above_the_limit_is_a_chunk_by_itself() -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
-    """Return an engine that flushes only when a test does."""
+    """Return an engine that flushes only when a test flushes."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     engine = DuckDBEngine(
         tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY_BYTES, max_unflushed_bytes=2**40)
@@ -61,7 +61,11 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
 
 
 def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: DuckDBEngine) -> None:
-    """Large events are not converted to VARIANT in one statement: 49 MB of them took over 190 MB, and blocked the stream."""
+    """Query and flush 50 MB of large events.
+
+    Converting 49 MB of events to VARIANT in one statement took over 190 MB and blocked the stream. Therefore the engine
+    converts them in chunks.
+    """
     engine.append([Batch("s", [make_event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
     for number in range(50):
         engine.append([Batch("s", [make_event(f"large{number}", "evil", 1_000_000)], NOW_US)])

@@ -1,5 +1,6 @@
-"""Queries for the first few rows limit each table separately and read wide columns last, and return the same rows as a
-full read.
+"""Queries for the first few rows limit each table separately and read wide columns last.
+
+They return the same rows as a query that reads all columns at once.
 """
 
 from collections.abc import Iterator
@@ -152,7 +153,7 @@ def test_the_rows_are_the_same_at_rest(engine: DuckDBEngine, flushed_engine: Duc
 def test_each_table_is_limited_before_their_union_is(engine: DuckDBEngine) -> None:
     sql = printed_sql(engine, "select id, metadata from `s` order by timestamp desc limit 7 offset 3")
     in_file, _, in_memory = sql.partition(" UNION ALL ")
-    # The file is read once to find row ids, and once to read the rows.
+    # The file's table is limited twice: in the scan that finds row ids, and in the scan that reads the rows.
     assert (in_file.count("LIMIT 10"), in_memory.count("LIMIT 10")) == (2, 1)
     assert "store.main" not in in_memory
     assert in_memory.endswith("LIMIT 7 OFFSET 3")
@@ -233,7 +234,9 @@ def test_the_search_for_rows_names_no_column_that_is_only_answered(flushed_engin
 def test_a_nested_object_is_extracted_from_the_found_events(
     flushed_engine: DuckDBEngine, sql: str, wide_object: str
 ) -> None:
-    """Otherwise the engine would assemble the object for every event that it scans."""
+    """Extract the object only for the found events. The engine would otherwise assemble it for every event that it
+    scans.
+    """
     finding, _, reading = str(flushed_sql(compile_query(flushed_engine, sql))).partition("LIMIT 7")
     assert LATE_READ_MARK in finding
     assert wide_object not in finding

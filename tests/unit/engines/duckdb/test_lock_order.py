@@ -1,4 +1,4 @@
-"""Ordered locks refuse acquisition in the wrong order, and otherwise behave as the locks that they wrap."""
+"""Ordered locks refuse acquisition in the wrong order, and otherwise behave like the locks that they wrap."""
 
 import threading
 

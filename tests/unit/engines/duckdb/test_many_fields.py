@@ -1,4 +1,4 @@
-"""Events with thousands of distinct fields are flushed and compacted within little memory."""
+"""Events with thousands of distinct fields are flushed and compacted with little memory."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,10 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 
 
 def append_events(engine: DuckDBEngine, first: int, count: int, *, many_field_events: int) -> None:
-    """Append ordinary events of one project, and `many_field_events` of another with fields that no other event has."""
+    """Append `count` events. Most are ordinary events of one project.
+
+    The project of the other `many_field_events` has fields that no other event has.
+    """
     ordinary = [
         Event(f"e{n}", NOW_US, "m", "good", '{"a":{"b":1}}') for n in range(first, first + count - many_field_events)
     ]
@@ -60,7 +63,7 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
     until(lambda: store.flushed_to >= ROW_GROUP_ROWS, 60)
     assert shredded_rows(engine) == -1
     with engine._session.cursor() as cursor:
-        # A checkpoint is refused while the flusher writes.
+        # A checkpoint is refused while the flusher writes, so it is tried repeatedly.
         until(lambda: engine._session.checkpoint(cursor), 60)
         monkeypatch.setattr(session, "_SHREDDING_PAUSE_SECONDS", 0.0)
         engine._session.resume_shredding_when_due(cursor)
@@ -73,7 +76,10 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
 
 
 def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEngine) -> None:
-    """Shredding these 8 MB takes 3 GB, which DuckDB does not count, so that the memory watchdog would end the engine."""
+    """Flush 8 MB of such events. Shredding them takes 3 GB, which DuckDB does not count.
+
+    Therefore the memory watchdog would end the engine.
+    """
     store = engine._storage.get_store("s")
     store.add_kinds({("metadata",): frozenset({ValueKind.UNLISTED})})
     append_events(engine, 0, 2_000, many_field_events=2_000)
@@ -85,7 +91,10 @@ def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEng
 
 
 def test_an_engine_can_start_without_shredding(tmp_path: Path) -> None:
-    """After a process was ended for its memory, the next one starts so, because the same row groups are written again."""
+    """Open an engine as after a process was ended for its memory.
+
+    The same row groups are then written again, so the next process does not shred them.
+    """
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(starts_without_shredding=True))
     assert shredded_rows(engine) == -1
     engine.close()
@@ -163,7 +172,7 @@ def test_a_write_that_runs_out_of_memory_is_retried_without_shredding(engine: Du
 
 def test_out_of_memory_in_the_statement_check_is_not_a_breach() -> None:
     class Cursor:
-        """Answer as DuckDB does while other queries hold all memory."""
+        """A fake cursor that answers as DuckDB does while other queries hold all memory."""
 
         def extract_statements(self, _: str) -> list[object]:
             return [object()]

@@ -1,4 +1,4 @@
-"""Cached blocks of the file are evicted while no query runs, and the memory limit is restored."""
+"""While no query runs, cached blocks of the file are evicted, and then the memory limit is restored."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ EVENT_COUNT = 20_000
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """Yield an engine whose events are all in its file, without background compaction, which counts as idle at once."""
+    """Yield an engine without background compaction, whose events are all in its file. It counts as idle at once."""
     monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", MAX_CACHED_BYTES)
     monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", 1e-6)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
@@ -51,7 +51,7 @@ def cached_bytes(engine: DuckDBEngine) -> int:
 
 
 def reclaim_repeatedly(engine: DuckDBEngine) -> None:
-    """Reclaim several times, because memory that is used for a moment makes one run evict less."""
+    """Reclaim memory several times, because one run evicts less if other memory is in use at this moment."""
     reclaimer = engine._storage._compactor.memory_reclaimer
     with engine._session.cursor() as cursor:
         for _ in range(5):

@@ -29,7 +29,10 @@ EVENTS_PER_BLOCK = 100
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
-    """Yield an engine with twelve blocks of a hundred events, each with a unique word, and ten pending events."""
+    """Yield an engine with twelve blocks and ten pending events.
+
+    Each block has a hundred events, and each event has a unique word.
+    """
     folder: Path = tmp_path_factory.mktemp("pieces")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Flusher, "flush_next", lambda _: 60.0)
@@ -175,7 +178,7 @@ def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
 
 
 def test_a_regular_expression_is_pushed_down_to_the_table(engine: DuckDBEngine) -> None:
-    """DuckDB would not push it down through a sub-query, because it might fail."""
+    """Push down the condition, which DuckDB itself does not push through a sub-query, because it might fail."""
     through = "with e as (select id, event_message as m from `s`)"
     statement = compile_query(engine, through + """ select id from e where regexp_contains(m, r"G.T's? \\{2@x")""")
     for sql, tables in ((flushed_sql(statement), 1), (statement.sql, 2)):

@@ -1,4 +1,4 @@
-"""Optional predicates: for the value of a parameter, only the operand of `(@p IS NULL OR …)` that matters is run.
+"""Optional predicates: of `(@p IS NULL OR …)`, only the operand that matters for the parameter's value is run.
 
 The rows are the same as with the whole predicate.
 """
@@ -77,7 +77,7 @@ def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = 
 
 
 def without_optional_predicates(statement: Statement) -> Statement:
-    """Return the statement with both sides of its optional predicates for all values."""
+    """Return the statement with the whole predicates in place of its optional predicates."""
     variants = [
         PlanVariant((print_segments(variant.segments),), variant.event_range, variant.is_optimistic)
         for variant in statement.plan.variants
@@ -128,7 +128,7 @@ def test_most_comparisons_have_rows(engine: DuckDBEngine) -> None:
 
 
 def where_clause(engine: DuckDBEngine, sql: str, **values: object) -> str:
-    """Return the WHERE clause that DuckDB is given, without parentheses and quotes."""
+    """Return the WHERE clause of the SQL that DuckDB runs, without parentheses and quotes."""
     statement = compile_query(engine, sql)
     printed = print_segments(statement.plan.variants[0].segments, dict.fromkeys(VALUES) | values)
     return re.sub(r'[()"]', "", printed[printed.index("WHERE") : printed.index(" ORDER")])

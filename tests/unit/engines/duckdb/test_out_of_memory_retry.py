@@ -1,4 +1,4 @@
-"""A query that immediately fails for lack of memory is retried once, because another query may have used the memory."""
+"""A query that fails early for lack of memory is retried once, because another query may have used the memory."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ MAX_SECONDS = 1.0
 
 
 def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
-    """Fail the first attempts for lack of memory, each after some seconds; return the list of statements that ran."""
+    """Let the first attempts fail for lack of memory, each after some seconds. Return the questions that ran."""
     questions: list[Question] = []
     real = QueryRunner._run_statement
 

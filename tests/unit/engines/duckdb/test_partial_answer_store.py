@@ -1,5 +1,6 @@
-"""The store of partial answers is bounded, and a caller with many parameter values does not evict the answers that
-others use.
+"""The store of partial answers is bounded.
+
+A caller with many parameter values does not evict the answers that others use.
 """
 
 import os

@@ -65,7 +65,7 @@ QUERIES = {
     "booleans and numbers": "select starts_with(t.event_message, 'b') as b, length(t.id) as n, extract(hour from t.timestamp) as h,"
     " count(*) as c from `s` as t where t.timestamp < @since group by b, n, h order by b, n, h",
 }
-# These conditions depend only on the event and not on the time of the call.
+# This condition depends only on the event, and not on the time of the call.
 QUERIES["times of the event"] = (
     "select count(*) as c from `s` as t where t.timestamp > timestamp_sub(t.ingested_at, interval 70 hour)"
 )
@@ -84,7 +84,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let blocks be small, without background flushes and compaction."""
+    """Make blocks small, and turn off flushes and compaction in the background."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
@@ -95,7 +95,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def outcomes() -> Iterator[Counter[str]]:
-    """Yield the number of uses of partial answers by outcome."""
+    """Yield the number of questions for which partial answers were used, by outcome."""
     OUTCOME_COUNTS.clear()
     yield OUTCOME_COUNTS
     OUTCOME_COUNTS.clear()
@@ -144,7 +144,7 @@ def compacted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def open_copy(compacted_folder: Path, folder: Path, reuse: PartialAnswerLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
-    """Open a copy of the folder; its last events are in the memtable."""
+    """Open a copy of the folder, and append events that stay in the memtable."""
     shutil.copytree(compacted_folder, folder)
     engine = open_engine(folder, reuse)
     engine.append([batch(*(event(100_000 + number, NOW_US - number) for number in range(100)))])
@@ -202,7 +202,7 @@ def answer(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]
 
 
 def assert_equal_answers(engine: DuckDBEngine, sql: str, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
-    """Require the same rows with and without partial answers."""
+    """Check that the rows with and without partial answers are equal, and return them."""
     statement = compile_query(engine, sql)
     without_partial_plan = msgspec.structs.replace(statement, plan=Plan(statement.plan.variants))
     expected = answer(engine, without_partial_plan, values, now_us)
@@ -342,8 +342,9 @@ def test_an_answer_from_before_a_deletion_is_not_used_after_it(
 
 
 def test_a_restored_folder_has_the_answers_of_its_own_events(compacted_folder: Path, tmp_path: Path) -> None:
-    """After a restore, new blocks get the numbers of the lost ones, and the files with partial answers of the lost
-    blocks still exist.
+    """Restore the folder twice, while the files with partial answers of the lost blocks still exist.
+
+    After each restore, new blocks get the numbers of the lost blocks.
     """
     engine = open_copy(compacted_folder, tmp_path / "data")
     engine.close()

@@ -96,7 +96,7 @@ def test_the_presence_of_a_record_is_read_from_the_object_paths(engine: Engine) 
         engine, f"{SUB_QUERIES} select count(*) from f cross join unnest(m) as m cross join unnest(m.request) as r"
     )
     assert "variant_typeof" not in sql
-    # The test runs with flushed and with pending events.
+    # The condition is in the scans of both tables: the table in the file, and the memtable.
     assert sql.count('contains("object_paths"') == 2
 
 
@@ -139,7 +139,7 @@ PARENTHESIZED_JOIN = (
 
 
 def test_paths_are_pushed_into_a_parenthesized_join(engine: Engine) -> None:
-    """As in the unified log page, which joins requests with their log lines."""
+    """Read paths in a parenthesized join, as the unified log page does, which joins requests with their log lines."""
     assert [row[:2] for row in rows(engine, PARENTHESIZED_JOIN)] == [
         ("a", "/a"),
         (None, None),

@@ -1,4 +1,4 @@
-"""The shapes of projects are restored from the file and the write-ahead log after a restart or a crash."""
+"""After a restart or a crash, the shapes of projects are restored from the file and the write-ahead log."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def test_project_shapes_survive_restarts(open_engine: OpenEngine) -> None:
 
 
 def test_project_shapes_of_flushed_and_pending_events_survive_a_crash(open_engine: OpenEngine, tmp_path: Path) -> None:
-    """Open a copy of the folder of a running engine, which has the files that a kill would leave."""
+    """Open a copy of a running engine's folder, whose files are those that a kill would leave."""
     engine = open_engine()
     engine.append([make_batch("a", ROW_GROUP_ROWS, p=kinds_of_paths(("sealed",)))])
     until_flushed(tmp_path / "data")

@@ -26,7 +26,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 @pytest.fixture
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
-    """Yield a storage that flushes only when a test does."""
+    """Yield a storage that flushes only when a test flushes."""
     storage = Storage(session, tmp_path, StorageLimits(FlushLimits(0, 2**30)), lambda: NOW_US, lambda _: None)
     storage.start()
     storage.prepare([stream("s")])
@@ -148,7 +148,7 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
     storage = Storage(session, tmp_path, StorageLimits(FlushLimits(1, 2**30)), lambda: NOW_US, reports.append)
 
     def fail_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        # The engine of another test may still be open.
+        # The engine of another test, which may still be open, flushes without failures.
         is_mine = store is storage.get_store("s")
         for failure in failures if is_mine else ():
             raise failure

@@ -89,7 +89,7 @@ def fill_cache(engine: DuckDBEngine) -> None:
 
 
 def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
-    """Return the answer from the recent cache, or None if the cache cannot answer."""
+    """Return the answer from the recent cache, or None if the cache cannot answer the query."""
     engine._query_runner._recent_misses.clear()
     limits = RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=limit))
     recent_rows = engine._query_runner._answer_from_recent_table(question(engine, sql, limit), limits, NEVER_CANCELLED)
@@ -110,7 +110,7 @@ def without_recent_variant(page_question: Question) -> Question:
     return msgspec.structs.replace(page_question, statement=msgspec.structs.replace(page_question.statement, plan=plan))
 
 
-# Queries
+# Tests of queries that the cache may answer
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_other_queries_have_no_variant_for_the_cache(engine: DuckDBEngine, sql: 
     assert question(engine, sql).statement.plan.choose_variant(EventRange.RECENT) is None
 
 
-# Answers
+# Tests of the answers
 
 
 def test_a_full_page_does_not_read_the_file(engine: DuckDBEngine) -> None:
@@ -233,7 +233,7 @@ def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
 
 
 def random_json(dice: Random, depth: int = 3) -> object:
-    """Return random JSON whose objects share keys with values of different kinds."""
+    """Return random JSON. Its objects share keys, at which the values have different kinds."""
     kind = dice.randrange(9 if depth else 6)
     if kind < 6:
         return (None, True, dice.randrange(-9, 2**40), dice.random() * 1e3, f"t{dice.randrange(99)}", 'ü"\n')[kind]
@@ -243,7 +243,7 @@ def random_json(dice: Random, depth: int = 3) -> object:
 
 
 def test_json_in_the_cache_equals_that_of_the_file(storage: Storage, session: Session) -> None:
-    """In the file, DuckDB shreds the objects of a row group into columns."""
+    """Compare JSON from the cache with JSON from the file, where DuckDB shreds objects into columns."""
     store, dice = storage.get_store("s"), Random(7)
     storage.recent_cache.max_bytes = 10**8
     storage.recent_cache.fill(store)
@@ -291,7 +291,7 @@ def test_events_past_their_retention_are_not_answered(engine: DuckDBEngine) -> N
     assert answer_from_recent(engine, PAGE_QUERY) == answer_from_file(engine, PAGE_QUERY)
 
 
-# Size and expiry
+# Tests of size and expiry
 
 
 def limit_to_ten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +360,7 @@ def test_only_the_most_recently_queried_streams_are_cached(engine: DuckDBEngine)
     assert [store.recent.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
 
 
-# Concurrent writes
+# Tests of concurrent writes
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 @pytest.fixture
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
-    """Yield a storage that flushes only when a test does."""
+    """Yield a storage that flushes only when a test flushes."""
     limits = StorageLimits(FlushLimits(0, 2**30), max_recent_bytes=10**6)
     storage = Storage(session, tmp_path, limits, lambda: NOW_US, lambda _: None)
     storage.start()
@@ -419,7 +419,7 @@ def test_without_a_cache_a_flush_does_not_wait_for_the_fill_lock(storage: Storag
 
 
 def test_a_flush_of_events_that_are_not_cached_drops_the_cache(storage: Storage) -> None:
-    """Otherwise the cache would lack these events."""
+    """Drop the cache in this case, because it would lack these events."""
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])
@@ -428,7 +428,10 @@ def test_a_flush_of_events_that_are_not_cached_drops_the_cache(storage: Storage)
 
 
 def test_events_of_a_failed_flush_are_cached_once(storage: Storage, session: Session) -> None:
-    """The chunk is pending again, behind a later chunk that is being flushed."""
+    """Return the first of two chunks to the pending events, as after a failed flush.
+
+    The chunk is then behind a later chunk that is still being flushed.
+    """
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     for number in (1, 2):
@@ -492,13 +495,16 @@ class ConcurrentWork:
                 return
         missing = {event(number).id for number in range(oldest_id + 1)} - set(cached_rows)
         self.checks.append(len(cached_rows))
-        # An empty table was dropped meanwhile.
+        # If the cached table is empty, another thread dropped it during the check.
         if cached_rows and (missing or len(cached_rows) != len(set(cached_rows))):
             self.faults.append(f"{len(cached_rows)} of {oldest_id}: {sorted(missing)[:3]}")
 
 
 def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
-    """The new table has the flushed events and not yet the pending ones."""
+    """Drop and fill the cache while a view of it is open.
+
+    The new table has only flushed events. The event that was pending is in neither.
+    """
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])

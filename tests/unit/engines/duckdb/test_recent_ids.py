@@ -1,4 +1,4 @@
-"""Recent ids are recognized for the whole window, almost without looking up new ids in the file."""
+"""Recent ids are recognized for the whole window, and new ids are almost never looked up in the file."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ NOW_US = 1_700_000_000 * 10**6
 
 
 class RecordedIds:
-    """Recent ids, with a record of those that were looked up in storage."""
+    """Recent ids, and a record of the ids that were looked up in storage."""
 
     def __init__(self) -> None:
         self.ids = RecentIds(self._look_up, NOW_US, has_earlier_events=False)
@@ -51,7 +51,7 @@ def test_ids_of_a_fast_stream_are_known_until_the_window_ends(monkeypatch: pytes
         )
     ids = [f"taken{minute * DEDUPLICATION_WINDOW_EVENTS}" for minute in range(8)]
     assert recorded.ids.find_duplicates(ids, NOW_US + 8 * 60_000_000) == set(range(8))
-    # A Bloom filter that holds the ids of two minutes becomes full a minute after its last id, and is kept for ten more
+    # Each Bloom filter holds the ids of two minutes. It is replaced a minute after its last id, and kept for ten more
     # minutes.
     assert recorded.ids.find_duplicates(ids, NOW_US + 12 * 60_000_000) == set(range(8))
     assert recorded.ids.find_duplicates(ids, NOW_US + 12 * 60_000_000 + 1) == {2, 3, 4, 5, 6, 7}
@@ -62,5 +62,6 @@ def test_new_ids_are_rarely_looked_up_after_two_million() -> None:
     recorded.add_taken(0, 2_000_000)
     ids = [f"new{number}" for number in range(200_000)]
     assert recorded.ids.find_duplicates(ids, NOW_US) == set()
-    # About one false positive is expected with this Bloom filter; with only three bits in one word there would be 130.
+    # With this Bloom filter, about one false positive is expected. With only three bits in one word, there would be
+    # 130.
     assert len(recorded.looked_up) < 12

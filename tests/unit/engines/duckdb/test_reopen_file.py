@@ -1,4 +1,7 @@
-"""The engine reopens its file once DuckDB's metadata of row groups takes much memory, without a failed query or append."""
+"""The engine reopens its file if DuckDB's metadata of row groups takes much memory.
+
+No query or append fails because of it.
+"""
 
 import json
 import platform
@@ -24,7 +27,7 @@ from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.file_identity import file_identity
 from tests.unit.engines.duckdb.threads import in_another_thread
 
-# DuckDB's minimum for a row group: one vector.
+# DuckDB's minimum size of a row group, which is one vector of 2,048 rows.
 ROW_GROUP_SIZE = 2048
 COUNTS_QUERY = "select count(*), count(distinct id), count(t.metadata.a0) from `s` as t"
 WIDE_METADATA = json.dumps({f"a{number}": number for number in range(60)})
@@ -35,7 +38,10 @@ REPORTS_HEAP = LIBRARY == "glibc" and tuple(map(int, VERSION.split("."))) >= (2,
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """Yield an engine with small row groups and no background work, whose reopening hardly waits for other access."""
+    """Yield an engine with small row groups and without background work.
+
+    Reopening its file hardly waits for queries and flushes.
+    """
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
@@ -47,7 +53,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 
 
 def flush_groups(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
-    """Flush row groups and return the total number of events."""
+    """Append and flush whole row groups. Return the total number of events."""
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         for start in range(first, first + groups * ROW_GROUP_SIZE, ROW_GROUP_SIZE):
@@ -64,7 +70,7 @@ def flush_groups(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
 
 
 def try_reopen(engine: DuckDBEngine) -> bool:
-    """Return whether an attempt reopened the file."""
+    """Try to reopen the file, and return whether it was reopened."""
     before = file_identity(engine)
     with engine._session.cursor() as cursor:
         engine._storage._compactor.memory_reclaimer._reopen(cursor)
@@ -120,7 +126,7 @@ def test_the_file_is_reopened_once_the_heap_has_grown_by_a_share_of_the_memory_l
     reclaim_times(engine)
     repeat_until_done = file_identity(engine)
     assert repeat_until_done != before
-    # The memory in use after reopening is the new baseline.
+    # The memory that is in use after reopening becomes the new baseline.
     reclaim_times(engine, 12)
     assert file_identity(engine) == repeat_until_done
 
@@ -193,7 +199,7 @@ def test_reopening_waits_for_running_queries_and_is_retried_later(engine: DuckDB
 
 def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEngine) -> None:
     count = flush_groups(engine, 10)
-    # A repeated id is looked up in the file.
+    # The id of this event is already stored, so that each append looks it up in the file.
     known = Event("e1", NOW_US, "m", "p", WIDE_METADATA, received_us=NOW_US)
     done, outcomes = threading.Event(), []
 
@@ -257,7 +263,7 @@ def test_a_failed_reopening_is_reported_and_retried(engine: DuckDBEngine, monkey
             engine._storage._compactor.memory_reclaimer._reopen(cursor)
         with pytest.raises(EngineFailed, match="could not be opened again"):
             rows(engine, COUNTS_QUERY)
-        # A retriable fault: the sender repeats the events.
+        # The fault of an append is retriable, so that the sender repeats the events.
         with pytest.raises(EngineFailed, match="could not be opened again"):
             engine.append([batch(Event("e1", NOW_US, "m", "p", WIDE_METADATA, received_us=NOW_US))])
     with engine._session._root.cursor() as cursor:

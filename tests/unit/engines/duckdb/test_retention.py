@@ -1,4 +1,4 @@
-"""Retention removes events by age, size and number during ingest and queries, and their space is reused."""
+"""During ingest and queries, retention removes events by age, size and number, and their space is reused."""
 
 import os
 import random
@@ -34,7 +34,7 @@ class ManualClock:
 
 
 def make_events(first: int, count: int, from_us: int, until_us: int) -> list[Event]:
-    """Return events evenly spread over a time, with texts that compress badly."""
+    """Return events that are evenly spread over a time, with texts that compress badly."""
     dice = random.Random(first)
     step = (until_us - from_us) / count
     return [
@@ -49,7 +49,7 @@ def make_events(first: int, count: int, from_us: int, until_us: int) -> list[Eve
 
 
 class QueryThread(threading.Thread):
-    """Run a query repeatedly and record each duration under the current `busy`."""
+    """Thread that repeats a query, and records each duration under the current value of `busy`."""
 
     def __init__(self, engine: DuckDBEngine) -> None:
         super().__init__()
@@ -127,8 +127,9 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
         engine.append([batch(*new_events, to="st"[number % 2], received_us=clock.now_us)])
         until_flushed(tmp_path / "data")
         engine.sweep(clock.now_us)
-    # The share to delete is estimated from the number of events, and the size of the file is a number of blocks, about
-    # forty in this test.
+    # The share to delete is estimated from the number of events. The size of the file is a whole number of blocks,
+    # about forty
+    # here, so it may exceed the limit by one block.
     used = engine._session.used_bytes(engine._session.cursor())
     assert used <= limit + _BLOCK_BYTES
     oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
@@ -140,7 +141,10 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
 
 
 def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_path: Path) -> None:
-    """Otherwise each sweep would rewrite the remaining events, and leave one more copy of them."""
+    """Sweep while a reader holds the old events.
+
+    Otherwise each sweep would rewrite the remaining events again and leave one more copy of them.
+    """
     limit = 1_500_000
     engine = DuckDBEngine(
         tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=ManualClock()
@@ -182,7 +186,7 @@ def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
 
 
 def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
-    """Also if none of their events arrived since the start."""
+    """Estimate the sizes both with new events, and after a restart without new events."""
     long_text, count = "x" * 10_000, ROW_GROUP_ROWS
     for is_new in (True, False):
         engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())

@@ -1,4 +1,4 @@
-"""A flush sorts the events of each row group by project, then time."""
+"""A flush sorts the events of each row group by project, and then by time."""
 
 import time
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def event(number: int) -> Event:
 
 
 def stored_order(engine: DuckDBEngine) -> list[tuple[str, int]]:
-    """Return project and time of each event in the order of the file."""
+    """Return the project and the time of each event, in the order of the file."""
     with engine._session.cursor() as cursor:
         sql = "SELECT coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s ORDER BY rowid"
         return [(row[0], row[1]) for row in cursor.execute(sql).fetchall()]
@@ -58,7 +58,7 @@ def test_sorting_keeps_the_values_of_each_event(engine: DuckDBEngine) -> None:
     engine.append([batch(*map(event, range(500, 900)), received_us=NOW_US)])
     flush_pending(engine)
     sql = "select id, project, unix_micros(ingested_at), cast(t.metadata.n as int64) from `s` as t order by id"
-    # The receive time of each event is a microsecond after that of the previous event, also across batches.
+    # Each event's receive time is a microsecond after that of the previous event, even across batches.
     assert rows(engine, sql) == [
         (f"e{number:06}", event(number).project, NOW_US - 5 + number, number) for number in range(900)
     ]

@@ -1,4 +1,4 @@
-"""DuckDB's rules for BigQuery functions: the printed SQL and its errors. Results are tested in spec/sql."""
+"""DuckDB's rules for BigQuery functions: the SQL that they print, and its errors. Results are tested in spec/sql."""
 
 from collections.abc import Iterator
 

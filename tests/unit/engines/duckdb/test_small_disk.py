@@ -1,4 +1,4 @@
-"""A full disk makes the engine refuse events and answer queries, and it recovers without a restart."""
+"""On a full disk, the engine refuses events and answers queries. It recovers without a restart."""
 
 import os
 import time
@@ -29,7 +29,7 @@ def make_events(first: int) -> list[Event]:
 
 
 def fill_disk(engine: DuckDBEngine) -> int:
-    """Append until the disk is full and return the number of stored events."""
+    """Append events until the disk is full. Return the number of stored events."""
     stored = 0
     while stored < 100_000:
         try:

@@ -1,4 +1,4 @@
-"""A snapshot for a backup preserves the files as they are at its time, while writes continue."""
+"""A snapshot for a backup preserves the files as they are when it is made, although writes continue."""
 
 import subprocess
 import sys

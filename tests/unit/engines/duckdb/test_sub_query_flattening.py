@@ -1,4 +1,4 @@
-"""Sub-queries that only select columns and filter are merged into their reader, with the same rows."""
+"""A sub-query that only selects columns and filters is merged into the query that reads it, with the same rows."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -64,7 +64,7 @@ def event(number: int) -> Event:
 
 
 def select_count(engine: DuckDBEngine, sql: str) -> int:
-    """Return the number of SELECTs above the one that replaces the stream."""
+    """Return the number of SELECTs, without the one that replaces the stream."""
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
     at_rest = flushed_sql(compile_saved_query(program, engine.target, engine.shapes()))
     return str(at_rest).count("SELECT") - 1

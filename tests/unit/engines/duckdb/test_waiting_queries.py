@@ -1,4 +1,4 @@
-"""A query stops at its time limit and when it is cancelled, also while it waits and between two statements."""
+"""A query stops at its time limit or when it is cancelled, even while it waits, and between two of its statements."""
 
 import threading
 import time
@@ -35,7 +35,10 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
 
 @contextmanager
 def run_in_thread(hold: Callable[[threading.Event, threading.Event], None]) -> Iterator[None]:
-    """Run a function in a thread until the block ends; the block begins when the function sets its first event."""
+    """Run a function in a thread during the block.
+
+    The block begins when the function sets its first event. The second event is set at the end of the block.
+    """
     has_begun, is_over = threading.Event(), threading.Event()
     thread = threading.Thread(target=hold, args=(has_begun, is_over), daemon=True)
     thread.start()
@@ -120,7 +123,7 @@ ENDLESS_QUERY = f"select count(*) as n from {NUMBERS} a, {NUMBERS} b, {NUMBERS} 
 
 
 def sleep_between_statements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sleep between two statements of a query, when DuckDB ignores interrupts."""
+    """Make queries sleep between two of their statements, where an interrupt of DuckDB has no effect."""
     column_types = QueryRunner._column_types
 
     def read_types_and_sleep(*arguments: Any) -> object:
@@ -138,7 +141,7 @@ def test_a_query_stops_if_its_time_limit_passes_between_two_statements(
     began = time.monotonic()
     with pytest.raises(OutOfTime):
         rows(engine, ENDLESS_QUERY, SHORT_LIMITS)
-    # The time limit of the test would stop the query as well.
+    # Without this check, the time limit of the test itself could end the query.
     assert time.monotonic() < began + 60
 
 

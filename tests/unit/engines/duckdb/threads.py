@@ -1,4 +1,4 @@
-"""Work in another thread, for tests that hold a lock of a later rank."""
+"""Work in another thread, for tests whose own thread holds a lock of a later rank."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

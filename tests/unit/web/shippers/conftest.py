@@ -1,4 +1,4 @@
-"""The service in the process of the tests, as shippers use it."""
+"""Fixtures that run the service in the tests' process, as shippers use it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -41,14 +41,14 @@ class ShipperResponse:
 
 @dataclass
 class ShipperSite:
-    """A service with the streams app, edge and slow; labels `nginx*` are mapped to edge, and `slow*` to slow."""
+    """A service with the streams app, edge and slow. Labels `nginx*` are mapped to edge, and labels `slow*` to slow."""
 
     inside: InProcessApp
 
     def send(
         self, method: str, path: str, body: bytes | str = b"", *, key: str | None = None, **headers: str
     ) -> ShipperResponse:
-        """Send a request with the private key, or another one, or none if `key` is empty."""
+        """Send a request, with the private key if `key` is None, or without a key if `key` is empty."""
         header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
         if key is not None:
             header_fields["x-api-key"] = key
@@ -61,7 +61,7 @@ class ShipperSite:
         return str(response.json()["token"])
 
     def events(self, stream: str, message: str = "") -> list[dict[str, Any]]:
-        """Return the newest events of a stream whose message begins with a text, oldest first."""
+        """Return the newest events of a stream whose message begins with `message`, oldest first."""
         response = self.send("GET", f"/api/sources/{stream}/recent?limit=100")
         assert response.status == 200, response.body
         return [event for event in response.json() if str(event["event_message"]).startswith(message)]
@@ -70,14 +70,14 @@ class ShipperSite:
         return [event["event_message"] for event in self.events(stream, message)]
 
     def quarantined(self) -> list[dict[str, Any]]:
-        """Return the items of the quarantine, newest first."""
+        """Return the quarantined items, newest first."""
         body: list[dict[str, Any]] = self.send("GET", "/api/quarantine").json()
         return body
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShipperSite]:
-    """Yield one service for all tests of a module, which identify their events by message."""
+    """Yield one service for all tests of a module. The tests identify their events by message."""
     tmp_path: Path = tmp_path_factory.mktemp("shippers")
     (tmp_path / "streams.toml").write_text(STREAMS)
     settings = Settings(

@@ -1,4 +1,4 @@
-"""Datadog's log intake: stored events, their streams, and responses."""
+"""Datadog's log intake: the stored events, their streams, and the responses."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Elasticsearch's bulk API: stored events, their streams, and responses."""
+"""Elasticsearch's bulk API: the stored events, their streams, and the responses."""
 
 import base64
 import gzip

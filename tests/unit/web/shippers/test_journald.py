@@ -1,4 +1,4 @@
-"""Uploads of systemd-journal-upload: entries are stored as they arrive, and the upload is answered at its end."""
+"""Uploads of systemd-journal-upload: entries are stored as they arrive, and the upload is answered when it ends."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ def upload(
 
 
 class UploadClient:
-    """A client that sends a body in chunks when the test does, and collects the answer."""
+    """A client that sends the chunks of a body when the test calls `send`, and collects the answer."""
 
     def __init__(self, site: ShipperSite, *, path: str = "/upload") -> None:
         headers = {"content-type": JOURNAL_MEDIA_TYPE, "x-api-key": site.inside.key}
@@ -81,7 +81,7 @@ def test_complete_entries_are_stored_before_the_upload_ends(site: ShipperSite) -
 
 
 async def until_stored(message: str, site: ShipperSite) -> None:
-    """Wait until the stream `app` has an event with the message."""
+    """Wait until the stream `app` has an event with this message."""
     answer_body = b""
     while message.encode() not in answer_body:
         scope = _asgi_scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
@@ -179,7 +179,7 @@ def test_a_stalled_or_slow_upload_is_refused(site: ShipperSite, monkeypatch: pyt
 
 
 def test_an_upload_holds_one_entry_at_a_time_in_memory(site: ShipperSite) -> None:
-    """An entry without an end is refused; the entries before it are stored."""
+    """Send an entry that is too large, which is quarantined. The entries before and after it are stored."""
 
     async def converse() -> None:
         sender = UploadClient(site, path="/journald/app/upload")

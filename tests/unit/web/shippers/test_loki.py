@@ -1,4 +1,4 @@
-"""Loki's push API: stored events, their streams, and responses."""
+"""Loki's push API: the stored events, their streams, and the responses."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""Splunk's HTTP Event Collector: stored events, their streams, and responses."""
+"""Splunk's HTTP Event Collector: the stored events, their streams, and the responses."""
 
 import base64
 import json
