@@ -3,11 +3,9 @@
 python -m bench.followers [--followers N] [--rate N] [--seconds N] [--reconnects N]
 
 Four senders store events in batches of fifty. Followers with ten distinct filters receive the matching events; each
-filter
-matches one event in a hundred. The delay of a row is the time from the acknowledgement of its batch to its arrival in
-the
-follower's socket. A separate process reads all followers. It closes some connections and resumes them from their last
-event id.
+filter matches one event in a hundred. The delay of a row is the time from the acknowledgement of its batch to its
+arrival in the follower's socket. A separate process reads all followers. It closes some connections and resumes them
+from their last event id.
 """
 
 import argparse

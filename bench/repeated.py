@@ -4,8 +4,7 @@ python -m bench.repeated [--sizes N,N] [--rounds N] [--scratch DIR]
 
 The events of eight days are generated, and the newest are of the present. For each size, two services have the same
 events. They answer usage.api-counts over seven days in turns, without the cache of answers. One service has no space
-for
-partial answers. A scratch folder keeps the services' data for the next run, which must be on the same day.
+for partial answers. A scratch folder keeps the services' data for the next run, which must be on the same day.
 """
 
 import argparse

@@ -33,8 +33,7 @@ from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, par
 from cordwood.sql.plan import EventRange, print_segments
 
 # The segments of each layout, oldest first. For each segment: its number of row groups, and how many row groups are
-# sorted
-# by project together as one run. The last segment has all remaining row groups.
+# sorted by project together as one run. The last segment has all remaining row groups.
 SEGMENTS_BY_LAYOUT: Mapping[str, Sequence[tuple[int, int]]] = {
     "one": [(10**6, 10**6)],
     "three": [(90, 10), (4, 1), (10**6, 1)],

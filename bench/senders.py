@@ -3,8 +3,7 @@
 python -m bench.senders [--events N] [--batch N] [protocol ...]     measure the named protocols, or all
 
 Each protocol sends the same events to a newly started service, from one sender and from eight. By default, each body
-has
-a thousand events. The protocols are the entries of `SENDERS`.
+has a thousand events. The protocols are the entries of `SENDERS`.
 """
 
 import argparse

@@ -123,8 +123,7 @@ def post_all(url: httpx.URL, bodies: Iterator[bytes], connections: int, target: 
     """Post all bodies to a server from concurrent senders. Return the seconds until the last body is acknowledged.
 
     A body that the server is too busy to accept is sent again. Bodies are read in portions before they are sent, so
-    that
-    the time does not include reading their file.
+    that the time does not include reading their file.
     """
     seconds = 0.0
     while portion := list(islice(bodies, _MAX_BODIES_IN_MEMORY)):

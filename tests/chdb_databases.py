@@ -31,8 +31,7 @@ def _permanent_connection() -> Any:
     """Keep one connection open until the process ends.
 
     Closing the last connection stops the engine and leaks ten threads. Reopening the engine loads the tables of all
-    earlier
-    tests.
+    earlier tests.
     """
     connection = importlib.import_module("chdb").connect(_folder())
     atexit.register(connection.close)

@@ -196,8 +196,7 @@ class ClickHouseServer:
     """A server that can stop and restart on the same port.
 
     With a `certificate`, whose file includes the private key, the server uses TLS. `client_authority` signs the
-    certificates
-    of the clients that the server accepts.
+    certificates of the clients that the server accepts.
     """
 
     folder: str

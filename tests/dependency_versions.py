@@ -1,9 +1,8 @@
 """Requirements files with the lowest or newest versions of our dependencies that pyproject.toml permits.
 
 `python -m tests.dependency_versions lowest|newest FOLDER` writes two files for pip into the folder. requirements.txt
-has
-our dependencies and the modules that the quick tests need. constraints.txt limits all other packages to their locked
-versions.
+has our dependencies and the modules that the quick tests need. constraints.txt limits all other packages to their
+locked versions.
 """
 
 import re

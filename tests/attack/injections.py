@@ -111,8 +111,7 @@ TEXT_PLACES: Final = (
 )
 
 # Pairs of queries that read a string as a pattern, a format, a path, a time zone or a time. `T` is the literal, and `C`
-# a
-# column with the same value. Both queries give the same result, or one of them is refused.
+# a column with the same value. Both queries give the same result, or one of them is refused.
 INTERPRETING_QUERY_PAIRS: Final = (
     ("select 'ours' like T as v", "select 'ours' like C as v"),
     ("select regexp_contains('ours', T) as v", "select regexp_contains('ours', C) as v"),

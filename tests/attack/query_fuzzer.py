@@ -29,7 +29,7 @@ STREAM: Final = "cloudflare.logs.prod"
 PROJECT: Final = "default"
 NOW_US: Final = 1_790_000_000_000_000
 MAX_ADDRESS_SPACE_BYTES: Final = 12 * 10**9
-# Media types of the answers. Each format can represent other values.
+# Media types of the answers. The formats differ in the values that they can represent.
 ACCEPTED_MEDIA_TYPES: Final = (
     "application/json",
     "application/x-ndjson",

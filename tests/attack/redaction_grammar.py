@@ -1,8 +1,8 @@
 """Templates of expressions over private values, at least one for every permitted BigQuery function; data only.
 
-A placeholder names a type: `{S}` string, `{I}` integer, `{F}` float, `{B}` boolean, `{T}` timestamp, `{D}` date,
-`{E}` datetime, `{M}` time, `{Y}` bytes, `{A}` array of strings, `{N}` array of integers, `{J}` JSON. Lower-case letters
-are constants: `{s}` a string, often part of a private one, `{i}` an integer, `{p}` a regex, `{l}` a LIKE pattern.
+A placeholder names a type: `{S}` string, `{I}` integer, `{F}` float, `{B}` boolean, `{T}` timestamp, `{D}` date, `{E}`
+datetime, `{M}` time, `{Y}` bytes, `{A}` array of strings, `{N}` array of integers, `{J}` JSON. Lower-case letters are
+constants: `{s}` a string, often part of a private one, `{i}` an integer, `{p}` a regex, `{l}` a LIKE pattern.
 """
 
 from typing import Final

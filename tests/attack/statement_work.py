@@ -50,8 +50,7 @@ def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
     """Yield the plan and the counted run of each variant of the statement, each with its number of redaction calls.
 
     The variants are those for stores that are at rest or not, with or without optimistic redaction. Each variant runs
-    in a
-    separate transaction, because a failed statement aborts its transaction.
+    in a separate transaction, because a failed statement aborts its transaction.
     """
     storage = twin.components.engine._storage  # type: ignore[attr-defined]
     with twin.components.engine._session.cursor() as own_cursor:  # type: ignore[attr-defined]

@@ -150,7 +150,7 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
 
 
 def count_below(steps: int, condition: str) -> str:
-    """Return a query that counts the events whose value `steps` levels below the metadata meets the condition."""
+    """Return a query that counts the events that meet the condition at a path `steps` levels below the metadata."""
     path = ".".join("a" for _ in range(steps))
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
@@ -188,8 +188,7 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProc
     """Store long keys and deep nesting in little space.
 
     Regression: a 110 KB event of empty objects under one long key took 190 MB on disk, and 750 KB of nested objects
-    took
-    530 MB.
+    took 530 MB.
     """
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long_key = "k" * 1500

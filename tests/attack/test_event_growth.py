@@ -15,8 +15,7 @@ from cordwood.model.event import Event, Shape
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
 # Templates of a nesting level; `%s` is the previous level. At one path there may be objects and arrays, or nulls. Some
-# keys
-# differ only in case, or equal `[]`, which in a path is the step into an array.
+# keys differ only in case, or equal `[]`, which in a path is the step into an array.
 LEVEL_TEMPLATES = (
     '{"a":%s}',
     "[%s]",

@@ -35,8 +35,7 @@ EARLIER_FAILURES: Final = (
 )  # fmt: skip
 
 # Queries with a number in each place where the compiler reads one. `N` is replaced by more digits than `int` accepts.
-# Some
-# have digits that are not ASCII.
+# Some have digits that are not ASCII.
 _LONG_NUMBER: Final = "9" * 5000
 QUERIES_WITH_NUMBER: Final = (
     *("select N as v", "select N.5 as v", "select 1eN as v", "select 0xN as v", "select 1 as v limit N", "select 1 as v order by N"),

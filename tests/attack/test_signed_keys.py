@@ -175,7 +175,10 @@ def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
     "name", ["", " ", "project ", "\uff50roject", "pr\u043eject", "a.b", "1", "project\u0000", "*"]
 )
 def test_a_pin_with_an_invalid_parameter_name_is_refused(app: InProcessApp, name: str) -> None:
-    """Refuse such a pin, because ingest would write the pin's value to a field that no query reads."""
+    """Refuse a pin with an invalid parameter name.
+
+    Ingest would write the pin's value to a field that no query reads.
+    """
     with pytest.raises(BadKey, match="pins"):
         caller_of_token(token_of_claims(scope="ingest", pins={name: "acme"}))
     assert send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422

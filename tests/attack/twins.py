@@ -1,7 +1,7 @@
 """Two services whose events differ only in private values, so that any observable difference is a leak.
 
-The private values of the second service are longer, shorter or as long. They have other numbers of distinct values, and
-sort in reverse. Events, types, keys and clock are the same.
+The second service's private values may be longer, shorter or of the same length. They have other numbers of distinct
+values, and sort in reverse. Events, types, keys and clock are the same.
 """
 
 import asyncio

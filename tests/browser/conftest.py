@@ -22,8 +22,7 @@ EXPECT_TIMEOUT_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
 # Each look is a width and a colour scheme. The first two looks run always. The other two run only in the full run, and
-# in
-# test_accessible.py, which visits all pages.
+# in test_accessible.py, which visits all pages.
 TORTURE_LOOKS = [pytest.param(*look, marks=pytest.mark.torture) for look in ((NARROW, "light"), (WIDE, "dark"))]
 ALL_LOOKS = pytest.mark.parametrize(
     ("width", "scheme"), [(NARROW, "dark"), (WIDE, "light"), *(TORTURE_LOOKS if IS_FULL else [])]
@@ -74,8 +73,7 @@ class Tab:
     @property
     def page_errors(self) -> list[str]:
         """Return the errors that the page logged or raised, except expected ones. They include violations of its
-        content
-        security policy.
+        content security policy.
         """
         return [line for line in self.fault_at if not any(expected in line for expected in self.expected)]
 
@@ -107,8 +105,8 @@ class HeldRequest:
 def wait_until_true(page: Page, expression: str, argument: object = None) -> None:
     """Wait until an expression or a function is true in the page.
 
-    `Page.wait_for_function` cannot be used, because it polls with eval in the page, which the content security policy
-    blocks. It works only if the first evaluation is true.
+    `Page.wait_for_function` polls with eval in the page, which the content security policy blocks. It works only if the
+    first evaluation is true.
     """
     while not page.evaluate(expression, argument):
         page.wait_for_timeout(20)

@@ -21,8 +21,7 @@ def send_request(tab: Tab, project: str) -> str:
     """Store the events of one request in three streams, each with the request's id in another field.
 
     The second event is 40 ms after the first, and the third 2.5 s after the second. An event of another request is
-    stored
-    too.
+    stored too.
     """
     request, now = str(uuid.uuid4()), time.time_ns() // 1000 - 60_000_000
     common = {"project": project}

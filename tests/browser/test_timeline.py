@@ -1,7 +1,7 @@
 """The Timeline page, which shows several whole streams together, for a private key.
 
 The tests count the steps of a person. Seeing the events of one's own stream takes 2 steps from Explore, or 3 from
-Streams. Adding the events of another stream takes 4 steps. Selecting one project takes 2 more.
+Streams. Seeing them beside the events of another stream takes 4. Selecting one project takes 2 more.
 """
 
 import re
@@ -148,8 +148,9 @@ def test_a_failing_stream_is_named_and_the_others_are_shown(tab: Tab) -> None:
 
 @pytest.mark.parametrize("span", ["99999999999999999d", f"{'1' * 31}~{'2' * 31}"])
 def test_a_range_with_too_many_digits_is_replaced_by_the_default(tab: Tab, span: str) -> None:
-    """Ignore such a range, because a link with it could otherwise block the tab in an endless loop over the axis's
-    ticks.
+    """Ignore a range with too many digits.
+
+    Otherwise the loop over the ticks of its time axis would not end, so that a link could block the tab.
     """
     own = new_stream(tab, *events_of_lines("mine"))
     page = tab.open(f"timeline?streams={own}&range={span}")

@@ -1,8 +1,7 @@
 """Hints at events elsewhere: projects with their counts, and links from a view without rows to events at other times.
 
 The tests count the steps of a person. Selecting another project takes 2 steps. From a view without rows, it takes 1
-step
-to reach the events of a project, or the time of the newest event.
+step to reach the events of a project, or the time of the newest event.
 """
 
 import re

@@ -317,7 +317,7 @@ def test_a_query_is_blamed_if_the_process_does_not_answer_both_times(
 ) -> None:
     """Stop the process with SIGSTOP, so that the supervisor kills it because it does not answer.
 
-    The supervisor sent the signal itself, so the exit status does not show that somebody else killed the process.
+    The supervisor sent the signal itself, so the exit status is not evidence of a kill from outside.
     """
     engine.append([batch(Event("a", NOW_US))])
     monkeypatch.setattr(supervisor, "_PING_SECONDS", 0.1)

@@ -256,8 +256,7 @@ def test_events_with_long_keys_of_nested_objects_are_expanded_in_bounded_memory(
     """Limit the memory for maps of events with long keys.
 
     If the maps of a page exceed the limit, the fault is OutOfMemory. Events with keys of thousands of characters are
-    not
-    expanded.
+    not expanded.
     """
     leaves = ",".join(f'"{number:x}":1' for number in range(500))
     path = [f'{{"{letter * 63}":' for letter in "ab"]

@@ -54,8 +54,7 @@ class Protocol:
     """An ingest protocol. `encode` makes a body of messages.
 
     `broken` is a body with a malformed item between the messages `before` and `after`. If `is_read_whole` is set, a
-    body is
-    parsed as a whole, so that no single item can be malformed. Such a `broken` body ends after both messages,
+    body is parsed as a whole, so that no single item can be malformed. Such a `broken` body ends after both messages,
     incomplete.
     """
 

@@ -136,7 +136,7 @@ def test_slow_receivers_do_not_delay_callers(start: Start, tmp_path: Path, recei
         },
     )
     assert service.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
-    # Python's default executor, which callers' requests use too, has at most 32 threads for the 40 targets.
+    # Python's default executor has at most 32 threads, fewer than the 40 targets.
     until(lambda: receiver.under_way >= 6)
     time.sleep(0.5)
     began = time.monotonic()

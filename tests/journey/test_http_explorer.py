@@ -76,8 +76,9 @@ def test_files_of_unknown_versions_are_404(service: Service) -> None:
 
 
 def test_only_a_demo_has_the_page_that_takes_a_key_from_a_link(service: Service) -> None:
-    """Check a service that is not a demo. Its sign-in page would be dangerous, because a stranger's link could sign a
-    reader in with the stranger's key.
+    """Check that only a demo has the sign-in page.
+
+    Elsewhere, a stranger's link could sign a reader in with the stranger's key.
     """
     assert httpx.get(service.url + "/sign-in", headers=BROWSER_HEADERS).status_code == 404
 

@@ -67,7 +67,7 @@ def test_a_public_key_may_send_events(service: Service, project: str) -> None:
 
 
 def test_the_key_is_checked_before_the_body_is_read(service: Service) -> None:
-    """Send a wrong key and never send the body; the service answers nevertheless."""
+    """Refuse a wrong key with status 401, although the client never sends the body."""
     received = send_raw_request(
         service,
         f"POST /api/logs?source_name={EDGE} HTTP/1.1",

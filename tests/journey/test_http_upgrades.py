@@ -104,7 +104,7 @@ def test_a_body_with_chunked_transfer_encoding_is_read(service: Service) -> None
 
 
 def test_a_body_that_looks_like_a_request_is_not_a_request(service: Service) -> None:
-    """Read the bytes as the body of the first request; otherwise a client could smuggle a request past a proxy."""
+    """Treat the request inside the body as a body. Otherwise a client could smuggle a request past a proxy."""
     smuggled = f"POST {INGEST_PATH} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {PRIVATE}\r\nContent-Length: 2\r\n\r\n{{}}"
     received = exchange(service, [post_request(UPGRADE_HEADERS["h2c"], smuggled) + CLOSING_REQUEST])
     assert statuses(received) == [400, 200]

@@ -68,7 +68,7 @@ class Client(threading.Thread):
 
 
 class Writer(Client):
-    """A client that sends batches of various sizes. Each event has a kilobyte or more."""
+    """A client that sends batches of various sizes. Each event has about a kilobyte or more."""
 
     accepted = 0
 

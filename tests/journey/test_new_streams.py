@@ -112,11 +112,10 @@ def test_a_created_stream_survives_backup_and_reload(start: Start, tmp_path: Pat
 
 
 def test_a_stream_with_the_name_of_an_endpoints_source_does_not_affect_the_endpoint(start: Start) -> None:
-    """Check `logs.all.otel`, the description of the API, and a restart.
+    """Create streams with the names of an endpoint's sources, and check that nothing breaks.
 
-    Senders may be permitted to create streams. Therefore a stream with the name of an endpoint's source must break none
-    of
-    them.
+    Senders may be permitted to create streams. Therefore such a stream must break neither `logs.all.otel` nor the
+    description of the API nor a restart.
     """
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "10"})
     event = {"event_message": "of the source", "project": "default", "metadata": [{}]}
@@ -141,7 +140,7 @@ def test_a_stream_with_the_name_of_an_endpoints_source_does_not_affect_the_endpo
 
 
 def test_six_hundred_streams_can_be_served(start: Start, tmp_path: Path) -> None:
-    """Check that the built-in endpoint over all streams works, although its text grows with the number of streams.
+    """Serve the built-in endpoint over all streams, although its query grows with the number of streams.
 
     A query of this endpoint must name the sources that it reads.
     """

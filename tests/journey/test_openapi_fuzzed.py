@@ -13,9 +13,8 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 from tests.journey.conftest import PRIVATE, Service
 
-# Schemathesis does not check whether input is accepted, because a schema cannot express that a query must parse, and
-# the
-# service ignores undeclared parameters. Other tests check it.
+# Schemathesis does not check whether input is accepted. A schema cannot express that a query must parse, and the
+# service ignores undeclared parameters. Other tests check which input is accepted.
 load_all_checks()
 APPLIED_CHECKS: Any = CHECKS.get_by_names(
     [

@@ -362,7 +362,7 @@ def test_a_limit_and_an_offset_that_are_parameters_count_for_all_pages(
 
 
 def read_streamed(connection: socket.socket, target: str, key: str) -> tuple[dict[str, str], str, dict[str, str]]:
-    """Return the headers, the body and the trailers of an answer. This uses h11, because httpx drops trailers."""
+    """Return the headers, the body and the trailers of an answer, read with h11, because httpx drops trailers."""
     reader = h11.Connection(h11.CLIENT)
     head = [("Host", "127.0.0.1"), ("X-API-KEY", key)]
     connection.sendall(reader.send(h11.Request(method="GET", target=target, headers=head)) or b"")

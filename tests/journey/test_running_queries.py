@@ -58,7 +58,7 @@ def listed_queries(service: Service, key: str = PRIVATE) -> Mapping[str, dict[st
 @contextmanager
 def run_slow_query(service: Service, request_id: str, key: str = PRIVATE, query: str = SLOW_QUERY) -> Iterator[str]:
     """Send a slow query that is listed under this id. At the end of the block, disconnect, which stops the query."""
-    # The id makes each query distinct, because equal queries would share a run.
+    # The number makes each query distinct, because equal queries would share a run.
     body = {"project": "p", "sql": f"{query} and {next(_numbers)} > 0"}
     connection = http.client.HTTPConnection(service.url.removeprefix("http://"))
     headers = {"X-API-KEY": key, "X-Request-Id": request_id, "Content-Type": "application/json"}

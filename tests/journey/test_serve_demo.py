@@ -139,7 +139,7 @@ def test_events_keep_arriving(demo: Demo) -> None:
         )
 
     printed_at = (demo.temporary / "told.log").stat().st_mtime
-    # The first new request arrives when the demo prints its link, and the next ones within 45 seconds.
+    # The first new request arrives about when the demo prints its link, and the next ones within 45 seconds.
     until(lambda: newest() > printed_at * 1_000_000, 120)
 
 

@@ -1,4 +1,4 @@
-"""Soak test of many followers under load: each gets each row once, within limits for memory and latency."""
+"""Soak test of many followers under load. Each follower gets each row once, within limits of memory and latency."""
 
 import os
 

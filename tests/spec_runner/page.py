@@ -14,8 +14,7 @@ class Fence:
     """A fenced block of a page.
 
     `options` are the words after the kind: for `stream name=edge`, they are {"name": "edge"}. `start` and `end` are
-    offsets of
-    the text in the page, so that the text can be replaced.
+    offsets of the text in the page, so that the text can be replaced.
     """
 
     kind: str

@@ -43,6 +43,6 @@ def test_braces_in_texts_are_not_structure(text: str) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_json_lacks_become_texts(number: str) -> None:
-    """Check such a number in a record and in an array."""
+    """Check NaN and infinite numbers in a record and in an array."""
     text = f'{{"a":{{"b":{number}}},"c":[{number},1]}}'
     assert msgspec.json.decode(wrap_as_records(text)) == [{"a": [{"b": number}], "c": [number, 1]}]

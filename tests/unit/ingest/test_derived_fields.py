@@ -70,7 +70,7 @@ def test_only_events_without_the_field_are_filled() -> None:
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+400", "123456789012345678901234567890"])
 def test_numbers_beyond_all_types_do_not_prevent_derivation(number: str) -> None:
-    """Derive fields of events with such a number.
+    """Derive fields of events that contain a number beyond the range of all types.
 
     Regression: at the top level, the number caused status 500. In the metadata, it left the derived field empty.
     """

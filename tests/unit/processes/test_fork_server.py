@@ -1,4 +1,4 @@
-"""The fork server: its children can be killed and replaced without it, and end with the process that started it."""
+"""The fork server: its children can be killed and replaced, survive it, and end with the process that started it."""
 
 import os
 import signal

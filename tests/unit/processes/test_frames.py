@@ -68,7 +68,7 @@ def test_try_send_returns_false_instead_of_blocking(pair: Pair) -> None:
 
 
 def test_try_send_works_with_a_descriptor_above_1023() -> None:
-    """Send with such a descriptor.
+    """Send on a socket whose descriptor is above 1023.
 
     Regression: a service with a thousand connections could not send to a new engine process.
     """

@@ -85,8 +85,7 @@ def redact_each(request: pytest.FixtureRequest) -> RedactEach:
     """Return a function that redacts texts with a single query on this engine.
 
     `kind` is the type of the texts: text, json or event. A single text is a constant in the query, and several texts
-    are a
-    column.
+    are a column.
     """
     redacted: RedactEach = request.getfixturevalue(f"redact_on_{request.param}")
     return redacted

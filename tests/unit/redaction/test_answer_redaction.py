@@ -93,9 +93,9 @@ def test_a_text_with_nothing_to_redact_is_cached(counted_connection: _CountedCon
 
 
 def test_a_private_text_is_not_cached(counted_connection: _CountedConnection) -> None:
-    """Redact such a text again each time. From the time of an answer, a caller could otherwise learn that the value was
-    seen
-    before.
+    """Redact a private text again each time.
+
+    If its result were cached, the time of an answer would reveal that the value was seen before.
     """
     redactor = make_redaction(counted_connection)
     for count in range(1, 4):

@@ -104,9 +104,9 @@ def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("filter_template", FILTER_TEMPLATES)
 def test_conditions_read_no_text_before_redaction(engine: DuckDBEngine, column: str, filter_template: str) -> None:
-    """Read the column only inside the redaction function. From the time of a query, a caller could otherwise learn
-    whether the
-    original text matches.
+    """Read the column only inside the redaction function.
+
+    Otherwise the time of a query would reveal whether the original text matches.
     """
     statement = statement_of(engine, filter_template.format(column))
     assert statement.plan.variants[0].block_filters() == ()

@@ -82,7 +82,7 @@ class ServeHarness:
         self.now_us += int(seconds * 1_000_000)
 
     async def tick(self, seconds: float = 0) -> int:
-        """Advance the clock and run the refreshes that are due to their end. Return their number."""
+        """Advance the clock, and run the due refreshes until they end. Return their number."""
         self.advance(seconds)
         started = self.answers.start_due_refreshes()
         await asyncio.gather(*started)

@@ -221,8 +221,7 @@ def test_every_field_of_a_statement_is_in_its_digest() -> None:
         field.name: ("x",) if field.default == () or field.required else "x"
         for field in msgspec.structs.fields(Statement)
         # `shape_lookups` is not in the digest, because its effects are in the other fields. Projects with equal
-        # statements share
-        # an answer.
+        # statements share an answer.
         if field.name != "shape_lookups"
     }
     filled |= {"plan": fixed_plan("select 2"), "row_limit": 7}

@@ -195,9 +195,10 @@ def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
 def test_a_demoted_query_waits_for_a_slow_slot_unless_its_form_was_quick(
     monkeypatch: pytest.MonkeyPatch, *, was_quick: bool
 ) -> None:
-    """Demote a query only if no query of its form was quick before.
+    """Move a demoted query to a slow slot, unless a query of the same form was quick before.
 
-    Another query may have delayed such a query. A form is a query without its literals, which differ in each request.
+    Other queries may have delayed a query whose form was quick. The form is the query without its literals, which
+    differ here.
     """
     monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
 

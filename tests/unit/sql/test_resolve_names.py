@@ -276,9 +276,9 @@ def test_a_name_that_several_columns_have_is_ambiguous(resolve_body: ResolveBody
 
 
 def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Program, target: Target) -> None:
-    """Compare only keys that can be names with an unknown name.
+    """Suggest only keys that can be written as names.
 
-    Comparing it with thousands of long and similar keys took seconds.
+    Comparing thousands of long, similar keys with the unknown name took seconds.
     """
     odd = ("", "\x00", "$.a", " a", "a.b", "*", "'", "k" * 300)
     paths: list[tuple[str, ...]] = [("metadata",), *(("metadata", key) for key in (*odd, "plain"))]

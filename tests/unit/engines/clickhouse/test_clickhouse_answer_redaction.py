@@ -86,9 +86,9 @@ def test_a_text_without_private_data_is_cached(remote_engine: ClickHouseEngine, 
 
 
 def test_a_text_with_private_data_is_not_cached(remote_engine: ClickHouseEngine, server: ClickHouseServer) -> None:
-    """Redact such a text again for each answer. From the time of an answer, a caller could otherwise learn whether the
-    same
-    private text was queried before.
+    """Redact a text with private data again for each answer.
+
+    If its result were cached, the time of an answer would reveal whether the same private text was queried before.
     """
     store_events(remote_engine, ("from 10.0.0.1", None), ("from 10.0.0.2", None))
     assert [row[1] for row in redacted_rows(remote_engine) + redacted_rows(remote_engine)] == ["from REDACTED"] * 4

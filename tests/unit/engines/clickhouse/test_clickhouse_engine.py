@@ -141,8 +141,7 @@ def test_an_id_with_the_checksum_of_another_is_another_id(
     """Distinguish two ids with the same checksum.
 
     If few ids have the same checksum, the engine compares the ids that it has read. If many ids have it, the engine
-    looks up
-    the ids themselves.
+    looks up the ids themselves.
     """
     monkeypatch.setattr(storage, "_MAX_COLLISIONS", collisions)
     first_outcome, other = "plumless", "buckeroo"

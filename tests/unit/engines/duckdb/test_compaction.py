@@ -1,4 +1,4 @@
-"""Compaction sorts flushed row groups by project, without losing or doubling events, even after a crash."""
+"""Compaction sorts flushed row groups by project, without losing or duplicating events, even after a crash."""
 
 import json
 import subprocess

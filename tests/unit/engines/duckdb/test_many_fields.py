@@ -37,9 +37,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 
 
 def append_events(engine: DuckDBEngine, first: int, count: int, *, many_field_events: int) -> None:
-    """Append `count` events. Most are ordinary events of one project.
+    """Append `count` events: ordinary events of one project, and `many_field_events` of another project.
 
-    The project of the other `many_field_events` has fields that no other event has.
+    Each event of the other project has fields that no other event has.
     """
     ordinary = [
         Event(f"e{n}", NOW_US, "m", "good", '{"a":{"b":1}}') for n in range(first, first + count - many_field_events)
@@ -76,9 +76,9 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
 
 
 def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEngine) -> None:
-    """Flush 8 MB of such events. Shredding them takes 3 GB, which DuckDB does not count.
+    """Flush 8 MB of events with many fields without shredding them.
 
-    Therefore the memory watchdog would end the engine.
+    Shredding them takes 3 GB, which DuckDB does not count. The memory watchdog would then end the engine.
     """
     store = engine._storage.get_store("s")
     store.add_kinds({("metadata",): frozenset({ValueKind.UNLISTED})})
@@ -91,9 +91,9 @@ def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEng
 
 
 def test_an_engine_can_start_without_shredding(tmp_path: Path) -> None:
-    """Open an engine as after a process was ended for its memory.
+    """Start the engine without shredding, as after a process was ended for its memory.
 
-    The same row groups are then written again, so the next process does not shred them.
+    The new process writes the same row groups again, so it must not shred them.
     """
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(starts_without_shredding=True))
     assert shredded_rows(engine) == -1

@@ -1,4 +1,7 @@
-"""While no query runs, cached blocks of the file are evicted, and then the memory limit is restored."""
+"""While no query runs, cached blocks of the file are evicted.
+
+For this, DuckDB's memory limit is lowered for a moment and then restored.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

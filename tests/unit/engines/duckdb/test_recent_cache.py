@@ -419,7 +419,7 @@ def test_without_a_cache_a_flush_does_not_wait_for_the_fill_lock(storage: Storag
 
 
 def test_a_flush_of_events_that_are_not_cached_drops_the_cache(storage: Storage) -> None:
-    """Drop the cache in this case, because it would lack these events."""
+    """Drop the cache, because it would otherwise lack the flushed events."""
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])
@@ -503,7 +503,7 @@ class ConcurrentWork:
 def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
     """Drop and fill the cache while a view of it is open.
 
-    The new table has only flushed events. The event that was pending is in neither.
+    The new table has only the flushed events, and not yet the pending event.
     """
     store = storage.get_store("s")
     storage.recent_cache.fill(store)

@@ -128,8 +128,7 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
         until_flushed(tmp_path / "data")
         engine.sweep(clock.now_us)
     # The share to delete is estimated from the number of events. The size of the file is a whole number of blocks,
-    # about forty
-    # here, so it may exceed the limit by one block.
+    # about forty here, so it may exceed the limit by one block.
     used = engine._session.used_bytes(engine._session.cursor())
     assert used <= limit + _BLOCK_BYTES
     oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
