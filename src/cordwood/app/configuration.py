@@ -164,7 +164,7 @@ def signed_keys(settings: KeySettings) -> SignedKeyVerifier | None:
             hint="Install the extra: pip install 'cordwood[jwt]'",
         ) from problem
     jwks_file = Path(settings.jwt_jwks_file) if settings.jwt_jwks_file else None
-    keys = module.JWTKeys(secret=settings.jwt_secret, jwks_file=jwks_file, audience=settings.jwt_audience)
+    keys = module.JWTVerifier(secret=settings.jwt_secret, jwks_file=jwks_file, audience=settings.jwt_audience)
     return cast(SignedKeyVerifier, keys)
 
 
