@@ -2,7 +2,7 @@
 
     Fault
     ├── RequestFault   request.*   the caller has to change the key, a parameter, the body or the URL
-    ├── QueryFault     query.*     the author has to change the query; carries a Span in the author's text;
+    ├── QueryFault     query.*     the author has to change the query; carries a Span in the query's text;
     │                              also limit.plan and limit.compile, which concern the query's own size
     ├── LimitFault     limit.*     the caller has to request less, or later
     ├── ServiceFault   service.*   the service is starting or stopping (retry later), or a client command failed
@@ -56,7 +56,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Fault(Exception):
-    """An error with a message, a hint on what to do, a position in the author's text, and the time before a retry."""
+    """An error with a message, a hint on what to do, a position in the query's text, and the time before a retry."""
 
     code: ClassVar[str]
 

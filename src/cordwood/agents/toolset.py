@@ -378,8 +378,8 @@ def _list_fields_below(fields: Iterable[tuple[str, str]], parent_path: str) -> d
 
 _READ_EVENT_TOOL_NAME: Final = "read_event"
 _MAX_NEIGHBOURS: Final = 20
-# The event may take half of an answer, and the events on either side of it a quarter each.
 _EVENT_LIMITS: Final = AnswerLimits(1)
+# The limit on the bytes of the events before the requested event, and of the events after it.
 _MAX_NEIGHBOUR_BYTES: Final = MAX_ANSWER_BYTES // 4
 _MAX_ID_LENGTH: Final = 300
 _MAX_TABLE_LENGTH: Final = 200

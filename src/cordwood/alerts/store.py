@@ -98,7 +98,7 @@ class AlertStore:
             message = f"The store of alerts {file} cannot be used: {problem}."
             raise DataFolderUnusable(message, hint=_DAMAGED_STORE_HINT) from problem
 
-    # States
+    # The following methods store and read the states of groups.
 
     def group_states(self, alert_id: str) -> Mapping[str, GroupState]:
         """Return the groups of an alert by fingerprint."""
@@ -148,7 +148,7 @@ class AlertStore:
             entry = HistoryEntry(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
             self._insert_entry(database, entry)
 
-    # The queue
+    # The following methods queue state changes until they are sent.
 
     def _queue_change(self, database: sqlite3.Connection, outgoing: QueuedChange) -> None:
         """Queue a change. It replaces an earlier change of the same group that was not sent yet."""
@@ -191,7 +191,7 @@ class AlertStore:
             database.executemany("delete from outbox where id = ?", [(item.number,) for item in outgoing])
             self._insert_entry(database, entry)
 
-    # Silences
+    # The following methods store and read silences.
 
     def silences(self) -> Sequence[Silence]:
         with self._lock:
@@ -220,7 +220,7 @@ class AlertStore:
             del self._silences[silence_id]
             return True
 
-    # History
+    # The following methods store and read the history.
 
     def record(self, entry: HistoryEntry) -> None:
         with self._lock, self._transaction() as database:
@@ -247,7 +247,7 @@ class AlertStore:
         if self._writes % _PRUNE_EVERY == 0:
             database.execute("delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY,))
 
-    # The file
+    # The following methods copy, close, change and load the file.
 
     def copy_database(self) -> bytes:
         """Return a consistent copy of the file."""

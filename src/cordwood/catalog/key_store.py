@@ -89,7 +89,7 @@ class KeySettingsInput(msgspec.Struct, frozen=True):
 
 
 def read_key_settings(written: KeySettingsInput, catalog: Catalog, now: float) -> KeyTerms:
-    """Parse the terms of a key; raise BadKeyTerms with the name of an invalid field."""
+    """Return the terms of a key from the terms that a user wrote; raise BadKeyTerms that names an invalid field."""
     return KeyTerms(
         scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_check_note(written.note),

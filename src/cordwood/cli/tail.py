@@ -172,7 +172,7 @@ def _read_message(fields: Mapping[str, str]) -> ServerSentEvent:
     return message
 
 
-# How rows are formatted as lines
+# The rest of this module formats rows as lines.
 
 _LEVEL_NAMES: Final = ("level", "severity", "severity_text", "error_severity", "log_level")
 _STATUS_NAMES: Final = ("status_code", "status")

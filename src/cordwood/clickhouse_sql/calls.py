@@ -310,7 +310,7 @@ class ArgumentTranslator(Protocol):
     def number_value(self, node: exp.Expr) -> Value: ...
 
     def require_number(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number; refuse any other value at the node's position."""
+        """Return the value as a number; refuse any other value with the position of `node`."""
         ...
 
     def array_value(self, node: exp.Expr) -> Value: ...
@@ -326,11 +326,11 @@ class ArgumentTranslator(Protocol):
     def constant_number(self, node: exp.Expr, subject: str) -> float: ...
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
-        """Return the tree of a filled template of BigQuery SQL, with the node's position."""
+        """Fill a template of BigQuery SQL; the nodes of the template get the position of `node` in the query's text."""
         ...
 
     def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
-        """Return the error QueryRefused with the node's position."""
+        """Return the error QueryRefused with the position of `node`."""
         ...
 
 

@@ -120,7 +120,11 @@ def negate(value: Value) -> Value:
 
 
 def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """Return the translation of `x IN (…)`; with `may_be_null`, its expression may be NULL instead of false."""
+    """Return the translation of `x IN (…)`.
+
+    With `may_be_null`, the translated expression is permitted to be NULL for rows for which ClickHouse's result is
+    false. This saves replacing NULL by a default.
+    """
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(rewrite_tuple_in(translator, node))
     return _translate_in_constants(translator, node, may_be_null=may_be_null)
@@ -217,7 +221,11 @@ def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | Non
 
 
 def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """Return the translation of LIKE or ILIKE; with `may_be_null`, its expression may be NULL instead of false."""
+    """Return the translation of LIKE or ILIKE.
+
+    With `may_be_null`, the translated expression is permitted to be NULL for rows for which ClickHouse's result is
+    false. This saves replacing NULL by a default.
+    """
     value = translator.value(node.this)
     pattern = translator.string_value(node.expression)
     if value.type.name == "Nothing":

@@ -237,7 +237,10 @@ class RowSource(RowScope, Protocol):
     """The source of the rows of one SELECT in the translated tree."""
 
     def build_relation(self) -> exp.Expr:
-        """Return the relation for FROM. The translator calls this method once, after it has requested all values."""
+        """Return the relation for FROM, with the columns that the calls of `value` returned.
+
+        The translator calls this method once, after it has called `value` for every item that the SELECT reads.
+        """
         ...
 
 

@@ -100,7 +100,7 @@ class ExpressionTranslator(msgspec.Struct):
         return function(self, call)
 
     def value_with_default(self, node: exp.Expr) -> Value:
-        """Return the value of the node, in which NULL is replaced by the default if there is one."""
+        """Return the value of the node, with NULL replaced by the value's `default` if it has one."""
         return self.value(node).with_default()
 
     def condition(self, node: exp.Expr) -> Condition:
@@ -170,7 +170,7 @@ class ExpressionTranslator(msgspec.Struct):
         return self.condition(node).node
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
-        """Return the tree of a filled template of BigQuery SQL, with the node's position in the author's text."""
+        """Fill a template of BigQuery SQL; the nodes of the template get the position of `node` in the query's text."""
         return fill(template, start_offset(node), **parts)
 
     def span(self, node: exp.Expr) -> Span | None:
@@ -195,7 +195,7 @@ class ExpressionTranslator(msgspec.Struct):
         return self.require_number(node, self.value_with_default(node))
 
     def require_number(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number; refuse any other value at the node's position."""
+        """Return the value as a number; refuse any other value with the position of `node`."""
         if value.type.name == "Nothing":
             return Value(exp.Null(), INT.as_nullable())
         if value.type.name not in NUMBER_TYPES:

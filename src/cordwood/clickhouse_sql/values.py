@@ -78,13 +78,16 @@ class Value(msgspec.Struct):
         return not isinstance(self.constant, Unknown)
 
     def node_with_default(self) -> exp.Expr:
-        """Return the expression, in which NULL is replaced by the default if there is one."""
+        """Return `node` with NULL replaced by `default`; return `node` unchanged if `default` is None."""
         if self.default is None:
             return self.node
         return fill("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
     def with_default(self) -> "Value":
-        """Return the value with its default applied, so that its expression is NULL only if its type is nullable."""
+        """Return the value with `node_with_default()` as its `node`, and without `default`.
+
+        The new `node` is NULL only if the type is nullable.
+        """
         return (
             self if self.default is None else msgspec.structs.replace(self, node=self.node_with_default(), default=None)
         )
@@ -139,7 +142,7 @@ def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.
     """Fill a template of BigQuery SQL: return its tree with each `@name` replaced by the part of that name.
 
     A part is copied for each use, except that a part without a parent node is itself inserted at its first use. All
-    nodes of the template get the position `offset` in the author's text.
+    nodes of the template get the position `offset` in the text of the query.
     """
     tree = copy_tree(parse_template(template))
     count_nodes(1)

@@ -205,7 +205,8 @@ def _format_rate(rate: float) -> str:
     return f"{rate:g} events a second" if rate >= 1 else f"an event in {math.ceil(1 / rate)} s"
 
 
-# An event with more characters counts as large. 2,048 smaller events fit into memory together.
+# An event with more characters than this counts as large. Smaller events need no limit: DuckDB processes 2,048 rows at
+# once, and as many events of this size fit into memory.
 MIN_LARGE_CHARACTERS: Final = 32 * 1024
 # The number of successive events of a stream, large or not, that share one budget.
 _WINDOW_EVENTS: Final = 20_000

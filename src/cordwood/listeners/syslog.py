@@ -2,8 +2,8 @@
 
 The protocol has no acknowledgements. All messages that were read from TCP connections are stored, and back pressure
 slows down their senders. Senders of datagrams cannot be slowed down, so datagrams beyond a limit are dropped. Each
-stream has its own limit, so that one stream does not delay the datagrams of others. Datagrams whose labels have no
-stream are dropped at once.
+stream has its own limit, so that one stream does not delay the datagrams of others. If no stream is configured for the
+labels of a datagram, the datagram is dropped at once.
 """
 
 import asyncio
@@ -158,7 +158,11 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
                 self._begin_storing(labels, parsed)
 
     def _begin_storing(self, labels: StreamLabels, parsed: ParsedBody) -> None:
-        """Store a part in the background; drop it if its labels have no stream, or its stream is over the limit."""
+        """Store in the background the datagrams with these labels.
+
+        The datagrams are dropped if no stream is configured for the labels, or if the stream has too many bytes that
+        are being stored.
+        """
         datagrams = len(parsed.events) + len(parsed.refused_items)
         try:
             stream = self._store.stream_name_for_labels(labels)

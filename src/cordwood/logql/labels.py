@@ -371,7 +371,10 @@ def label_of_column(column: str) -> str:
 
 
 def select_labels(names: Iterable[str]) -> list[str]:
-    """Return at most MAX_LABELS of the names, sorted; `source_name`, `service_name` and `level` have precedence."""
+    """Return the names in alphabetical order, without the last ones if there are more than MAX_LABELS.
+
+    `source_name`, `service_name` and `level` are never left out.
+    """
     own = (SOURCE_NAME, _SERVICE_NAME, _LEVEL_LABEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
     return sorted(ordered[:MAX_LABELS])

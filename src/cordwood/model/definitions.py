@@ -125,11 +125,12 @@ class Condition(msgspec.Struct, frozen=True):
 class Alert(msgspec.Struct, frozen=True):
     """A periodic evaluation of an endpoint: its condition, and the targets that are notified.
 
-    `text` may contain `{column}`, which is replaced by the column's value in the row. `parameters` are the query's
-    parameters; in times, `now` and `now-5m` are relative to the time of the evaluation. `sandbox` is the language and
-    text of the alert's own query over the endpoint's sub-queries. If the condition compares two periods, the query is
-    also run for the period that is `before_seconds` earlier. `repeat_seconds` is the interval at which the notification
-    of a firing alert is repeated.
+    `text` is the text of notifications. In it, the name of a column in braces, such as `{path}`, is replaced by the
+    column's value in the row that meets the condition, or else in the group's first row. `parameters` are the query's
+    parameters; in times, `now` and `now-5m` are relative to the time of the evaluation. If the alert does not evaluate
+    the endpoint's query but a query of its own over the endpoint's sub-queries, `sandbox` is the language and the text
+    of this query. If the condition compares two periods, the query is also run for the period that is `before_seconds`
+    earlier. `repeat_seconds` is the interval at which the notification of a firing alert is repeated.
     """
 
     name: str

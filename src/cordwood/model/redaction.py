@@ -29,7 +29,7 @@ DEFAULT_DETECTORS = tuple(detector for detector in Detector if detector is not D
 
 
 class NamedPattern(msgspec.Struct, frozen=True):
-    """An operator's own pattern of texts to redact, in RE2 syntax."""
+    """A pattern of texts to redact, in RE2 syntax, that is configured in the service's settings."""
 
     name: str
     pattern: str

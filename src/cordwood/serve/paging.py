@@ -91,8 +91,9 @@ class _OrderedRun(NamedTuple):
 
 
 class OrderedRunHistory:
-    """The outcomes of the ordered runs of the last few thousand queries.
+    """For each of the last two thousand queries with an ordered run: its duration, or that it failed.
 
+    An ordered run is a run that orders the rows by the columns of the answer, so that the next page can be requested.
     `clock` returns monotonic seconds.
     """
 

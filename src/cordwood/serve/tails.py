@@ -356,7 +356,7 @@ class Feed:
         for reader in list(self.readers):
             reader.notify_end()
 
-    # The ring buffer
+    # The following methods read and fill the ring buffer.
 
     def frame_number_after(self, position: FeedPosition) -> int:
         """Return the number of the first frame after a position, which must not be before `ring_start`."""
@@ -393,7 +393,7 @@ class Feed:
             self.readers = {reader for reader in self.readers if reader.push_block(block)}
         self._on_grown()
 
-    # The evaluation of the query
+    # The following methods evaluate the query.
 
     async def _run(self) -> None:
         try:
@@ -501,7 +501,7 @@ class Follower:
             if fault is not None:
                 raise fault
 
-    # The rows from the store
+    # The following methods send the stored rows that are older than the ring buffer.
 
     async def _stored_chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the stored rows from the follower's position to the start of the feed's ring buffer.
@@ -537,7 +537,7 @@ class Follower:
             self._raise_if_ended()
             await asyncio.sleep(_FEED_POLL_SECONDS)
 
-    # The rows from the feed
+    # The following methods send the rows in the ring buffer of the feed, and heartbeats.
 
     async def _feed_chunks(self) -> AsyncGenerator[bytes, None]:
         feed = self._feed
@@ -718,7 +718,7 @@ class TailService:
         for feed in self._feeds.values():
             feed.end_with_fault(Draining("The service is stopping."))
 
-    # The limits on followers
+    # The following methods enforce the limits on followers.
 
     def _charge_follower(self, charged: "_FollowerOwner") -> None:
         limits = self._limits
@@ -742,7 +742,7 @@ class TailService:
         self._by_account -= Counter([charged.account])
         self._by_address -= Counter([charged.address])
 
-    # The start and the end of feeds
+    # The following methods start, advance and end feeds.
 
     async def _join_feed(self, request: QueryRequest) -> Feed:
         """Return the feed of a request, with one more follower; start the feed if it does not exist."""

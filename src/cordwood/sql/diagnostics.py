@@ -1,4 +1,4 @@
-"""Positions in the author's text and suggestions of known names, for error messages."""
+"""Positions in the text of a query, and suggestions of known names, for error messages."""
 
 import re
 from collections.abc import Collection
@@ -32,7 +32,7 @@ def _parameter_start(node: exp.Expr, text: str) -> int | None:
 
 
 def start_offset(node: exp.Expr) -> int | None:
-    """Return the smallest offset of the node and its descendants in the author's text; None if they have none."""
+    """Return the smallest offset of the node and its descendants in the query's text; None if they have none."""
     starts = [part.meta_get("start") for part in node.walk()]
     return min((start for start in starts if start is not None), default=None)
 

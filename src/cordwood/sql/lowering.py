@@ -113,7 +113,7 @@ def raise_unsupported(node: exp.Expr, subject: str) -> NoReturn:
 
 
 def span_in_text(node: exp.Expr) -> Span | None:
-    """Return the position of the node, or of the first part with a position, in the author's text."""
+    """Return the position of the node, or of the first part with a position, in the query's text."""
     for candidate in (node, *node.find_all(exp.Expr)):
         line, column = candidate.meta_get("line"), candidate.meta_get("col")
         if line is not None and column is not None:

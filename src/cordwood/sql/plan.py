@@ -111,10 +111,11 @@ class MergeAggregate(StrEnum):
 class PartialPlan(msgspec.Struct, frozen=True):
     """The plan of an aggregation over one stream that reuses partial answers of blocks.
 
-    `blocks_query` aggregates each hour of each block separately, without the time bounds of WHERE. Its columns are
-    those that `merge_aggregates` describes, the hour, and the block's number. `bounds_query` returns the values of the
-    time bounds in microseconds. `comparisons` has, for each bound, the operator that compares an event's time with it.
-    The `variants` aggregate the events that no partial answer includes, and merge the result with the rows of the
+    `blocks_query` aggregates each hour of each block separately, without the time bounds of WHERE. It returns the
+    columns that `merge_aggregates` describes, then a column with the hour, and a column with the block's number.
+    `bounds_query` returns the values of the time bounds in microseconds. `comparisons` has, for each bound, the
+    operator that compares an event's time with it. `variants` are the ways to run the statement with partial answers.
+    Each variant aggregates the events that no partial answer includes, and merges the result with the rows of the
     partial answers.
     """
 

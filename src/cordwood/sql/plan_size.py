@@ -240,7 +240,7 @@ class _PlanMeter(msgspec.Struct):
         return size
 
     def _add_select(self, select: exp.Select, size: PlanSize) -> None:
-        """Add a SELECT to a size.
+        """Add the size of a SELECT to `size`.
 
         FROM and joins are visited first, because their columns must be in scope for the rest.
         """

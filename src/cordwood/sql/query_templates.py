@@ -13,7 +13,7 @@ TemplatePart = exp.Expr | str | int | tuple[exp.Expr, ...]
 def fill_query_template(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
     """Return the template's tree with each `@name` replaced by a part; text and number parts become literals.
 
-    The template's nodes get the position `offset` in the author's text.
+    The template's nodes get the position `offset` in the text of the query.
     """
     tree = copy_tree(parse_template(template))
     for node in list(tree.walk()):
@@ -101,7 +101,7 @@ def parse_template(template: str) -> exp.Expr:
 
 
 def _keep_written_name(function: exp.Func, template: str) -> None:
-    """Store the function's name from the template, because `admit` would look for the name in the author's text."""
+    """Store the function's name from the template, because `admit` would look for the name in the query's text."""
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]
         function.meta.setdefault("bigquery_name", word.upper())

@@ -421,7 +421,7 @@ def _precedence_level(operator: exp.Expr) -> int:
 
 
 def _operator_chain(node: exp.Expr) -> list[exp.Expr]:
-    """Return the chain of operators that ends with this node, from left to right; empty if the chain ends later."""
+    """Return the operators of a chain from left to right, if `node` is its last operator; otherwise an empty list."""
     if type(node.parent) in _BITWISE_PRECEDENCE and node.arg_key == "this":
         return []
     chain = [node]

@@ -155,7 +155,7 @@ class TokenizedSql:
         self.text = self._print_tokenized(tree)
 
     def replace_tokens(self, text: str) -> PrintedTree:
-        """Replace the tokens in `text` by their written forms.
+        """Return `text` with each token replaced by the SQL of its name, text, bytes or slot, or by its segment.
 
         `text` is the tokenized SQL, to which the caller may have added SQL of its own.
         """

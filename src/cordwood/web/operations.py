@@ -145,8 +145,8 @@ async def list_queries(request: Request, services: Services) -> Response:
 def running_query_json(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
     """Return a running query as JSON fields.
 
-    `has_rows` is set only for callers who may read all events, because the numbers of rows include rows of other
-    projects.
+    `has_rows` is set only for callers who may read all events. It adds how many rows were read and have to be read, and
+    these numbers include rows of other projects.
     """
     progress = query.progress if has_rows else Progress(fraction_done=query.progress.fraction_done)
     return {

@@ -92,7 +92,7 @@ def _check_misspelled_required(endpoint: Endpoint, sent: Mapping[str, str], igno
 def parse_ad_hoc_request(
     request: Request, endpoint: Endpoint, caller: Caller, texts: Mapping[str, str]
 ) -> QueryRequest:
-    """Parse an ad hoc query, in which every @parameter of the text may have a value."""
+    """Return the request for an ad hoc query; the caller may send a value for each @parameter in the query's text."""
     return QueryRequest(
         endpoint=endpoint,
         caller=caller,

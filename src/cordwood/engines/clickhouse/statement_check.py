@@ -51,7 +51,7 @@ class ExpressionList(Node, tag="ExpressionList"):
     children: list["AnyNode"] = []
 
 
-# Expressions
+# The following classes are the nodes of expressions.
 
 
 class Asterisk(Node, tag="Asterisk"):
@@ -123,7 +123,7 @@ class WindowListElement(Node, tag="WindowListElement"):
     definition: WindowDefinition
 
 
-# Relations
+# The following classes are the nodes of relations.
 
 
 class TableIdentifier(Node, tag="TableIdentifier"):
@@ -159,7 +159,7 @@ class Tables(Node, tag="TablesInSelectQuery"):
     children: list[TablesElement]
 
 
-# Queries
+# The following classes are the nodes of queries.
 
 
 class SettingValue(msgspec.Struct, forbid_unknown_fields=True):

@@ -77,7 +77,7 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """The result of an append, with the counts of its streams."""
+    """The result of an append; `counts` are the new counts of the streams to which the batches belong."""
 
     batch_results: list[BatchAppendResult]
     counts: Mapping[str, StreamCounts]

@@ -1,4 +1,4 @@
-"""A copy of the streams' shapes and counts in the serving process, which is updated from the engine's process."""
+"""The serving process's copy of the streams' shapes and counts, which the engine's messages keep up to date."""
 
 import threading
 from collections.abc import Mapping, Sequence

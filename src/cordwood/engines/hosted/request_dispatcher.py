@@ -49,7 +49,7 @@ class RequestDispatcher:
     def is_closed(self) -> bool:
         return self._closed
 
-    # Requests
+    # The following methods send calls, wait for them, and cancel them.
 
     def run_call(self, call: EngineCall) -> object:
         """Send a call that has no chunks, and return its result."""
@@ -101,7 +101,7 @@ class RequestDispatcher:
                 return
         call.fail(fault)
 
-    # The process
+    # The following methods attach a link to the engine's process, and handle what arrives on the link.
 
     def attach_link(self, link: EngineLink) -> None:
         """Use a newly opened link from now on, and send it the waiting calls."""
@@ -252,9 +252,9 @@ def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | No
 
 
 def _cancelled_fault(call: EngineCall) -> Fault:
-    """Return the fault of a cancelled call: EngineUnreachable if the call was delayed, and Cancelled otherwise.
+    """Return the fault of a cancelled call: EngineUnreachable if a process's end delayed the call, else Cancelled.
 
-    A delayed call had less than its full time to run, because a process ended.
+    A delayed call was sent a second time, or had to wait for a new process, so it had less than its full time to run.
     """
     return (
         _unreachable_fault()

@@ -114,7 +114,7 @@ class Supervisor:
             self._dispatcher.wake.wait(_IDLE_PAUSE_SECONDS if is_idle else _BUSY_PAUSE_SECONDS)
             self._dispatcher.wake.clear()
 
-    # Opening a process
+    # The following methods open and replace processes.
 
     def _open_process(self) -> None:
         try:
@@ -172,7 +172,7 @@ class Supervisor:
             self._options.on_state(reason)
             self._dispatcher.note(OperatorMessage(message=f"The engine cannot answer: {reason}", level="error"))
 
-    # Watching a process
+    # The following methods watch a process.
 
     def _watch_process(self, link: EngineLink, now: float) -> None:
         if self._failures and now - link.opened_at > _SHORT_LIFE_SECONDS:

@@ -27,8 +27,9 @@ _encode = msgspec.json.Encoder().encode
 
 _EVENT_TIME_TYPE: Final = 0
 _NANOSECONDS_PER_SECOND: Final = 10**9
-# The first second from which times are given in nanoseconds. The unit of a number is inferred from its size, so an
-# earlier time in nanoseconds would be taken for a time in another unit.
+# Times from this second on (in 1973) are passed on as numbers of nanoseconds, and earlier times as seconds with a
+# fraction. The reason is that ingest infers the unit of a number from its size, and would take the nanoseconds of an
+# earlier time for a number of another unit, such as microseconds.
 _MIN_SECONDS_FOR_NANOSECONDS: Final = 10**8
 _EXCERPT_LENGTH: Final = 256 * 1024
 _MAX_TAG_LENGTH: Final = 256

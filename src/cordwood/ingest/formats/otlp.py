@@ -38,9 +38,10 @@ _FIELDS_PER_RECORD = 16
 _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _SPAN_STATUSES = ("unset", "ok", "error")
-# The last time that can be formatted, in the year 9999.
+# The beginning of the year 10000 in nanoseconds since 1970. Times from then on cannot be formatted.
 _MAX_TIME_NS = 253_402_300_800 * 10**9
-# The `metric_type` of events, by the member of a metric that has the data in OTLP's JSON encoding.
+# The value of `metric_type` in the events of a metric, by the name of the field that holds the metric's data points in
+# OTLP's JSON encoding.
 _METRIC_TYPES = {
     "gauge": "gauge",
     "sum": "sum",

@@ -297,13 +297,16 @@ class DetectionStage(msgspec.Struct, frozen=True):
 
 
 class DetectionRules(msgspec.Struct, frozen=True, dict=True):
-    """The detection passes over a text: the operator's own patterns first, then the built-in stages."""
+    """The detection stages of a text: first the patterns in the service's settings, then the built-in stages."""
 
     rules: RedactionRules
 
     @cached_property
     def operator_stages(self) -> tuple[DetectionStage, ...]:
-        """The operator's patterns, which are case-sensitive and match the text without JSON escapes."""
+        """The stages of the patterns in the service's settings.
+
+        These patterns are case-sensitive, and match the text without JSON escapes.
+        """
         return tuple(
             DetectionStage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")
             for named in self.rules.patterns
@@ -328,7 +331,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def combined_hint(self) -> str:
-        """A pattern that matches every text in which any stage has a match."""
+        """The pattern of a quick check before the stages: it matches every text in which any stage has a match."""
         return "|".join(stage.hint for stage in (*self.builtin_stages, *self.operator_stages))
 
     def is_secret_name(self, name: str) -> bool:
@@ -428,7 +431,10 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
 
 def _compile_pattern(pattern: str) -> "re.Pattern[str] | None":
-    """Return the pattern compiled by Python; None for the few operator patterns with syntax that only RE2 has."""
+    """Return the pattern compiled by Python, or None if Python cannot compile it.
+
+    A pattern in the service's settings may have syntax that only RE2 has.
+    """
     try:
         return re.compile(pattern, re.ASCII)
     except re.error:

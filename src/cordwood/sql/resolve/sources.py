@@ -112,7 +112,10 @@ def _resolve_join(reader: _FromResolver, join: exp.Expr) -> None:
 
 
 def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Expr) -> bool:
-    """Replace a cross join with a constant row by the row's values; return whether it was replaced."""
+    """Remove a cross join whose right side is a constant row; return whether the join was removed.
+
+    References to the row's columns then become the row's values.
+    """
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
     columns = tables.constant_table_columns(reader.resolution, reader.ctes, source)

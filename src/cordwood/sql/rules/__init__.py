@@ -1,1 +1,1 @@
-"""Lowering rules for BigQuery's functions that all engines share; rules are composed of each engine's SQL templates."""
+"""The lowering rules that all engines share for BigQuery's functions; each engine provides its SQL templates."""

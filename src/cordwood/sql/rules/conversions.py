@@ -39,7 +39,7 @@ class LiteralRules(msgspec.Struct, frozen=True):
         return lowered
 
     def _translate_bytes_literal(self, node: exp.Expr) -> exp.Expr:
-        """Lower a bytes literal, which the parser returns as text with its escapes decoded."""
+        """Translate a bytes literal, which the parser returns as text with its escapes decoded."""
         text = str(node.this)
         raw = text.encode("latin-1") if all(ord(char) < 256 for char in text) else text.encode()
         return self.bytes_literal(bytes_part(raw), text)
@@ -175,7 +175,7 @@ class ConditionRules(msgspec.Struct, frozen=True):
         return node
 
     def in_event_query_test(self, node: exp.Expr, kind: Kind) -> exp.Expr:
-        """Lower `x IN (query)` for a query whose column has values of events; both sides are read as `kind`."""
+        """Translate `x IN (query)` for a query whose column has values of events; both sides are read as `kind`."""
         column = set_datatype(fragment("_c"), VARIANT)
         value, item = self.vocabulary.read_as(node.this, kind), self.vocabulary.read_as(column, kind)
         return fragment("{0} IN (SELECT {1} FROM {2} AS _q(_c))", value, item, node.args["query"])

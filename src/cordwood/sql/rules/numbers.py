@@ -254,7 +254,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         )
 
     def _translate_logarithm(self, node: exp.Expr) -> exp.Expr:
-        """Lower LOG. The parser puts the base before the value if there is a base."""
+        """Translate LOG. The parser puts the base before the value if there is a base."""
         words, other = self.vocabulary, node.args.get("expression")
         base, value = (node.this, other) if other is not None else (None, node.this)
         are_finite = f"{words.is_finite('@a')} AND {words.is_finite('@b')}"

@@ -585,12 +585,16 @@ class TimePrinter(msgspec.Struct, frozen=True):
     def _print_wall_clock(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
     ) -> exp.Expr:
-        """Return a wall clock in this format, followed by three or six fractional digits of the second, or none."""
+        """Return SQL that prints the wall clock `@a`, which is the first part.
+
+        The text has the given format, followed by three or six fractional digits of the second, or none. `before` and
+        `after` are SQL texts that are added at its ends.
+        """
         clock = self.sql.format_call.format("@a", f"'{format_text}'")
         return self.vocabulary.fill_template(self.vocabulary.concat(*before, clock, self.sql.subsecond, *after), *parts)
 
     def print_by_cast_format(self, node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
-        """Lower CAST(time AS STRING FORMAT …)."""
+        """Translate CAST(time AS STRING FORMAT …)."""
         kind = kind_of(value) or Kind.TIMESTAMP
         elements = [
             self._print_cast_element(element, text) for element, text in _split_cast_format(node, format_text, kind)

@@ -364,7 +364,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return fragment(truncated, value, self.to_zone_wall_clock(copy_tree(value), zone))
 
     def _translate_timestamp_difference(self, node: exp.Expr) -> exp.Expr:
-        """Lower TIMESTAMP_DIFF: the number of whole units between two times."""
+        """Translate TIMESTAMP_DIFF: the number of whole units between two times."""
         words, size = self.vocabulary, MICROSECONDS_BY_UNIT.get(time_unit_name(node.args.get("unit")))
         if size is None:
             return self._count_boundaries(node)
@@ -373,7 +373,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return fragment(micros if size == 1 else words.integer_quotient(micros, str(size)), *sides)
 
     def translate_difference(self, node: exp.Expr) -> exp.Expr:
-        """Lower a difference of two times by the types of its arguments, whatever the name of the function."""
+        """Translate a difference of two times by the types of its arguments, whatever the name of the function."""
         return self._translate_timestamp_difference(node) if _are_timestamps(node) else self._count_boundaries(node)
 
     def _count_boundaries(self, node: exp.Expr) -> exp.Expr:
@@ -389,7 +389,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return self.vocabulary.time_to_utc_wall_clock(value)
 
     def _translate_bucket(self, node: exp.Expr) -> exp.Expr:
-        """Lower TIMESTAMP_BUCKET and related functions, which round a time down to a grid that starts at an origin."""
+        """Translate functions such as TIMESTAMP_BUCKET, which round a time down to a grid that starts at an origin."""
         words, kind = self.vocabulary, _KIND_BY_BUCKET_FUNCTION[str(node.this).upper()]
         value, width, *optional = node.expressions
         origin = (

@@ -149,7 +149,7 @@ def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_sum(node: exp.Expr) -> exp.Expr:
-    """Lower SUM, which is NULL for no rows.
+    """Translate SUM, which is NULL for no rows.
 
     A sum of INT64 fails on overflow, whereas ClickHouse's own sum would wrap around.
     """
@@ -306,7 +306,7 @@ def _arg_min_or_max_rule(name: str) -> Rule:
 
 
 def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
-    """Lower APPROX_COUNT_DISTINCT to an exact count."""
+    """Translate APPROX_COUNT_DISTINCT to an exact count."""
     value = as_comparable(read_aggregate_argument(node).value)
     return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT_TYPE)
 
@@ -452,14 +452,14 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
-    """Lower APPROX_TOP_COUNT, which returns values with their counts, the most frequent first; NULL is also counted."""
+    """Translate APPROX_TOP_COUNT, which returns values with their counts, the most frequent first, and counts NULL."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = as_comparable(read_aggregate_argument(node).value)
     return _sorted_top_entries("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
 
 
 def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
-    """Lower APPROX_TOP_SUM to sums over arrays, because ClickHouse's sumMap omits sums that are zero."""
+    """Translate APPROX_TOP_SUM to sums over arrays, because ClickHouse's sumMap omits sums that are zero."""
     weight = NUMBER_RULES.to_number(node.expression)
     message = "A weight of APPROX_TOP_SUM must not be negative or NaN"
     weight = fill_template(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)

@@ -83,7 +83,7 @@ def _convert_to_element_type(item: exp.Expr, element: Datatype | None) -> exp.Ex
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
-    """Lower ARRAY(SELECT …).
+    """Translate ARRAY(SELECT …).
 
     If possible, the query itself aggregates its rows to an array, because then it may refer to the outer row.
     """
@@ -131,7 +131,7 @@ def _complete_null_types(item: exp.Expr, element: Datatype | None) -> None:
 
 
 def _translate_field_access(node: exp.Expr) -> exp.Expr:
-    """Lower access to a field of a STRUCT, to a key of a JSON value, or to a field of every element of an array."""
+    """Translate access to a field of a STRUCT, to a key of a JSON value, or to a field of every element of an array."""
     if not isinstance(node.expression, exp.Identifier):
         return node
     if kind_of(node.this) is Kind.ARRAY:
@@ -281,7 +281,7 @@ _SERIES_TYPE_NAMES = {
 
 
 def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
-    """Lower RANGE_BUCKET, which is the number of boundaries that are less than or equal to the value."""
+    """Translate RANGE_BUCKET, which is the number of boundaries that are less than or equal to the value."""
     is_missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     count = f"if({is_missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
     if are_ascending(node.expression):

@@ -113,7 +113,7 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
-    """Lower IN over a list.
+    """Translate IN over a list.
 
     If an element is not a constant, IN becomes a disjunction of equalities, because ClickHouse's own IN accepts only
     constants.
@@ -172,7 +172,7 @@ def _translate_in_query(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
-    """Lower IN over a query by collecting the query's rows to an array.
+    """Translate IN over a query by collecting the query's rows to an array.
 
     This gives three-valued logic, whereas ClickHouse's own IN returns only true or false.
     """
@@ -284,7 +284,7 @@ def _translate_nullif(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_error(node: exp.Expr) -> exp.Expr:
-    """Lower ERROR; a computed message is replaced by a general one, because ClickHouse requires a constant message."""
+    """Translate ERROR; a general message replaces a computed one, because ClickHouse requires a constant message."""
     if returns_null_on_error(node):
         return exp.Null()
     message = node.expressions[0]

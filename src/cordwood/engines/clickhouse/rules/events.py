@@ -44,7 +44,7 @@ from cordwood.sql.redaction.masking import REDACT_EVENT_PREFIX, REDACTION_WORD, 
 
 
 def _translate_path_read(node: exp.Expr) -> exp.Expr:
-    """Lower a path read; a JSON null counts as missing."""
+    """Translate a path read; a JSON null counts as missing."""
     path, keys = path_arguments(list(path_steps(node)), first=1)
     if kind_of(node) is Kind.STRING:
         return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_root(node), *keys)
@@ -55,7 +55,7 @@ _ARRAY_ITEMS_SQL: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtr
 
 
 def _translate_record_elements(node: exp.Expr) -> exp.Expr:
-    """Lower a value to the array of its records.
+    """Translate a value to the array of its records.
 
     An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
     """
@@ -169,7 +169,7 @@ _COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
-    """Lower an attribute to its text; arrays and empty objects give their JSON, and other objects give NULL."""
+    """Translate an attribute to its text; arrays and empty objects give their JSON, and other objects give NULL."""
     value = node.expressions[0]
     kinds = value.meta_get(KINDS_KEY)
     if attached_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_KINDS):
@@ -242,7 +242,7 @@ def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_text(node: exp.Expr) -> exp.Expr:
-    """Lower the JSON text of an event's value to the value itself, because its stored form is JSON text."""
+    """Translate the JSON text of an event's value to the value itself, because its stored form is JSON text."""
     return fragment("{0}", node.expressions[0])
 
 

@@ -43,7 +43,7 @@ def _template_rule(template: str) -> Rule:
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
-    """Lower a duration text to its number of seconds, the sum over its units; NULL for any other text."""
+    """Translate a duration text to its number of seconds, the sum over its units; NULL for any other text."""
     parts = [f"toFloat64OrZero(extract(@a, '{pattern}')) * {seconds}" for pattern, seconds in DURATION_UNIT_PATTERNS]
     total = f"if(startsWith(@a, '-'), -1, 1) * ({' + '.join(parts)})"
     is_duration = f"match(@a, '^(?:{DURATION_PATTERN})$')"

@@ -114,7 +114,7 @@ def _read_path_arguments(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 
 def _translate_json_query(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY and JSON_EXTRACT; if the document is a text, the result for a JSON null is NULL."""
+    """Translate JSON_QUERY and JSON_EXTRACT; if the document is a text, the result for a JSON null is NULL."""
     path_and_keys = _read_path_arguments(node)
     if path_and_keys is None:
         return exp.Null()
@@ -132,7 +132,7 @@ def scalar_text_sql(value: str, path: str) -> str:
 
 
 def _translate_json_value(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_VALUE and JSON_EXTRACT_SCALAR."""
+    """Translate JSON_VALUE and JSON_EXTRACT_SCALAR."""
     path_and_keys = _read_path_arguments(node)
     if path_and_keys is None:
         return exp.Null()
@@ -141,7 +141,7 @@ def _translate_json_value(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_QUERY_ARRAY, which returns the elements of an array as JSON."""
+    """Translate JSON_QUERY_ARRAY, which returns the elements of an array as JSON."""
     path_and_keys = _read_path_arguments(node)
     if path_and_keys is None:
         return exp.Null()
@@ -153,7 +153,7 @@ def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_value_array(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_VALUE_ARRAY, which returns the texts of an array's elements.
+    """Translate JSON_VALUE_ARRAY, which returns the texts of an array's elements.
 
     If an element is not a scalar, the result is an empty array.
     """
@@ -171,7 +171,7 @@ def _translate_json_value_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_parse_json(node: exp.Expr) -> exp.Expr:
-    """Lower PARSE_JSON. A literal is parsed at compile time, because ClickHouse's parser is not strict enough."""
+    """Translate PARSE_JSON. A literal is parsed at compile time, because ClickHouse's parser is not strict enough."""
     literal_text, rounds = constant_text(node.this), rounds_wide_numbers(node, default_mode="exact")
     if literal_text is None:
         return fill_template(
@@ -220,7 +220,7 @@ def _translate_json_array(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
-    """Lower JSON_OBJECT; if a key occurs twice, its first value is used."""
+    """Translate JSON_OBJECT; if a key occurs twice, its first value is used."""
     pairs = json_object_pairs(node)
     if not pairs:
         return fragment("'{}'")

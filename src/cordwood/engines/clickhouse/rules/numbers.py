@@ -185,7 +185,7 @@ def _translate_negation(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_round(node: exp.Expr) -> exp.Expr:
-    """Lower ROUND, which rounds half away from zero and converts an INT64 to FLOAT64.
+    """Translate ROUND, which rounds half away from zero and converts an INT64 to FLOAT64.
 
     ClickHouse's own round is not used for floats, because it rounds half to even.
     """

@@ -73,7 +73,7 @@ def _array_element_type(array: exp.Expr) -> Datatype | None:
 
 
 def _translate_join(node: exp.Expr) -> exp.Expr:
-    """Lower a join with UNNEST to an ARRAY JOIN if the array depends on the row, and otherwise to a relation."""
+    """Translate a join with UNNEST to an ARRAY JOIN if the array depends on the row, and otherwise to a relation."""
     unnest = node.this
     if not isinstance(unnest, exp.Unnest):
         return node
@@ -216,7 +216,7 @@ def _convert_column(value: exp.Expr, datatype: Datatype) -> exp.Expr:
 
 
 def _translate_select(node: exp.Expr) -> exp.Expr:
-    """Lower a SELECT; in SELECT AS STRUCT, each row becomes a single value."""
+    """Translate a SELECT; in SELECT AS STRUCT, each row becomes a single value."""
     kind = str(node.args.get("kind") or "").upper()
     _normalize_zeros(node)
     _make_names_unique(node.expressions)

@@ -119,7 +119,7 @@ def _translate_pad(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_concat(node: exp.Expr) -> exp.Expr:
-    """Lower CONCAT, which is NULL if any part is NULL."""
+    """Translate CONCAT, which is NULL if any part is NULL."""
     parts = [_convert_for_concat(part) for part in node.expressions]
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
@@ -141,7 +141,7 @@ def _translate_concat_operator(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_split(node: exp.Expr) -> exp.Expr:
-    """Lower SPLIT. An empty text has one part, which is empty; an empty delimiter splits a text into characters."""
+    """Translate SPLIT. An empty text has one part, which is empty; an empty delimiter splits a text into characters."""
     value, delimiter = as_text(node.this), node.expression
     constant_delimiter = constant_text(delimiter)
     if constant_delimiter is None:
@@ -162,7 +162,7 @@ def _translate_position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Lower INSTR by listing all positions of the part, and choosing one of them.
+    """Translate INSTR by listing all positions of the part, and choosing one of them.
 
     The list is counted from the front, or from the back if the given position is negative.
     """

@@ -131,7 +131,7 @@ _TOO_MANY_GROUPS_MESSAGE: Final = "A regular expression that extracts has at mos
 
 
 def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
-    """Lower REGEXP_EXTRACT, which is NULL if there is no match."""
+    """Translate REGEXP_EXTRACT, which is NULL if there is no match."""
     if _is_null_for_invalid_pattern(node):
         return typed_null(STRING)
     value, pattern = as_text(node.this), _re2_pattern(node.expression)
@@ -193,7 +193,7 @@ def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
-    """Lower REGEXP_INSTR by searching the matches in the text one after another, up to the requested match."""
+    """Translate REGEXP_INSTR by searching the matches in the text one after another, up to the requested match."""
     if _is_null_for_invalid_pattern(node):
         return typed_null(INT64)
     value, pattern = as_text(node.this), _re2_pattern(node.expression)
@@ -227,7 +227,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_like(node: exp.Expr) -> exp.Expr:
-    """Lower LIKE, in which a backslash escapes `%`, `_` and itself, as in ClickHouse.
+    """Translate LIKE, in which a backslash escapes `%`, `_` and itself, as in ClickHouse.
 
     NOT LIKE ANY is true if at least one pattern does not match. NOT LIKE ALL is true if no pattern matches.
     """
@@ -241,7 +241,7 @@ def _translate_like(node: exp.Expr) -> exp.Expr:
 
 
 def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    """Lower LIKE ANY and LIKE ALL to OR and AND over the patterns, with three-valued logic."""
+    """Translate LIKE ANY and LIKE ALL to OR and AND over the patterns, with three-valued logic."""
     items = _patterns_of_quantifier(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (

@@ -207,7 +207,7 @@ _STEP_COUNT_SQL: Final = (
 
 
 def _translate_addition(node: exp.Expr) -> exp.Expr:
-    """Lower `+` and `-` of times, intervals and numbers."""
+    """Translate `+` and `-` of times, intervals and numbers."""
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(node.this), kind_of(node.expression))
     if Kind.INTERVAL in kinds:
@@ -351,7 +351,7 @@ def _wall_clock_of(value: exp.Expr) -> exp.Expr:
 
 
 def _translate_timestamp(node: exp.Expr) -> exp.Expr:
-    """Lower TIMESTAMP(x[, zone]), in which the zone applies to a text without a zone and to a wall clock."""
+    """Translate TIMESTAMP(x[, zone]), in which the zone applies to a text without a zone and to a wall clock."""
     value, zone = node.this, node.args.get("zone")
     if kind_of(value) is Kind.STRING:
         if zone is None:
@@ -363,7 +363,7 @@ def _translate_timestamp(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_datetime(node: exp.Expr) -> exp.Expr:
-    """Lower DATETIME(date, time), DATETIME(timestamp, zone) and DATETIME of a single value."""
+    """Translate DATETIME(date, time), DATETIME(timestamp, zone) and DATETIME of a single value."""
     value, other = node.this, node.args.get("expression")
     if kind_of(value) is Kind.STRING and other is None:
         return text_to_time(node, value, Kind.DATETIME)

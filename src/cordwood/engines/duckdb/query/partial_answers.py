@@ -61,8 +61,9 @@ _DIGEST_BYTES: Final = 32
 _FRESH_SHARE_DIVISOR: Final = 4
 # The maximum number of questions whose calls are counted, in each of two generations of counts.
 _MAX_COUNTED_QUESTIONS: Final = 5_000
-# The times for which partial answers are not used: for a call without blocks within its time bounds, for a question
-# whose run on partial answers failed, and for a question that is unsuitable.
+# For how long no partial answers are used: for calls with certain time bounds after no block was within these bounds;
+# for a question after its run on partial answers failed; and for a question after its partial answers could not be
+# stored, because they are too large or have columns of unsupported types.
 _PAUSE_SECONDS, _AFTER_FAILURE_SECONDS, _UNSUITABLE_SECONDS = 10.0, 60.0, 3600.0
 # A file that was neither read nor written for this long is deleted when the engine starts.
 _MAX_FILE_AGE_SECONDS: Final = 7 * 86_400.0
@@ -97,7 +98,7 @@ class PartialAnswerEntry:
         self.blocks = blocks
         # Whether the entry was used again after it was computed.
         self.is_proven = False
-        # The last result of merging: the blocks and hours that were merged, and the merged rows.
+        # The last result of merging partial answers: what was merged (see `cache_merged_rows`), and the merged rows.
         self.merged: tuple[object, list[PartialRow]] = (None, [])
 
     @property
@@ -223,7 +224,10 @@ class PartialAnswerCache:
             return entry
 
     def cache_merged_rows(self, key: str, entry: PartialAnswerEntry, parts: object, rows: list[PartialRow]) -> None:
-        """Cache the merged rows of an entry unless there are too many; `parts` names the merged blocks and hours."""
+        """Cache in a question's entry the rows that result from merging its partial answers, unless there are too many.
+
+        `parts` identifies what was merged: the ids of the blocks' content, and the time bounds of the merged hours.
+        """
         if len(rows) <= _MAX_MERGED_ROWS:
             with self._lock:
                 entry.merged = parts, rows

@@ -36,8 +36,8 @@ from cordwood.sql.redaction.masking import (
 from cordwood.sql.redaction.patterns import DetectionRules
 from cordwood.sql.stages import Statement
 
-# A number in a JSON array that is long enough to be taken for a card number. Numbers in objects are not searched for
-# card numbers anyway, because they follow a key.
+# The beginning of a number in a JSON array that has enough digits to match the pattern of card numbers. The pattern of
+# card numbers excludes a number after a JSON key, so the numbers in objects need no test.
 _ARRAY_NUMBER_PATTERN: Final = r"[\[,]-?[0-9]{13}"
 _DIGEST_KEY_PLACEHOLDER: Final = "$key"
 

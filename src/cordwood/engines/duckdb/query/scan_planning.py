@@ -248,7 +248,7 @@ def _is_outer_or_filtering_join(join: exp.Join) -> bool:
 
 
 class RelationUses:
-    """Finds the relations of a syntax tree through which a sub-query is read; walks the tree once, on first use."""
+    """Finds where a syntax tree reads each of its sub-queries; walks the tree once, on first use."""
 
     def __init__(self, tree: exp.Expr) -> None:
         self._tree = tree
@@ -261,7 +261,10 @@ class RelationUses:
         return tables
 
     def single_use(self, select: exp.Select) -> exp.Expr | None:
-        """Return the only relation through which a sub-query is read, or None if it is not read exactly once."""
+        """Return the only relation in the tree that reads a sub-query, or None if not exactly one relation reads it.
+
+        The relation is the sub-query in FROM, or the reference to its CTE.
+        """
         check_time()
         container = select.parent
         if isinstance(container, exp.Subquery):

@@ -203,7 +203,7 @@ def _translate_concat_operator(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_split(node: exp.Expr) -> exp.Expr:
-    """Translate SPLIT, which splits an empty text into one empty part, and at an empty delimiter into characters."""
+    """Translate SPLIT. An empty text has one part, which is empty; an empty delimiter splits a text into characters."""
     value, delimiter = as_text(node.this), node.expression
     if is_bytes(value):
         return _split_bytes(node, value, delimiter)

@@ -443,7 +443,7 @@ _LAST_DAY_NUMBER: Final = 2_932_896
 
 
 def _check_count_sql(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
-    """Return the template `moment` with a check that the count `@a` is within `bounds`.
+    """Return the template `moment` with a check that `@a`, a number of time units since 1970, is within `bounds`.
 
     Without the check, DuckDB would fail with an error of its own for a time out of range.
     """

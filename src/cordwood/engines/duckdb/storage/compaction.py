@@ -183,9 +183,9 @@ class Compactor:
             return False
         self._cursor.execute(tables.create_run_order(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
         for part in range(ROW_GROUPS_PER_RUN):
-            # Give up the run if other work is more important; its transaction is then rolled back. The length of
-            # DuckDB's log matters, because DuckDB keeps the log entries of other transactions in memory as long as this
-            # transaction is open.
+            # Give up the run if other work is more important, or if DuckDB's log has become long; the transaction is
+            # then rolled back. While this transaction is open, DuckDB keeps the log entries of other transactions in
+            # memory.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
             started_at = time.monotonic()

@@ -1,7 +1,9 @@
 """Return memory to the operating system when the process is idle or holds much memory.
 
-Freed memory is returned by two allocators: the C library's and DuckDB's jemalloc. DuckDB does not count all of its
-memory. The memory that it does not count is in the C library's heap, whose size the C library reports.
+Two allocators may keep freed memory until they are told to return it: the C library's and DuckDB's jemalloc.
+
+DuckDB's metadata of row groups is in the C library's heap, and DuckDB does not report its size. The size of the heap,
+which the C library reports, therefore shows when the metadata has grown too large. The file is then reopened.
 """
 
 import ctypes

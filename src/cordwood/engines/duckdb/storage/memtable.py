@@ -1,7 +1,8 @@
-"""The memtable of a stream's pending events, and two other tables in memory with the stream's newest events.
+"""The memtable of a stream, and two other tables in memory with the stream's newest events.
 
-Queries read pending events from the memtable. Followed queries read the table of arrived events, which has the events
-that have just arrived. Queries for pages of whole events read the recent table, which has objects as JSON text.
+The memtable holds the pending events, which are not flushed to the database file yet. Followed queries read the table
+of arrived events, which has the events that have just arrived. Queries that return the newest few events with all of
+their fields read the recent table. It stores objects as the JSON text that such an answer contains.
 """
 
 import time

@@ -63,7 +63,10 @@ class StreamTableStatements:
         return f"DROP TABLE {self.memtable_part_name(part)}"
 
     def create_memtable(self, parts: Sequence[int], flushed_to: int) -> str:
-        """Return SQL that creates the memtable's view of unflushed rows, with the sequence number as rowid."""
+        """Return SQL that creates the memtable, which is a view of the unflushed rows in `parts`.
+
+        The view's `rowid` is the event's sequence number.
+        """
         rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
         tables = [f"{rows} {self.memtable_part_name(part)} WHERE number >= {flushed_to:d}" for part in parts]
         return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._select_no_rows()})'}"
